@@ -1,8 +1,10 @@
 """Session files: written, backdated, and compared."""
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from sessions_app.storage.files import FileState, Fingerprint, SessionReader, file_state
 
@@ -25,6 +27,11 @@ def append_as_agent(path: Path, content: bytes) -> None:
     """Open a session, append and close it without a lock, as an agent does."""
     with path.open("ab") as file:
         file.write(content)
+
+
+def last_line(path: Path) -> Any:
+    """The last line of a session, which has its newline, as JSON."""
+    return json.loads(path.read_bytes().split(b"\n")[-2])
 
 
 def snapshot(directory: Path) -> dict[str, bytes | str]:

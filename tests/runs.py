@@ -1,8 +1,11 @@
-"""Runs of the embedded planner, executed in this process, and their approval."""
+"""Runs of the embedded planner, executed in this process, and their approval and commit."""
 
 from django.utils import timezone
 
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import Committed, approval, commit_run, preflight_of
 from compaction_app.core.decisions import Kind
+from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import worker_name
@@ -29,3 +32,17 @@ def approve_proposals(run: Run, *, first: int | None = None) -> Run:
     proposals = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[:first]
     decide(run, Kind.APPROVE, [Target(row.entry_id, row.block_index) for row in proposals], timezone.now())
     return run
+
+
+def failure_of(run: Run) -> str:
+    """Why a run has failed."""
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    return run.failure
+
+
+def commit_approved(run: Run, writer: str = "", **confirmations: bool) -> Committed:
+    """Commit what is approved, as the page of the commit shows it now."""
+    now = timezone.now()
+    shown = preflight_of(approval(run), now, writer).digest()
+    return commit_run(run, Confirmations(**confirmations), shown, now, writer)

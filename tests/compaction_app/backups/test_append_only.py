@@ -3,15 +3,12 @@
 from pathlib import Path
 
 import pytest
-from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import approval, commit_run, preflight_of
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.files import backdate, snapshot
-from tests.html import addresses, text_of
-from tests.runs import approve_proposals, plan_session
+from tests.html import addresses, missing, text_of
+from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import work
 
@@ -24,9 +21,7 @@ def run(redline, settings):
     path = backdate(work().save(directory))
     index_roots()
     run = approve_proposals(plan_session(Session.objects.get()))
-    now = timezone.now()
-    yes = Confirmations(live=True, below_target=True)
-    commit_run(run, yes, preflight_of(approval(run), now).digest(), now)
+    commit_approved(run, live=True, below_target=True)
     index_file(backdate(path))
     return run
 
@@ -76,8 +71,7 @@ def test_the_commands_say_what_to_do_instead(redline, path, backup):
     for arguments in ((), ("--yes",)):
         refused = redline.call("restore", backup, *arguments)
         assert refused.code != 0
-        assert "must not lose bytes" in refused.err
-        assert "Undo" in refused.err
+        assert not missing(refused.err, "must not lose bytes", "Undo")
         assert "--yes" not in refused.err
         assert "Would be removed" not in refused.out
 

@@ -26,7 +26,7 @@ from sessions_app.storage.locks import session_lock
 from tests.clients import fetched, new_client
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
-from tests.html import active_markup, element, elements, field, fields, link, links, text_of, texts, values
+from tests.html import active_markup, element, elements, field, fields, link, links, missing, text_of, texts, values
 from tests.plans import approved_plan
 from tests.server import place_in
 
@@ -89,8 +89,7 @@ def refuses(browser: Client, path: Path, page: str, *, status: int = 409, **valu
 
 def test_without_backups_the_page_says_when_one_is_made(browser, path):
     page = text_of(browser.get(f"{address(path)}/backups"))
-    assert "No backups yet" in page
-    assert "One is made before every compaction and before every restore." in page
+    assert not missing(page, "No backups yet", "One is made before every compaction and before every restore.")
 
 
 def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_would_remove(browser, path):
@@ -101,14 +100,13 @@ def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_wou
     ours, foreign = texts(answer, "tbody tr")
     assert datetime.now(UTC).strftime("%-d %b %Y") in ours
     assert f"Before a compaction {Compaction.objects.get().entry_id}" in ours
-    assert Backup.objects.get().sha256[:12] in ours
     assert "Not checked yet" in ours
     assert "2 user messages and the compaction it was made for" in ours
+    assert Backup.objects.get().sha256[:12] in ours
     assert any(name in address for _, address in links(elements(answer, "tbody tr")[0]))
-    assert "1 Jan 2025, 00:00:00" in foreign
-    assert "Not made by Redline" in foreign
-    assert "Unverified: not made by Redline" in foreign
-    assert "Nothing" in foreign
+    assert not missing(
+        foreign, "1 Jan 2025, 00:00:00", "Not made by Redline", "Unverified: not made by Redline", "Nothing"
+    )
 
 
 def test_viewing_the_list_hashes_nothing(browser, path, monkeypatch):
@@ -210,8 +208,7 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
     after = path.read_bytes()
     page = of(path, name)
     answer = browser.get(page)
-    assert f"{len(after):,} → {len(before):,} bytes" in text_of(answer)
-    assert "The compaction it was made for." in text_of(answer)
+    assert not missing(text_of(answer), f"{len(after):,} → {len(before):,} bytes", "The compaction it was made for.")
     assert not elements(answer, "input[type=checkbox]")
 
     done = restored(browser, page)
@@ -233,9 +230,9 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path
     text = text_of(browser.get(page))
     assert "53 user messages and the compaction it was made for" in text
     assert "n49" in text
-    assert "n50" not in text
     assert "and 3 more" in text
     assert "Remove the 53 lines that came after this backup." in text
+    assert "n50" not in text
     assert "Trust this backup" not in text
 
     refusal = refuses(browser, path, page, status=422, shown=shown(browser, page))
@@ -254,11 +251,11 @@ def test_each_danger_needs_its_own_confirmation(browser, path):
     page = of(path, FOREIGN)
     state = shown(browser, page)
     assert "2 confirmations required" in text_of(browser.get(page))
-    for given, missing in (("drop_newer", "unverified"), ("unverified", "drop_newer")):
+    for given, lacking in (("drop_newer", "unverified"), ("unverified", "drop_newer")):
         assert "Confirmation missing" in refuses(browser, path, page, status=422, shown=state, yes=[given])
         refused = browser.post(page, {"shown": state, "yes": [given]})
         assert fields(refused)["yes"] == [given]
-        assert element(refused, "[aria-invalid=true]").attributes["value"] == missing
+        assert element(refused, "[aria-invalid=true]").attributes["value"] == lacking
     assert restored(browser, page, "drop_newer", "unverified").status_code == 303
     assert path.read_bytes() == backup.read_bytes()
 
@@ -270,8 +267,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(brow
     state = shown(browser, page)
     grown(path, "seen", "not seen")
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
-    assert "has changed since this was shown" in text
-    assert "3 user messages" in text
+    assert not missing(text, "has changed since this was shown", "3 user messages")
     answer = browser.post(page, {"shown": state, "yes": ["drop_newer"]})
     assert "yes" not in fields(answer)
     assert "has changed since" in refuses(browser, path, page, yes=["drop_newer"])
@@ -321,8 +317,7 @@ def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser, 
     session = path.read_bytes()
     page = of(path, name, "delete")
     text = text_of(browser.get(page))
-    assert "This is the only backup of s.jsonl" in text
-    assert "The record of the compaction is kept" in text
+    assert not missing(text, "This is the only backup of s.jsonl", "The record of the compaction is kept")
     assert (path.parent / name).is_file()
 
     answer = browser.post(page, {"only": "yes"})

@@ -13,7 +13,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import element, elements, link, text_of, texts
+from tests.html import element, elements, link, missing, text_of, texts
 from tests.plans import approved_plan
 
 
@@ -45,9 +45,7 @@ def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(brow
     assert [
         int(str(one.attributes["title"]).split()[0].replace(",", "")) for one in elements(shown, "td [title$=bytes]")
     ] == sizes
-    assert "2 backups of 2 sessions" in text_of(shown)
-    assert "2 not checked yet" in text_of(shown)
-    assert "Before a compaction" in text_of(shown)
+    assert not missing(text_of(shown), "2 backups of 2 sessions", "2 not checked yet", "Before a compaction")
     for session in Session.objects.all():
         assert f"{session.get_absolute_url()}/backups" in [
             one.attributes["href"] for one in elements(shown, ".backups__session a")
@@ -60,8 +58,7 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
     backups[1].chmod(0o600)
     backups[1].write_bytes(content[:-2] + b"x\n")
     shown = text_of(verify(browser))
-    assert "1 verified" in shown
-    assert "1 with a hash mismatch" in shown
+    assert not missing(shown, "1 verified", "1 with a hash mismatch")
     assert "not checked yet" not in shown
     assert [mark.split()[0] for mark in texts(browser.get("/backups"), ".hash .mark")] == ["Verified", "Hash"]
     assert "1 damaged" in text_of(element(browser.get("/backups"), "title"))
@@ -71,8 +68,7 @@ def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     first = verify(browser)
     assert first.redirect_chain[-1][0] == "/backups?done=1"
-    assert "1 of 2 were read" in text_of(first)
-    assert "1 verified" in text_of(first)
+    assert not missing(text_of(first), "1 of 2 were read", "1 verified")
     assert element(first, "input[name=from]").attributes["value"] == "1"
     last = verify(browser, **{"from": "1"})
     assert last.redirect_chain[-1][0] == "/backups"
@@ -92,8 +88,7 @@ def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, m
 def test_a_backup_that_is_gone_is_counted_and_takes_no_space(browser, backups):
     backups[0].unlink()
     shown = words(browser)
-    assert "1 backup of 2 sessions" in shown
-    assert "1 not there any more" in shown
+    assert not missing(shown, "1 backup of 2 sessions", "1 not there any more")
     assert "1 verified" in text_of(verify(browser))
 
 

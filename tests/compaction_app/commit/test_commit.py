@@ -30,7 +30,7 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
-from tests.files import backdate, place, snapshot
+from tests.files import backdate, last_line, place, snapshot
 from tests.installation import refusal
 from tests.plans import approved_plan, context_ids, context_without
 from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child, start_child
@@ -65,12 +65,6 @@ def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
         file.write(added)
     backdate(path, hours=0.5)
     return added
-
-
-def last_line(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_bytes().split(b"\n")[-2])
-    assert isinstance(found, dict)
-    return found
 
 
 def refused(path: Path, act: Callable[[], object]) -> str:
@@ -494,7 +488,6 @@ def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere
     reading = reading_of(elsewhere, log.entries, log.state)
     assert reading.writer().name == "fork"
     committed = done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork"))
-    assert committed.created is not None
     assert committed.created.parent == elsewhere.parent
     assert elsewhere.read_bytes() == before
 

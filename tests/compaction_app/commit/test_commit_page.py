@@ -20,8 +20,6 @@ from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.change_records import record_commit
 from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
-from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import approval, preflight_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
@@ -34,10 +32,10 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import place
-from tests.html import actions, fields, link, links, text_of, values
+from tests.html import actions, fields, link, links, missing, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
-from tests.runs import approve_proposals, finish_run, plan_session
+from tests.runs import approve_proposals, commit_approved, finish_run, plan_session
 from tests.sessions import use_root
 
 LATER = {**user("and the docs"), "id": "later", "parentId": "e27"}
@@ -141,28 +139,21 @@ def write_and_die(fd: int, payload: bytes) -> int:
 
 def commit_killed_after_its_write(work: Work, *, is_blocking: bool) -> None:
     """With `is_blocking`, decisions on the run stay blocked, as a killed process leaves them."""
-    now = timezone.now()
-    seen = preflight_of(approval(work.run), now).digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
         if is_blocking:
             patch.setattr(commit_service, "block_decisions", no_cleaning_up)
         with pytest.raises(Killed):
-            commit_service.commit_run(work.run, Confirmations(), seen, now)
+            commit_approved(work.run)
     if is_blocking:
-        Run.objects.filter(pk=work.run.pk).update(committing_since=now)
+        Run.objects.filter(pk=work.run.pk).update(committing_since=timezone.now())
     assert work.path.read_bytes() != work.before
     assert not Compaction.objects.exists()
 
 
-def locked(path: Path) -> Any:
-    return session_lock(django_settings.REDLINE_DATA_DIR, path, 1)
-
-
 def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work):
     kept, page = context_ids(work.path), text_of(work.page())
-    for words in ("work.jsonl", ".compact.bak", "Close the session in the agent"):
-        assert words in page
+    assert not missing(page, "work.jsonl", ".compact.bak", "Close the session in the agent")
     answer = work.commit()
     assert (answer.status_code, answer["Location"]) == (303, f"{work.url}/result")
     after = work.path.read_bytes()
@@ -175,8 +166,7 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work):
     assert (compaction.run, compaction.entry_id) == (work.run, written["id"])
     assert work.state() == (RunState.COMMITTED, None)
     page = text_of(work.page("/result"))
-    for words in ("recorded by context-compaction", "context_compaction", "Reload the session there"):
-        assert words in page
+    assert not missing(page, "recorded by context-compaction", "context_compaction", "Reload the session there")
 
 
 def test_only_what_was_approved_is_written(session):
@@ -216,8 +206,7 @@ def test_nothing_approved_is_nothing_to_write(session):
 
 @pytest.mark.parametrize("name", ["live", "below_target", "switch_branch", "after_torn_line"])
 def test_each_case_needs_its_own_confirmation_and_no_other(session, name):
-    if name == "switch_branch":
-        # Another branch forks early; the agent continues from it.
+    if name == "switch_branch":  # another branch forks early; the agent continues from it
         session.append({**user("another way"), "id": "other", "parentId": "e3"})
     session.plan(first=1 if name == "below_target" else None, leaf_id="e27" if name == "switch_branch" else "")
     if name == "after_torn_line":
@@ -236,16 +225,14 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
     use_root(settings, session.path.parent, None)
     session.plan()
     page = text_of(session.browser.get(session.session_url))
-    assert "so this is a guess" in page
-    assert "Writer: fork. Writes a new session" in page
+    assert not missing(page, "so this is a guess", "Writer: fork. Writes a new session")
     first = session.page()
     assert values(first, "yes") == []
     offered = [one.removeprefix("?writer=") for _, one in links(first) if one.startswith("?writer=")]
     (writer,) = (one for one in offered if "fork" not in one)
     answer = session.page(writer=writer)
     assert values(answer, "yes") == ["not_honoured"]
-    assert "it is not known which agent this session belongs to" in text_of(answer)
-    assert "so this is a guess" in text_of(answer)
+    assert not missing(text_of(answer), "it is not known which agent this session belongs to", "so this is a guess")
     session.refuses(session.commit(writer=writer), 422)
     session.commits("not_honoured", writer=writer)
     assert session.path.read_bytes() != session.before
@@ -255,8 +242,7 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     os.utime(work.path)
     page = work.page(writer="fork")
     assert values(page, "yes") == [], "a session that is live can be forked"
-    assert "a new session is written beside it" in text_of(page)
-    assert "Back up and make the fork" in text_of(page)
+    assert not missing(text_of(page), "a new session is written beside it", "Back up and make the fork")
     work.commits(writer="fork")
     assert work.path.read_bytes() == work.before
     compaction = Compaction.objects.get()
@@ -298,7 +284,7 @@ def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_a
 
 def test_a_lock_that_is_not_released_in_time_is_a_conflict_that_offers_no_new_plan(work):
     plan = work.shown()
-    with override_configuration(lock_seconds=0), locked(work.path):
+    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, work.path, 1):
         assert not work.plans_again(work.refuses(work.post(plan=plan)))
 
 
@@ -307,14 +293,12 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(wo
     # The agent had the session open: its next line continues from its own leaf.
     work.append(LATER)
     index_file(work.path)
-    for base_url, said in (("", False), ("https://models.example:8443/v1", True)):
+    for base_url, said in (("https://models.example:8443/v1", True), ("", False)):
         Run.objects.filter(pk=work.run.pk).update(base_url=base_url)
         page = work.browser.get(work.session_url)
         assert "is bypassed" in text_of(page)
         assert work.plans_again(page)
-        assert ("sends to models.example:8443 again" in text_of(page)) is said
-        assert ("sends to" in text_of(page)) is said
-    Run.objects.filter(pk=work.run.pk).update(base_url="")
+        assert ("sends to models.example:8443 again" in text_of(page)) is ("sends to" in text_of(page)) is said
     later = finish_run(work.planned_again())
     assert work.state() == (RunState.COMMITTED, None)
     work.run = later
@@ -452,14 +436,9 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
     assert work.state() == (RunState.RESTORED, None)
     assert taken_back() == {"/runs/", "", "/result"}
     page = work.page("/result")
-    for words in (
-        "recorded by context-compaction",
-        "every recorded byte is still in the file",
-        "Reload the session there",
-    ):
-        assert words not in text_of(page)
+    untrue = ["recorded by context-compaction", "every recorded byte is still in the file", "Reload the session there"]
+    assert missing(text_of(page), *untrue) == untrue
     assert work.plans_again(page)
-    assert way_back is not None
     restore(way_back.path, RestoreConfirmations(), timezone.now())
     assert work.state() == (RunState.COMMITTED, None)
     assert not taken_back()

@@ -45,7 +45,6 @@ class Kills:
         with locks.session_lock(self.data, self.session, 5) as locked:
             digest, state = backup.recorded_sha256, state_of(self.session)
             restored = restore.restore(locked, backup.path, digest, state, datetime.now(UTC))
-            assert restored.previous_backup is not None
             backups.delete_backup(restored.previous_backup.path)
 
     def both(self) -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import approval, commit, commit_run, preflight_of
+from compaction_app.commit.service import approval, commit
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
@@ -31,7 +31,7 @@ from tests.html import text_of
 from tests.installation import Installation
 from tests.kill_steps import World, assert_each_kill_leaves_one_of_two_states
 from tests.plans import approved_plan
-from tests.runs import approve_proposals, plan_session
+from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions_app.agents.codex.rollouts import work
 
 
@@ -54,9 +54,7 @@ class Work:
     def commit(self) -> Path:
         """Returns the backup."""
         self.run.refresh_from_db()
-        now = timezone.now()
-        seen = preflight_of(approval(self.run), now, self.writer).digest()
-        return commit_run(self.run, Confirmations(), seen, now, self.writer).backup.path
+        return commit_approved(self.run, self.writer).backup.path
 
     def page(self, name: str) -> str:
         """The text of a page of the run; without a name, of the list of runs."""

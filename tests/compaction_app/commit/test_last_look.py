@@ -20,7 +20,7 @@ from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user, working_session
 from tests.files import backdate, place
-from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, text_of, texts
+from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, missing, text_of, texts
 from tests.installation import override_configuration
 from tests.runs import approve_proposals, plan_session
 
@@ -117,7 +117,6 @@ def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser, approved
     page = browser.get(f"/runs/{approved.pk}/commit")
     title = text_of(element(page, "h1"))
     struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", title)
-    assert struck is not None
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     kinds, tools, largest, bulk = feet
     assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
@@ -158,7 +157,6 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, appr
 
 def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
     proposal = run.proposals.order_by("order").first()
-    assert proposal is not None
     run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
     decide(run, Kind.APPROVE, leads(run), timezone.now())
     risk = look_at(run).with_names_only_there
@@ -277,14 +275,12 @@ def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, app
     page = committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
-    assert struck is not None
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
     (row, *_) = removals_of(account).rows
     chosen = browser.get(f"/runs/{approved.pk}/result?reason={row.key}")
     shown = elements(chosen, "#each tbody tr")
     assert len(shown) == len(row.removed)
-    assert f"call {row.removed[0].call}" in text_of(shown[0])
-    assert f"with {len(leads(approved)) - 1} others" in text_of(shown[0])
+    assert not missing(text_of(shown[0]), f"call {row.removed[0].call}", f"with {len(leads(approved)) - 1} others")
 
 
 def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser, approved):

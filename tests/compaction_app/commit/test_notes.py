@@ -20,7 +20,7 @@ from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.session_loader import load_session
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, field, text_of
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, field, missing, text_of
 from tests.runs import approve_proposals, plan_session
 
 
@@ -59,15 +59,13 @@ def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browse
     lines = created()
     (at,) = (at for at, one in enumerate(lines) if one["type"] == "custom_message")
     note = lines[at]
-    assert note["content"] == note_text("the parser was read")
-    assert note["parentId"] == lines[at - 1]["id"]
+    assert (note["content"], note["parentId"]) == (note_text("the parser was read"), lines[at - 1]["id"])
     assert lines[at + 1]["parentId"] == note["id"]
     order = [one["id"] for one in working_session()]
     places = [order.index(one) for one in (lines[at - 1]["id"], first, lines[at + 1]["id"])]
     assert places == sorted(places)
     shown = text_of(browser.get(f"/runs/{run.pk}/result"))
-    assert "Your notes in place of what went" in shown
-    assert "the parser was read" in shown
+    assert not missing(shown, "Your notes in place of what went", "the parser was read")
     assert "the parser was read" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
     loaded = load_session(Path(Compaction.objects.get().created))
     assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)

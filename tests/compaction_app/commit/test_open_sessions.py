@@ -51,8 +51,6 @@ class Agent:
         self.process, self.written = process, 0
 
     def append(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(line_of(self.written))
         self.process.stdin.flush()
         assert self.process.stdout.readline() == b"written\n"
@@ -79,10 +77,8 @@ def agent_on(path: Path) -> Iterator[Agent]:
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
         yield Agent(process)
-        assert process.stdin is not None
         process.stdin.close()
 
 
@@ -98,7 +94,6 @@ def kept_lines(path: Path) -> set[bytes]:
 
 def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(path):
     state = file_state(path)
-    assert state is not None
     assert writers_of(state) == ()
     with agent_on(path) as agent, path.open("rb"), path.open("ab"):
         (writer,) = writers_of(state)

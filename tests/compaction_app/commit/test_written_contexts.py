@@ -72,7 +72,6 @@ def plans(draw: st.DrawFn, reading: Reading, writer: str) -> Plan:
         branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1]))}, rules=reading.rules(writer)
     )
     assume(transcript is not None)
-    assert transcript is not None
     free = [target for target in objects(transcript) if accepts(transcript, NO_RESTRAINTS, target)]
     assume(free)
     store = DeletionStore(transcript, NO_RESTRAINTS)

@@ -1,4 +1,5 @@
-"""Two who act at the same time, on the page, in the agent and in the server: a plan is applied once, or not at all."""
+"""Two who act at the same time, on the page, in the agent and in the server, and a kill at any step: a plan is applied
+once, or not at all."""
 
 import threading
 from datetime import timedelta
@@ -14,10 +15,11 @@ from compaction_app.commit.preflight import require_confirmations
 from compaction_app.commit.service import commit_run
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.core.states import RunState
+from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.lifecycle import decline, withdraw
-from compaction_app.handshakes.outcomes import cancel_approved, report_failed
+from compaction_app.handshakes.outcomes import cancel_approved, report_applied, report_failed
 from compaction_app.handshakes.sweep import look_after_handshakes
-from compaction_app.models import Backup, Compaction, Handshake, Run
+from compaction_app.models import AuditEntry, Backup, Compaction, Handshake, Run
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import change_state
 from sessions_app.index.indexer import index_file
@@ -276,3 +278,53 @@ def test_a_new_start_of_the_server_gives_agents_their_time(agent, monkeypatch):
     monkeypatch.setattr("compaction_app.handshakes.sweep._polls", {})
     look_after_handshakes(timezone.now(), 5_000.0)
     assert read_before(handshake).state == "waiting"
+
+
+def waiting(agent: AskingAgent) -> Handshake:
+    handshake = agent.planned()
+    approve_proposals(handshake.run)
+    return handshake
+
+
+def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent):
+    handshake, content = waiting(agent), agent.path.read_bytes()
+    rewind, found = remember(agent), set()
+    for step in steps_to_kill():
+        rewind()
+        handshake.refresh_from_db()
+        was_killed = killed_before(step, partial(approve, handshake, ReviewedPlan(GIVEN, timezone.now())))
+        settle_interrupted()
+        look_after_handshakes(timezone.now())
+        found.add(state_of(handshake))
+        assert agent.path.read_bytes() == content
+        assert not Compaction.objects.exists()
+        if handshake.state == "waiting":
+            approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
+        answer = agent.poll(handshake.pk)
+        assert answer["do"] == "apply"
+        assert agent.report("applied", handshake.pk, leaf=agent.apply(answer))["state"] == "applied"
+        assert Path(Compaction.objects.get().backup.path).read_bytes() == content
+        if not was_killed:
+            break
+    assert found == {"waiting", "approved"}
+
+
+def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(agent):
+    handshake = waiting(agent)
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
+    agent.apply(agent.poll(handshake.pk))
+    applied, rewind, found = agent.path.read_bytes(), remember(agent), set()
+    for step in steps_to_kill():
+        rewind()
+        handshake.refresh_from_db()
+        was_killed = killed_before(step, partial(report_applied, handshake, timezone.now()))
+        found.add(state_of(handshake))
+        settle_interrupted()
+        look_after_handshakes(timezone.now())
+        assert state_of(handshake) == "applied"
+        assert agent.path.read_bytes() == applied
+        assert Run.objects.get().state == RunState.COMMITTED
+        assert Compaction.objects.count() == AuditEntry.objects.count() == 1
+        if not was_killed:
+            break
+    assert found == {"approved", "applied"}

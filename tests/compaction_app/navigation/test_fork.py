@@ -1,4 +1,5 @@
-"""Promises of a fork: every line of the branch, its labels, the same context, and the session as it was."""
+"""Promises of a fork: every line of the branch, its labels, the same context, and the session as it was; for
+agents that have no copy of a branch, by their writers."""
 
 import json
 from datetime import UTC, datetime
@@ -7,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from compaction_app.models import AuditEntry
-from compaction_app.navigation.fork import fork_session
+from compaction_app.navigation.fork import fork_session, plan_fork
 from compaction_app.navigation.moves import destination_of
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
+from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
-from tests.compaction_app.undo.scenes import Scene
+from tests.claude_sessions import text as claude_text
+from tests.compaction_app.undo.scenes import Scene, codex_scene
 from tests.factories import (
     assistant,
     chain,
@@ -27,9 +32,13 @@ from tests.factories import (
     user,
     whole,
 )
-from tests.files import place
+from tests.files import backdate, place
 from tests.installation import Installation
-from tests.paths import sessions_to_try
+from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.paths import corpus, sessions_to_try
+from tests.sessions_app.agents.claude_code.writing import ClaudeSession
+from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
 
 
 def put(redline: Installation, content: bytes, reader: str) -> Scene:
@@ -133,3 +142,50 @@ def test_forks_of_real_sessions_have_the_context_and_the_lines(redline, tmp_path
             tried += 1
         made.path.unlink()
     assert tried
+
+
+def codex_thread(redline: Installation) -> Path:
+    talk = Rollout(meta(), rollouts.user("One."), answer("Done."), rollouts.user("Two."), answer("Done."))
+    return codex_scene(redline, talk, "fork").path
+
+
+def opencode_session(redline: Installation) -> Path:
+    return worked_session(OpenCodeStore(redline.home / ".local" / "share" / "opencode"))
+
+
+def claude_session(redline: Installation) -> Path:
+    """A real session if there is one."""
+
+    found = corpus()
+    directory = redline.home / ".claude" / "projects" / "p"
+    if found is not None and (real := sorted(found.glob("claude-code/*.jsonl"))):
+        return backdate(place(directory / real[0].name, real[0].read_bytes()))
+    session = ClaudeSession()
+    for turn in range(2):
+        session.user(f"Step {turn}.")
+        session.reply(f"r{turn}", claude_text("Done."))
+    return backdate(place(directory / "s.jsonl", session.content))
+
+
+def context(path: Path, leaf_id: str = "") -> list[tuple[str, int]]:
+    """The messages that the agent rebuilds, as roles and sizes."""
+    loaded = load_session(path)
+    reading = reading_of_session(session_row(path), path, loaded.log.entries, loaded.log.state)
+    rebuilt = reading.reader.rebuild(loaded.tree.branch(leaf_id or loaded.leaf_id))
+    return [(message.role, message.tokens) for message in rebuilt.messages]
+
+
+@pytest.mark.parametrize("make", [codex_thread, opencode_session, claude_session])
+def test_a_fork_ends_before_what_a_user_says(redline, make):
+    path = make(redline)
+    index_file(path)
+    tree = load_session(path).tree
+    said = [entry for entry in tree.branch(tree.leaf.id) if entry.role == Role.USER][-1]
+    plan = plan_fork(path, said.id, datetime.now(UTC))
+    assert not plan.is_copy
+    assert plan.destination.leaf_id is not None
+    wanted = context(path, plan.destination.leaf_id)
+    made = fork_session(path, said.id, datetime.now(UTC)).real_path()
+    assert made != path
+    assert agent_at(made) is agent_at(path)
+    assert context(made) == wanted

@@ -1,17 +1,21 @@
-"""Promises of labels and moves: one line, the context that was shown, a backup, an entry of the audit log, and back."""
+"""Promises of labels and moves: one line, the context that was shown, a backup, an entry of the audit log, and back; a
+hook sees a move, can prevent it, and a failing one does; `redline navigate` does the same."""
 
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_app.hooks import Adjust, Cancel, HookSignal, load_hooks, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries, plan_append
 from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
+from compaction_app.summaries.summary_task import branch_task
 from sessions_app.agents.pi.lines import new_line
 from sessions_app.agents.reading import Reading
 from sessions_app.index.indexer import index_file
@@ -21,7 +25,10 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
-from tests.files import backdate, place
+from tests.files import backdate, place, snapshot
+from tests.html import elements, text_of
+from tests.installation import refusal
+from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import work
 
 CONFIRMED = AppendConfirmations(live=True)
@@ -55,7 +62,7 @@ def append(path: Path, make: MakeChange, confirmations: AppendConfirmations = CO
     return appended
 
 
-def refusal(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> RedlineError:
+def failure_of(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> RedlineError:
     """The error of an append, after which everything is as it was."""
     before = path.read_bytes()
     with pytest.raises(RedlineError) as caught:
@@ -115,14 +122,14 @@ def test_a_session_of_each_reader_is_moved(redline, reader):
 
 
 def test_a_move_to_where_the_agent_is_changes_nothing(talk):
-    assert refusal(talk.path, move_to("e6")).code == "already_there"
-    assert refusal(talk.path, move_to("nowhere")).code == "unknown_entry"
+    assert failure_of(talk.path, move_to("e6")).code == "already_there"
+    assert failure_of(talk.path, move_to("nowhere")).code == "unknown_entry"
 
 
 def test_an_agent_without_a_form_says_why_not(redline):
     thread = codex_scene(redline, work(), "fork")
     entry_id = load_session(thread.path).tree.entries[3].id
-    moved, labelled = refusal(thread.path, move_to(entry_id)), refusal(thread.path, set_label(entry_id, "x"))
+    moved, labelled = failure_of(thread.path, move_to(entry_id)), failure_of(thread.path, set_label(entry_id, "x"))
     assert (moved.code, labelled.code) == ("no_move", "no_label")
     assert moved.message.startswith("Sessions of Codex have no entry that makes it continue after an earlier")
 
@@ -153,7 +160,7 @@ def test_a_label_is_set_changed_and_removed_by_one_line_each(talk):
     ],
 )
 def test_a_label_that_cannot_be_is_refused(talk, entry_id, words, code):
-    assert refusal(talk.path, set_label(entry_id, words)).code == code
+    assert failure_of(talk.path, set_label(entry_id, words)).code == code
 
 
 def test_an_append_is_backed_up_recorded_and_certified(talk):
@@ -164,7 +171,6 @@ def test_an_append_is_backed_up_recorded_and_certified(talk):
     assert (first.action, first.writer, second.action, second.writer) == ("move", "to e4", "label", "“here” on e4")
     assert (first.bytes_before, first.backup) == (len(before), str(moved.backup))
     assert second.sha256_after == hashlib.sha256(talk.path.read_bytes()).hexdigest()
-    assert first.certificate is not None
     assert first.certificate["messages"] == 4
     assert [one.reason for one in Backup.objects.all()] == ["entries", "entries"]
     assert labelled.backup.exists()
@@ -172,7 +178,7 @@ def test_an_append_is_backed_up_recorded_and_certified(talk):
 
 def test_a_session_in_use_needs_a_confirmation(talk):
     talk.path.touch()
-    failure = refusal(talk.path, move_to("e4"), AppendConfirmations())
+    failure = failure_of(talk.path, move_to("e4"), AppendConfirmations())
     assert isinstance(failure, ConfirmationNeeded)
     assert failure.code == "session_live"
     assert list(plan_append(talk.path, move_to("e4"), datetime.now(UTC)).needs) == ["live"]
@@ -180,7 +186,7 @@ def test_a_session_in_use_needs_a_confirmation(talk):
 
 def test_after_a_torn_line_an_append_needs_a_confirmation(talk):
     talk.append(b'{"type":"mess')
-    assert refusal(talk.path, move_to("e4")).code == "torn_last_line"
+    assert failure_of(talk.path, move_to("e4")).code == "torn_last_line"
     append(talk.path, move_to("e4"), AppendConfirmations(after_torn_line=True))
     assert talk.context() == talk.context(leaf_id="e4")
 
@@ -216,7 +222,7 @@ def silent_message(present: LoadedSession, reading: Reading) -> EntryChange:
 
 @pytest.mark.parametrize("make", [wrong_move, silent_message])
 def test_lines_that_do_not_give_the_announced_context_are_not_written(talk, make):
-    assert refusal(talk.path, make).code == "not_proven"
+    assert failure_of(talk.path, make).code == "not_proven"
 
 
 def test_announced_messages_follow_the_context(talk):
@@ -230,3 +236,192 @@ def test_announced_messages_follow_the_context(talk):
     append(talk.path, make)
     assert [one["role"] for one in talk.context()][-2:] == ["assistant", "branchSummary"]
     assert talk.context()[:-1] == talk.context(leaf_id="e4")
+
+
+Connect = Callable[[HookSignal, Callable[..., object]], None]
+
+
+@pytest.fixture
+def path(redline):
+    found = place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(forked_talk()))
+    index_file(found)
+    return found
+
+
+def move(path: Path, entry_id: str = "e4") -> None:
+    append_entries(path, move_to(entry_id), CONFIRMED, datetime.now(UTC))
+
+
+def refused(path: Path) -> tuple[str, str]:
+    """The code and message of a move that is not made, after which everything is as it was."""
+    before = path.read_bytes()
+    with pytest.raises(RedlineError) as caught:
+        move(path)
+    assert path.read_bytes() == before
+    assert not Backup.objects.exists()
+    assert not AuditEntry.objects.exists()
+    return caught.value.code, caught.value.message
+
+
+def test_hooks_see_a_move_before_and_after_it(path, connect):
+    seen: list[dict[str, Any]] = []
+    before = path.read_bytes()
+
+    def note(**sent: Any) -> None:
+        seen.append({**sent, "bytes": path.read_bytes()})
+
+    connect(session_before_tree, note)
+    connect(session_tree, note)
+    move(path)
+    first, second = seen
+    assert (first["bytes"], second["bytes"]) == (before, path.read_bytes())
+    assert (first["target_id"], first["common_ancestor_id"], first["wants_summary"]) == ("e4", "e2", False)
+    assert [entry.id for entry in first["entries"]] == ["e5", "e6"]
+    for sent in seen:
+        assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("e6", "e4")
+        assert sent["session"].real_path() == path
+    assert second["entries"] == [json.loads(path.read_bytes().splitlines()[-1])]
+    assert second["backup"].read_bytes() == before
+
+
+def test_a_hook_cancels_a_move(path, connect):
+    connect(session_before_tree, lambda **_: Cancel("it is finished"))
+    code, words = refused(path)
+    assert code == "cancelled_by_hook"
+    assert words.endswith("it is finished. Nothing was moved.")
+
+
+def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
+    address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
+    Session.objects.update(reader="pi")
+    before = (idle_root / "a.jsonl").read_bytes()
+    connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
+    (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
+    answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
+    assert answer.status_code == 409
+    assert "<b>it</b> is finished. Nothing was moved." in text_of(answer)
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+def test_a_failing_hook_prevents_a_move(path, connect):
+    def failing(**sent: Any) -> None:
+        raise KeyError("text of the session")
+
+    connect(session_before_tree, failing)
+    code, words = refused(path)
+    assert code == "hook_failed"
+    assert "Nothing was moved" in words
+
+
+def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
+    load_hooks(["hooks_that_nobody_wrote"])
+    try:
+        assert refused(path)[0] == "hook_not_loaded"
+    finally:
+        load_hooks([])
+
+
+def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path, connect):
+    seen: list[object] = []
+    connect(session_before_tree, lambda **sent: seen.append(sent))
+    path.touch()
+    with pytest.raises(RedlineError) as caught:
+        append_entries(path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
+    assert (caught.value.code, seen) == ("session_live", [])
+
+
+def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path, connect):
+    def meanwhile(**sent: Any) -> None:
+        line = json.dumps({"type": "custom", "id": "new", "parentId": "e6", "customType": "x"})
+        place(path, path.read_bytes() + line.encode() + b"\n")
+
+    connect(session_before_tree, meanwhile)
+    assert refusal(lambda: move(path)).endswith(" plan_differs")
+    assert json.loads(path.read_bytes().splitlines()[-1])["id"] == "new"
+
+
+def test_a_label_is_no_move(path, connect):
+    seen: list[object] = []
+    for signal in (session_before_tree, session_tree):
+        connect(signal, lambda **sent: seen.append(sent))
+    append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
+    assert seen == []
+
+
+def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path, connect):
+    connect(session_before_tree, lambda **_: Adjust(label=" the other\nway "))
+    move(path)
+    moved, label = map(json.loads, path.read_bytes().splitlines()[-2:])
+    assert (label["type"], label["parentId"]) == ("label", moved["id"])
+    assert (label["targetId"], label["label"]) == ("e4", "the other way")
+    loaded = load_session(path)
+    assert loaded.leaf_id == label["id"]
+    assert moved["parentId"] == "e4"
+
+
+def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
+    connect(session_before_tree, lambda **_: Adjust(label="tried"))
+    task = branch_task(path, "e4")
+    done = append_entries(path, task.change("It failed."), CONFIRMED, datetime.now(UTC))
+    summary, label = map(json.loads, path.read_bytes().splitlines()[-2:])
+    assert (summary["type"], summary["id"]) == ("branch_summary", done.first_id)
+    assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
+
+
+def test_a_label_that_cannot_be_written_prevents_the_move(path, connect):
+    connect(session_before_tree, lambda **_: Adjust(label="x" * 300))
+    assert refused(path)[0] == "bad_label"
+
+
+@pytest.mark.parametrize(
+    "step", [("--move", "e4"), ("--label", "e4", "here"), ("--fork", "e4")], ids=lambda step: step[0]
+)
+def test_it_says_what_would_happen_and_needs_a_confirmation(redline, talk, step):
+    before = snapshot(talk.path.parent)
+    refused = redline.call("navigate", talk.path, *step)
+    assert (refused.code, "would" in refused.out, "--yes" in refused.err) == (5, True, True)
+    dry = redline.call("navigate", talk.path, *step, "--dry-run", "--json")
+    assert (dry.code, dry.json["needs"]) == (0, ["--yes"])
+    assert snapshot(talk.path.parent) == before
+
+
+def test_it_moves_and_gives_the_message_again(redline, talk):
+    moved = redline.call("navigate", talk.path, "--move", "e3", "--yes", "--json")
+    assert (moved.json["written"], moved.json["again"]) == (True, "The first way.")
+    assert moved.json["leafId"] == load_session(talk.path).leaf_id
+    assert Path(moved.json["backup"]).exists()
+    assert len(talk.context()) == 2
+    back = redline.call("navigate", talk.path, "--move", moved.json["previousLeafId"], "--yes")
+    assert back.code == 0
+    assert talk.context() == talk.context(leaf_id="e6")
+
+
+def test_it_labels_and_removes_a_label(redline, talk):
+    assert redline.call("navigate", talk.path, "--label", "e3", "better", "--yes").code == 0
+    assert dict(labels(load_session(talk.path).tree)) == {"e3": "better"}
+    assert redline.call("navigate", talk.path, "--label", "e3", " ", "--yes", "--json").error == "bad_label"
+    assert redline.call("navigate", talk.path, "--unlabel", "e3", "--yes").code == 0
+    assert not labels(load_session(talk.path).tree)
+
+
+def test_it_forks_before_what_a_user_says(redline, talk):
+    before = talk.path.read_bytes()
+    made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
+    assert made.json["again"] == "The first way."
+    assert talk.path.read_bytes() == before
+    new = load_session(Path(made.json["created"]))
+    assert [entry.id for entry in new.tree.entries] == ["e1", "e2"]
+    spoken = redline.call("navigate", talk.path, "--fork", "e4", "--yes")
+    assert "Continue there with: pi --session" in spoken.out
+
+
+def test_a_session_in_use_needs_its_flag(redline, talk):
+    talk.path.touch()
+    refused = redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json")
+    assert (refused.code, refused.error) == (5, "session_live")
+    assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--live").code == 0
+
+
+def test_one_step_is_taken_at_a_time(redline, talk):
+    both = redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json")
+    assert (both.code, both.error) == (2, "bad_arguments")

@@ -11,7 +11,7 @@ from compaction_app.display.branches import branch_state, forget_branches
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.factories import chain, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, text_of
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, missing, text_of
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
 from tests.sessions_app.agents.codex.rollouts import user as prompt
@@ -51,8 +51,7 @@ def lines(root: Path) -> list[Any]:
 def test_the_tree_leads_to_each_step(browser, tree):
     shown = dict(links(page(browser, tree, at="e3")))
     assert shown["Move here…"] == f"{tree}/move?entry=e3"
-    assert shown["Fork from here…"] == f"{tree}/fork?entry=e3"
-    assert shown["Label…"] == f"{tree}/label?entry=e3"
+    assert (shown["Fork from here…"], shown["Label…"]) == (f"{tree}/fork?entry=e3", f"{tree}/label?entry=e3")
     assert shown["Move to the end of this row"] == f"{tree}/move?entry=e4&leaf=1"
     assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
 
@@ -184,8 +183,7 @@ def test_an_entry_that_does_not_exist_is_not_found(browser, tree, step):
 
 def test_nothing_can_be_forked_before_the_first_message(browser, tree):
     words = text_of(page(browser, f"{tree}/fork", 409, entry="e1"))
-    assert "No fork can be made here" in words
-    assert "Nothing comes before e1" in words
+    assert not missing(words, "No fork can be made here", "Nothing comes before e1")
 
 
 def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path, settings):
@@ -197,8 +195,8 @@ def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path,
     words = text_of(page(browser, url))
     assert "Not offered Sessions of Codex have no entry that makes it continue after an earlier one." in words
     assert "Sessions of Codex have no labels." in words
-    assert "Move here" not in words
     assert "Fork from here…" in words
+    assert "Move here" not in words
 
 
 def test_nothing_that_a_session_says_can_act(browser, idle_root):

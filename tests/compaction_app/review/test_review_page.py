@@ -53,7 +53,20 @@ from tests.factories import (
     user,
     working_session,
 )
-from tests.html import actions, addresses, assert_inert, element, elements, field, ids, links, text_of, texts, values
+from tests.html import (
+    actions,
+    addresses,
+    assert_inert,
+    element,
+    elements,
+    field,
+    ids,
+    links,
+    missing,
+    text_of,
+    texts,
+    values,
+)
 from tests.installation import refusal
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -170,8 +183,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     ]
     rows = [browser.get(f"/runs/{run.pk}/{fold}", headers=HTMX) for fold in folds]
     response = " ".join(map(text_of, rows))
-    assert "Mend the parser." in response
-    assert "user message" in response
+    assert not missing(response, "Mend the parser.", "user message")
     offered = [value for row in rows for value in values(row, "add")]
     assert offered
     assert "e1" not in offered
@@ -181,7 +193,6 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     assert texts(whole, "h1") == ["What stays"]
     post(browser, run, add=offered[0])
     added = target_of(offered[0])
-    assert added is not None
     assert review_of(run).items[added].added
     assert "added by you" in text_of(opened(browser, run, added))
     post(browser, run, withdraw=offered[0])
@@ -357,7 +368,6 @@ def test_an_undo_says_where_what_it_undid_is(browser, run):
 def test_an_open_proposal_shows_source_reason_and_pair(browser, run):
     lead = next(iter(review_of(run).leads()))
     shown = opened(browser, run, lead.target)
-    assert lead.origin is not None
     assert (f"call {lead.origin.call}", f"/runs/{run.pk}#ev-{lead.origin.call}") in links(shown)
     for words in ("embedded planner", "its call", "goes with it, −"):
         assert words in text_of(element(shown, ".proposal__open"))
@@ -380,8 +390,7 @@ def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
     size = run.context_size
     after = size.without(removed_estimate(ReviewDesk(run).transcript, review_of(run).goes))
     bar = text_of(element(shown, "#bar"))
-    assert f"−{significant(size.tokens - after.tokens):,} approved" in bar
-    assert "Last look at 1…" in bar
+    assert not missing(bar, f"−{significant(size.tokens - after.tokens):,} approved", "Last look at 1…")
     assert f"/runs/{run.pk}/commit" in addresses(shown)
     assert ", met" not in bar
     post(browser, run, **everything(run))
@@ -397,7 +406,6 @@ def test_rows_groups_and_headline_add_up(known_root, by):
     desk = ReviewDesk(run, ReviewFilter(by=by))
     page_of = desk.page([group.key for group in desk.groups])
     for group in page_of.groups:
-        assert group.opened is not None
         assert group.opened.left == 0
         assert sum(row.tokens for row in group.opened.rows if row.signed) == group.tokens
     planned_tokens = page_of.summary.tokens.planned
@@ -510,8 +518,7 @@ def test_a_run_that_ended_without_a_proposal_offers_no_review(browser, run, stat
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
     shown = page(browser, run)
-    assert words in text_of(shown)
-    assert "proposed nothing" in text_of(shown)
+    assert not missing(text_of(shown), words, "proposed nothing")
     assert not elements(shown, "main form")
     review = f"/runs/{run.pk}/review"
     for address in ("/runs/", f"/runs/{run.pk}"):
@@ -561,7 +568,6 @@ def test_what_is_approved_is_what_a_commit_gets(run):
     decide(run, Kind.APPROVE, [first, second], NOW)
     decide(run, Kind.REJECT, [third], NOW)
     validated, pins, origins = approved_of(run)
-    assert validated is not None
     assert {first, second} < set(validated.targets)
     assert third not in validated.targets
     assert pins == (third,)

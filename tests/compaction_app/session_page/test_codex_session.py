@@ -1,4 +1,5 @@
-"""The page of a Codex thread: its subagents are linked with the calls that started them."""
+"""The page of a Codex thread: subagents are linked with the calls that started them, and of an archived thread, nothing
+is offered that Codex would not continue."""
 
 from itertools import chain
 from pathlib import Path
@@ -9,10 +10,23 @@ from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
-from tests.html import addresses, text_of
-from tests.runs import plan_session
+from tests.files import backdate
+from tests.html import addresses, missing, text_of
+from tests.runs import approve_proposals, plan_session
 from tests.sessions import use_root
-from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, answer, call, line, meta, output, reasoning, user
+from tests.sessions_app.agents.codex.rollouts import (
+    THREAD,
+    Rollout,
+    answer,
+    call,
+    line,
+    meta,
+    output,
+    reasoning,
+    summarised,
+    user,
+    work,
+)
 
 CHILD = "01a20000-0000-7000-8000-00000000000c"
 OTHER = "01a20000-0000-7000-8000-00000000000d"
@@ -52,5 +66,35 @@ def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser, session
     run = plan_session(index_file(path))
     proposed = next(iter(review_of(run).leads())).target
     review = text_of(browser.get(f"/runs/{run.pk}/review?at={ref_of(proposed)}"))
-    assert "thinking 2 goes with it" in review
-    assert "its call 3 goes with it" in review
+    assert not missing(review, "thinking 2 goes with it", "its call 3 goes with it")
+
+
+@pytest.fixture(params=["sessions", "archived_sessions"])
+def session(redline, settings, request):
+    """A thread of Codex with a compaction of its own, archived or not."""
+    directory = redline.home / ".codex" / request.param
+    use_root(settings, directory, "codex")
+    backdate(work(summarised("so far"), user("On.")).save(directory))
+    index_roots()
+    return Session.objects.get()
+
+
+def test_an_archived_session_is_marked_and_not_forked(browser, session):
+    is_archived = "archived_sessions" in session.root.path
+    command = f"codex unarchive {THREAD}"
+    assert ("archived" in text_of(browser.get("/"))) is is_archived
+    assert (command in text_of(browser.get(session.get_absolute_url()))) is is_archived
+    timeline = text_of(browser.get(f"{session.get_absolute_url()}/timeline"))
+    assert ("Fork from before this point" in timeline) is not is_archived
+    assert (command in timeline) is is_archived
+    assert "Compact that instead" in timeline
+
+
+def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser, session):
+    backdate(work().save(Path(session.root.path)))
+    index_roots()
+    run = approve_proposals(plan_session(Session.objects.get(), preserve_recent=0))
+    shown = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
+    is_archived = "archived_sessions" in session.root.path
+    assert ("Codex does not resume what is beside it" in shown) is is_archived
+    assert ("Use the writer compacted" in shown) is is_archived

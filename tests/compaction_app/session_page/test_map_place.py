@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from django.test import Client
 
 from tests.factories import assistant, block, call, chain, compaction, result, text, user, whole
@@ -22,14 +23,18 @@ TALK = [
 ]
 
 
+@pytest.fixture
+def address(idle_root):
+    return add_session(idle_root, "a.jsonl", chain(*TALK))
+
+
 def place(browser: Client, address: str, **query: Any) -> Any:
     answered = browser.get(f"{address}/place", query, headers=JSON)
     assert answered.status_code == 200, answered.content
     return answered.json()
 
 
-def test_each_entry_of_the_context_has_a_name_and_an_address(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+def test_each_entry_of_the_context_has_a_name_and_an_address(browser, address):
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["name"] for one in found] == [
         "turn 1, user: Mend the parser., about 4 tokens",
@@ -45,39 +50,26 @@ def test_each_entry_of_the_context_has_a_name_and_an_address(browser, idle_root)
     assert {one["total"] for one in found} == {6}
 
 
-def test_page_keys_go_to_the_beginning_of_turns(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+def test_page_keys_go_to_the_beginning_of_turns(browser, address):
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["next_turn"] for one in found] == [5, 5, 5, 5, 6, 6]
     assert [one["previous_turn"] for one in found] == [1, 1, 1, 1, 1, 5]
 
 
-def test_a_point_is_the_entry_that_is_drawn_there(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    assert place(browser, address, x=0, y=0)["number"] == 1
-    assert place(browser, address, x=180, y=300)["number"] == 3
-    assert place(browser, address, x=359, y=596)["number"] == 6
-    assert place(browser, address, x=-9, y=-900)["number"] == 1
-    assert place(browser, address, x=10**9, y=10**9)["number"] == 6
+def test_a_point_is_the_entry_that_is_drawn_there_and_a_number_beyond_the_context_its_end(browser, address):
+    points = {(0, 0): 1, (180, 300): 3, (359, 596): 6, (-9, -900): 1, (10**9, 10**9): 6}
+    assert {(x, y): place(browser, address, x=x, y=y)["number"] for x, y in points} == points
     middle = place(browser, address, x=180, y=300)
     assert middle["top"] <= 300 <= middle["top"] + middle["height"]
+    assert [place(browser, address, number=number)["number"] for number in (-5, 99)] == [1, 6]
 
 
-def test_numbers_beyond_the_context_mean_its_ends(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    assert place(browser, address, number=-5)["number"] == 1
-    assert place(browser, address, number=99)["number"] == 6
-
-
-def test_without_a_script_the_form_goes_there(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+def test_without_a_script_the_form_goes_there(browser, address):
     answered = browser.get(f"{address}/place", {"number": 3, "view": "all"}, headers={"Accept": "text/html,*/*"})
-    assert answered.status_code == 303
-    assert answered["Location"] == f"{address}?view=all&at=e3"
+    assert (answered.status_code, answered["Location"]) == (303, f"{address}?view=all&at=e3")
 
 
-def test_the_slider_stands_at_the_page(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+def test_the_slider_stands_at_the_page(browser, address):
     for view in ("sees", "all"):
         page = browser.get(address, {"view": view, "at": "e4"})
         (slider,) = elements(page, "aside [type=range]")
@@ -85,10 +77,9 @@ def test_the_slider_stands_at_the_page(browser, idle_root):
         assert text_of(element(page, "aside output")) == slider.attributes["aria-valuetext"]
 
 
-def test_what_is_no_place_is_refused(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    assert browser.get(f"{address}/place", {"number": "x"}, headers=JSON).status_code == 404
-    assert browser.get(f"{address}/place", {"leaf": "nobody"}, headers=JSON).status_code == 404
+def test_what_is_no_place_is_refused(browser, address, idle_root):
+    for query in ({"number": "x"}, {"leaf": "nobody"}):
+        assert browser.get(f"{address}/place", query, headers=JSON).status_code == 404
     empty = add_session(idle_root, "b.jsonl", chain({"type": "custom"}))
     assert not elements(browser.get(empty), "[type=range]")
     assert browser.get(f"{empty}/place", {"number": 1}, headers=JSON).status_code == 303

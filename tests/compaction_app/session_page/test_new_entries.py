@@ -60,7 +60,6 @@ def test_new_entries_are_counted_with_their_tokens_and_the_context(browser, idle
     drawn = news(session, shown)
     link = element(drawn, "#newer a")
     added = re.fullmatch(r"2 new entries \+([0-9]+)", text_of(link))
-    assert added is not None
     size = branch_state(Session.objects.get()).size
     assert int(added[1]) == size.of(101)
     assert link.attributes["href"] == f"{address}?view=sees&at=e2"

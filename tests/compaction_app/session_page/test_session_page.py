@@ -4,6 +4,7 @@ import gc
 import json
 import posixpath
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -53,6 +54,7 @@ from tests.html import (
     ids,
     link,
     links,
+    missing,
     text_of,
     texts,
 )
@@ -107,14 +109,9 @@ def test_a_damaged_line_is_shown_in_its_place(pages):
     recorded = chain(user("before it"), assistant(text("after it")))
     address = pages.add([*recorded[:2], b'{"type":"message","id":"torn<b>', *recorded[2:], b"\0" * 900])
     page = pages.get(address, view="all")
-    before, line_3, after, line_5 = texts(page, "article")
-    assert "before it" in before
-    assert "line 3" in line_3
-    assert "torn<b>" in line_3
-    assert "is not valid JSON" in line_3
-    assert "after it" in after
-    assert "line 5" in line_5
-    assert "900 bytes in all" in line_5
+    torn, zeros = ("line 3", "torn<b>", "is not valid JSON"), ("line 5", "900 bytes in all")
+    for shown, words in zip(texts(page, "article"), (["before it"], torn, ["after it"], zeros), strict=True):
+        assert not missing(shown, *words)
     assert "line 3" not in pages.words(address)
     assert link(page, "2 damaged lines").endswith("at=e2")
 
@@ -144,37 +141,27 @@ def test_a_missing_parent_is_reported_at_its_entry(pages):
 
 
 def test_notes_say_their_value(pages):
+    details = {"readFiles": ["a.py", "b.py"], "modifiedFiles": ["c.py"]}
     page = pages.shown(
         user("go"),
         {"type": "model_change", "provider": "anthropic", "modelId": "claude-x"},
         {"type": "thinking_level_change", "thinkingLevel": "high"},
         {"type": "session_info", "name": "Trailing commas"},
-        branch_summary("what was tried before"),
+        branch_summary("what was tried before") | {"fromId": "e2", "details": details, "fromHook": True},
         {"type": "usage", "what": "ever"},
         view="all",
     )
-    assert "anthropic claude-x" in text_of(entry_of(page, "e2"))
-    assert "high" in text_of(entry_of(page, "e3"))
-    assert "Trailing commas" in text_of(entry_of(page, "e4"))
+    files = ("2 files read", "1 file modified")
+    said = {
+        "e2": ["anthropic claude-x"],
+        "e3": ["high"],
+        "e4": ["Trailing commas"],
+        "e5": ["what was tried before", "summarises what was left at e2", *files, "written by an extension"],
+        "e6": ["not part of the model"],
+    }
+    for entry_id, words in said.items():
+        assert not missing(text_of(entry_of(page, entry_id)), *words)
     assert "branch summary" in text_of(entry_of(page, "e5"))
-    assert "what was tried before" in text_of(entry_of(page, "e5"))
-    assert "not part of the model" in text_of(entry_of(page, "e6"))
-
-
-def test_a_summary_says_what_it_is_of(pages):
-    details = {"readFiles": ["a.py", "b.py"], "modifiedFiles": ["c.py"]}
-    recorded = chain(
-        user("go"),
-        assistant(text("one way")),
-        branch_summary("what was tried before") | {"fromId": "e2", "details": details, "fromHook": True},
-    )
-    recorded[3]["parentId"] = "e1"
-    page = pages.get(pages.add(recorded), view="all")
-    words = text_of(entry_of(page, "e3"))
-    assert "summarises what was left at e2" in words
-    assert "2 files read" in words
-    assert "1 file modified" in words
-    assert "written by an extension" in words
 
 
 def test_a_label_marks_its_entry_and_the_turn(pages):
@@ -231,15 +218,16 @@ def test_what_another_reading_leaves_out_is_faint_and_not_struck(pages):
     address = pages.add(recorded)
     Session.objects.update(reader="pi")
     page = pages.get(address, view="all")
-    assert "is-faint" in classes(entry_of(page, "e2"))
-    assert "left out by e4" in text_of(entry_of(page, "e2"))
-    assert link(entry_of(page, "e2"), "e4") == f"{address}/entries/e4"
+    gone = entry_of(page, "e2")
+    assert "is-faint" in classes(gone)
+    assert "left out by e4" in text_of(gone)
+    assert link(gone, "e4") == f"{address}/entries/e4"
     assert "is-faint" not in classes(entry_of(page, "e3"))
     assert "in <short>" in text_of(entry_of(page, "e4"))
     assert "ignored by this reading" in text_of(entry_of(page, "e5"))
     assert not elements(page, "del")
-    assert "in <short>" in pages.words(address)
-    assert "in <short>" in pages.words(f"{address}/entries/e4/text")
+    for shown in (address, f"{address}/entries/e4/text"):
+        assert "in <short>" in pages.words(shown)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +243,7 @@ def test_an_edit_shows_its_own_words_if_the_model_sees_them(pages, content):
     assert "the new words" in text_of(seen)
     assert "the old words" not in text_of(entry_of(seen, "e1"))
     history = pages.get(address, view="all")
-    assert "the old words" in text_of(entry_of(history, "e1"))
-    assert "replaced by e3" in text_of(entry_of(history, "e1"))
+    assert not missing(text_of(entry_of(history, "e1")), "the old words", "replaced by e3")
     assert link(entry_of(history, "e1"), "e3") == f"{address}/entries/e3"
     assert "left out by" in text_of(entry_of(history, "e2"))
 
@@ -313,12 +300,9 @@ def test_a_call_and_its_result_on_one_page_are_bracketed(pages):
     page = pages.shown(
         user("go"), assistant(call("a"), call("b")), result("a", "first"), result("b", "second"), user("thanks")
     )
-    assert elements(entry_of(page, "e2"), ".tie--first")
-    assert elements(entry_of(page, "e2", 1), ".tie--mid")
-    assert elements(entry_of(page, "e3"), ".tie--mid")
-    assert elements(entry_of(page, "e4"), ".tie--last")
-    assert "result in" not in text_of(page)
-    assert "call in" not in text_of(page)
+    for drawn, part in (("e2", 0), "first"), (("e2", 1), "mid"), (("e3", 0), "mid"), (("e4", 0), "last"):
+        assert elements(entry_of(page, *drawn), f".tie--{part}")
+    assert missing(text_of(page), "result in", "call in") == ["result in", "call in"]
 
 
 def test_a_pair_on_two_pages_is_linked(pages):
@@ -385,22 +369,15 @@ def write_compaction(pages: Pages, after: list[dict[str, Any]], lines: Sequence[
     return address
 
 
-def test_a_bypassed_compaction_is_reported_at_the_top(pages):
-    address = write_compaction(
-        pages, [message("a1", "e3", assistant(text("on I go"))), message("a2", "a1", user("ok"))]
-    )
-    page = pages.get(address)
-    banner = element(page, ".banner--note")
-    assert "is bypassed: the agent continued from its own copy" in text_of(banner)
-    assert link(banner, "e4") == f"{address}/entries/e4"
-    assert link(banner, "a1") == f"{address}/entries/a1"
-    assert link(banner, "Compact again…") == f"{address}/compact"
-
-
-def test_a_compaction_of_several_lines_is_bypassed_before_the_first_one(pages):
-    address = write_compaction(pages, [message("a1", "e3", user("on I go"))], BY_EDITS)
+@pytest.mark.parametrize(("lines", "last"), [(BY_ONE_LINE, "e4"), (BY_EDITS, "e5")], ids=["one line", "edits"])
+def test_a_compaction_that_is_bypassed_before_its_first_line_is_reported_at_the_top(pages, lines, last):
+    later = [message("a1", "e3", assistant(text("on I go"))), message("a2", "a1", user("ok"))]
+    address = write_compaction(pages, later, lines)
     banner = element(pages.get(address), ".banner--note")
-    assert link(banner, "e5") == f"{address}/entries/e5"
+    assert "is bypassed: the agent continued from its own copy" in text_of(banner)
+    for entry_id in (last, "a1"):
+        assert link(banner, entry_id) == f"{address}/entries/{entry_id}"
+    assert link(banner, "Compact again…") == f"{address}/compact"
 
 
 @pytest.mark.parametrize("lines", [BY_ONE_LINE, BY_EDITS], ids=["one line", "edits"])
@@ -439,8 +416,7 @@ def test_the_reader_can_be_chosen_and_given_back(pages):
     assert (chosen.reader, chosen.read_as) == ("pi", "pi")
     assert chosen.context_tokens != before
     page = pages.get(address)
-    assert "Read as pi, because you chose it" in text_of(page)
-    assert "Writer: context-edit." in text_of(page)
+    assert not missing(text_of(page), "Read as pi, because you chose it", "Writer: context-edit.")
     pages.browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -491,43 +467,40 @@ def test_acts_need_a_form_of_this_site(pages):
         assert strict.post(f"{address}/{act}").status_code == 403
 
 
-def old_session() -> list[Any]:
-    header = {"type": "session", "id": "s", "timestamp": "t", "cwd": "/p"}
-    return [header, {"type": "message", "timestamp": "t", "message": user("from the old days")}]
+OLD = [
+    {"type": "session", "id": "s", "timestamp": "t", "cwd": "/p"},
+    {"type": "message", "timestamp": "t", "message": user("about one")},
+]
 
 
-def test_an_old_session_offers_a_copy_and_goes_there(pages):
-    address = pages.add(old_session(), "old.jsonl")
-    before = (pages.root / "old.jsonl").read_bytes()
-    page = pages.get(address)
-    assert "Create a version 3 copy" in text_of(page)
-    assert "Compact…" not in text_of(page)
+@pytest.mark.parametrize(
+    ("recorded", "offers"),
+    [
+        (OLD, ["Create a version 3 copy"]),
+        (conversation("one")[1:], ["Create a copy with a header", "This file has no session header"]),
+    ],
+    ids=["old", "headless"],
+)
+def test_a_session_that_cannot_be_planned_on_offers_a_copy_and_goes_there(pages, recorded, offers):
+    address, path = pages.add(recorded, "old.jsonl"), pages.root / "old.jsonl"
+    before, page = path.read_bytes(), pages.words(address)
+    assert not missing(page, *offers)
+    assert "Compact…" not in page
     answer = pages.browser.post(f"{address}/migrate")
     assert answer.status_code == 303
     copied = pages.words(answer["Location"])
-    assert "from the old days" in copied
-    assert "Compact…" in copied
-    assert (pages.root / "old.jsonl").read_bytes() == before
-    again = pages.browser.post(f"{address}/migrate")
-    assert again.status_code == 409
-    assert "exists already" in text_of(again)
-
-
-def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(pages):
-    address = pages.add(conversation("one")[1:], "headless.jsonl")
-    before = (pages.root / "headless.jsonl").read_bytes()
-    page = pages.get(address)
-    assert "Create a copy with a header" in text_of(page)
-    assert "This file has no session header" in text_of(page)
-    assert "Compact…" not in text_of(page)
-    session = Session.objects.get(relative_path="headless.jsonl")
-    assert refusal(lambda: start_run(session, planner="embedded", requested_parameters={})) == "2 no_header"
-    answer = pages.browser.post(f"{address}/migrate")
-    assert answer.status_code == 303
-    copied = pages.words(answer["Location"])
-    assert "Compact…" in copied
+    assert not missing(copied, "about one", "Compact…")
     assert "no session header" not in copied
-    assert (pages.root / "headless.jsonl").read_bytes() == before
+    assert path.read_bytes() == before
+    again = pages.browser.post(f"{address}/migrate")
+    assert (again.status_code, "exists already" in text_of(again)) == (409, True)
+
+
+def test_a_session_without_header_is_not_planned_on(pages):
+    pages.add(conversation("one")[1:])
+    assert (
+        refusal(partial(start_run, Session.objects.get(), planner="embedded", requested_parameters={})) == "2 no_header"
+    )
 
 
 def test_a_session_of_today_is_not_migrated(pages):
@@ -540,25 +513,26 @@ def test_an_empty_session_says_so(pages):
     assert "This session is empty" in pages.words(pages.add([HEADER]))
 
 
-def test_what_was_not_read_yet_can_be_read(pages):
-    address = pages.add(conversation("one"))
+def forget(_: Path) -> None:
     Session.objects.update(fingerprint=None, state=None)
-    answer = pages.browser.get(address)
-    assert answer.status_code == 409
-    assert "was not read yet" in text_of(answer)
-    assert pages.browser.post(f"{address}/read-anew").status_code == 303
-    assert "about one" in pages.words(address)
 
 
-def test_a_rewritten_file_is_not_shown_as_another_text(pages):
+def rewrite(path: Path) -> None:
+    path.write_bytes(session_bytes(conversation("two")))
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "then"),
+    [(forget, "was not read yet", "about one"), (rewrite, "changed while it was read", "about two")],
+)
+def test_what_was_not_read_yet_or_is_another_text_is_not_shown_and_can_be_read(pages, change, said, then):
     address = pages.add(conversation("one"))
-    (pages.root / "a.jsonl").write_bytes(session_bytes(conversation("two")))
+    change(pages.root / "a.jsonl")
     answer = pages.browser.get(address)
     assert answer.status_code == 409
-    assert "changed while it was read" in text_of(answer)
-    assert "Read it again" in text_of(answer)
-    pages.browser.post(f"{address}/read-anew")
-    assert "about two" in pages.words(address)
+    assert not missing(text_of(answer), said, "Read it")
+    assert pages.browser.post(f"{address}/read-anew").status_code == 303
+    assert then in pages.words(address)
 
 
 def test_what_the_session_does_not_have_is_not_found(pages):

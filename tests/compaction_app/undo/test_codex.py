@@ -55,7 +55,6 @@ def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:
     """A thread, and a fork of it that nobody has written to recently."""
     scene = codex_scene(redline, work(), "fork")
     made = scene.compact(**own).created
-    assert made is not None
     return scene, backdate(made)
 
 
@@ -133,7 +132,6 @@ def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline):
 def test_a_fork_that_another_thread_continues_is_not_deleted(redline):
     scene, made = forked(redline, compression_ratio=0.9)
     later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).created
-    assert later is not None
     backdate(later)
     before = sent(later)
 

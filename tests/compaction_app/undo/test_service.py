@@ -1,10 +1,13 @@
-"""A compaction is undone, as a whole or by entry, so that the agent's context has exactly what it had before."""
+"""A compaction is undone, as a whole or by entry, so that the agent's context has exactly what it had before; that of a
+real session, too, if there is one."""
 
 import json
+import random
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +24,11 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
+from tests.budget import long_except
 from tests.factories import assistant, call, compaction, message, result
 from tests.factories import whole as target
-from tests.files import backdate, snapshot
+from tests.files import backdate, place, snapshot
+from tests.paths import sessions_to_try
 
 from .scenes import Scene, deleted_by, only_compaction, scene
 
@@ -78,13 +83,11 @@ def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_
     line = json.loads(written[len(compacted) :])
     assert list(line) == ["type", "id", "parentId", "timestamp", "customType"]
     assert (line["type"], line["parentId"], line["customType"]) == ("custom", leaf_id, "redline.undo")
-    assert undone.backup is not None
     assert undone.backup.read_bytes() == compacted
 
     row = Undo.objects.get()
     assert (row.compaction, row.undone, row.way, row.is_whole) == (only_compaction(), committed.entry_id, "leaf", True)
     assert (row.entry_id, row.leaf_id) == (undone.entry_id, only_compaction().leaf_id)
-    assert row.backup is not None
     assert (row.backup.path, row.backup.reason) == (str(undone.backup), Backup.Reason.UNDO)
     entry = AuditEntry.objects.get(action=AuditEntry.Action.UNDO)
     assert (entry.bytes_before, entry.bytes_after) == (len(compacted), in_place.path.stat().st_size)
@@ -137,7 +140,6 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atom
 
     undone = atomic.undo()
     assert undone.plan.way is UndoWay.FORK
-    assert undone.created is not None
     assert atomic.path.read_bytes() == continued
     assert without_usage(atomic.context(undone.created)) == without_usage([*before, *later])
     header = json.loads(undone.created.read_bytes().splitlines()[0])
@@ -152,7 +154,6 @@ def without_usage(messages: list[dict[str, object]]) -> list[dict[str, object]]:
 def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_it(fork):
     before, original = fork.context(), fork.path.read_bytes()
     committed = fork.compact()
-    assert committed.created is not None
     undone = fork.undo()
     assert undone.plan.way is UndoWay.REMOVAL
     assert not committed.created.exists()
@@ -167,7 +168,6 @@ def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_
 @pytest.mark.parametrize("added", [b'{"type":"custom","id":"x","parentId":null}\n', b" "])
 def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
     committed = fork.compact()
-    assert committed.created is not None
     with committed.created.open("ab") as file:
         file.write(added)
     backdate(committed.created)
@@ -179,7 +179,6 @@ def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
 
 def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
     committed = fork.compact()
-    assert committed.created is not None
     holder = subprocess.Popen(["sleep", "600"], stdout=committed.created.open("ab"))
     try:
         assert refused(lambda: fork.undo(live=True)) == "open_elsewhere"
@@ -360,7 +359,6 @@ def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(fork, monkey
     committed = fork.compact()
     monkeypatch.setattr("compaction_app.undo.plan.content_written", lambda _: None)
     assert refused(fork.undo) == "not_recorded"
-    assert committed.created is not None
     assert committed.created.exists()
 
 
@@ -401,7 +399,6 @@ def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in
     in_place.compact()
     compacted = in_place.context()
     undone = in_place.undo()
-    assert undone.backup is not None
     restore(undone.backup, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
     assert in_place.context() == compacted
@@ -456,3 +453,49 @@ def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic):
     assert Undo.objects.get().entry_id in session_row(atomic.path).own_entries
     row, log = session_row(atomic.path), loaded.log
     assert reading_of_session(row, atomic.path, log.entries, log.state).reader.name == "atomic-0.8"
+
+
+def sessions(directory: Path) -> list[bytes]:
+    """The sessions that can be written to."""
+    logs = {path: load_session(path).log for path in sessions_to_try(directory)}
+    return [path.read_bytes() for path, log in logs.items() if log.header is not None and log.version == 3]
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "continues"),
+    [
+        pytest.param("atomic-0.8", "context-compaction", False, id="atomic at once"),
+        pytest.param("atomic-0.8", "context-compaction", True, id="atomic continued", marks=pytest.mark.long),
+        pytest.param("pi", "context-edit", False, id="pi at once", marks=pytest.mark.long),
+        pytest.param("pi", "context-edit", True, id="pi continued"),
+    ],
+)
+def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer, continues):
+    rng = random.Random(7)
+    directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
+    found = sessions(tmp_path)
+    assert found
+    for number, content in enumerate(found):
+        scene = Scene(place(directory / f"{number}.jsonl", content), reader, writer)
+        before, later = scene.context(), []
+        committed = scene.compact()
+        if continues:
+            scene.continue_with("Go on.", "Done.")
+            later = scene.context()[-2:]
+        compacted = scene.path.read_bytes()
+        undone = scene.undo(rng.choice(deleted_by(committed)).entry_id, live=True)
+        if undone.created is not None or not undone.plan.is_whole:
+            undone = scene.undo(live=True)
+        assert scene.path.read_bytes().startswith(compacted)
+        assert without_usage(scene.context(undone.created)) == without_usage([*before, *later])
+
+
+@pytest.mark.parametrize("reader", long_except(["pi"], ["atomic-0.8", "pi"]))
+def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(redline, tmp_path, reader):
+    directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
+    for number, content in enumerate(sessions(tmp_path)):
+        scene = Scene(place(directory / f"{number}.jsonl", content), reader, "fork")
+        committed = scene.compact()
+        scene.undo(live=True)
+        assert not committed.created.exists()
+        assert scene.path.read_bytes() == content

@@ -1,23 +1,23 @@
-"""The page of an undo says how it is done before, and does exactly that."""
+"""The page of an undo, and `redline undo`, say how it is done before, and do exactly that."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run, Undo
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
-from tests.files import backdate, place
-from tests.html import fields, link, text_of
-from tests.runs import approve_proposals, plan_session
+from tests.files import backdate, place, snapshot
+from tests.html import fields, link, missing, text_of
+from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
+
+from .scenes import deleted_by, scene
 
 READERS = [("atomic", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
 
@@ -30,9 +30,7 @@ def run(redline, tmp_path, settings, request):
     path = place(directory / "work.jsonl", session_bytes(working_session(steps=6)))
     use_root(settings, directory, agent)
     run = approve_proposals(plan_session(index_file(path)))
-    now = timezone.now()
-    shown = preflight_of(approval(run), now, writer).digest()
-    commit_run(run, Confirmations(), shown, now, writer)
+    commit_approved(run, writer)
     backdate(path)
     run.refresh_from_db()
     return run
@@ -51,11 +49,9 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser, run):
     assert address == f"/runs/{run.pk}/undo"
     page = text_of(browser.get(address))
     if Compaction.objects.get().created:
-        assert "That file is deleted" in page
-        assert "byte for byte as Redline wrote it" in page
+        assert not missing(page, "That file is deleted", "byte for byte as Redline wrote it")
     else:
-        assert "One line is appended to the session" in page
-        assert "New backup" in page
+        assert not missing(page, "One line is appended to the session", "New backup")
     assert not Undo.objects.exists()
 
 
@@ -75,8 +71,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     result = undo(browser, run)
     assert result.redirect_chain == [(f"/runs/{run.pk}/result", 303)]
     page = text_of(result)
-    assert "Undone: " in page
-    assert "All of it" in page
+    assert not missing(page, "Undone: ", "All of it")
     assert "every recorded byte is still in the file" not in page
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
@@ -94,8 +89,7 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
     target = next(raw for raw in Compaction.objects.get().origins if raw["kind"] == "entry")
     chosen = browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]})
     page = text_of(chosen)
-    assert "Bring back 2 entries?" in page
-    assert "comes back with it" in page
+    assert not missing(page, "Bring back 2 entries?", "comes back with it")
     undo(browser, run, target["entryId"])
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
@@ -134,3 +128,70 @@ def test_hostile_ids_and_texts_are_escaped(browser, run):
     page = browser.get(f"/runs/{run.pk}/undo", {"entry": "<script>alert(1)</script>"})
     assert page.status_code == 409
     assert b"<script>alert(1)" not in page.content
+
+
+EVERY = [("atomic-0.8", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
+
+
+@pytest.fixture(params=EVERY, ids=lambda pair: pair[1])
+def compacted(redline, request):
+    return scene(redline, *request.param)
+
+
+def test_it_says_what_would_happen_and_needs_a_confirmation(redline, compacted):
+    compacted.compact()
+    before = snapshot(compacted.path.parent)
+    refused = redline.call("undo", compacted.path)
+    assert (refused.code, "would be undone" in refused.out) == (5, True)
+    assert not missing(refused.err, "redline undo", "--yes")
+    dry = redline.call("undo", compacted.path, "--dry-run", "--json")
+    assert dry.code == 0
+    assert (dry.json["undone"], dry.json["needs"], dry.json["whole"]) == (False, ["--yes"], True)
+    assert snapshot(compacted.path.parent) == before
+
+
+def test_it_undoes_the_latest_compaction(redline, compacted):
+    before = compacted.context()
+    committed = compacted.compact()
+    done = redline.call("undo", compacted.path, "--yes", "--json")
+    assert (done.code, done.json["compaction"]) == (0, committed.entry_id)
+    assert done.json["undone"] is True
+    assert compacted.context() == before
+    if committed.created is not None:
+        assert done.json["removed"] == str(committed.created)
+        assert not committed.created.exists()
+    else:
+        assert (done.json["way"], done.json["entryId"]) == ("leaf", load_session(compacted.path).leaf_id)
+    again = redline.call("undo", compacted.path, "--yes", "--json")
+    assert again.error == "no_compaction"
+
+
+def test_it_brings_entries_back_with_their_pairs(redline, compacted):
+    committed = compacted.compact()
+    entry_id = deleted_by(committed)[0].entry_id
+    done = redline.call(
+        "undo", compacted.path, "--compaction", committed.entry_id, "--entry", entry_id, "--yes", "--json"
+    )
+    assert done.code == 0
+    back = {target["entryId"] for target in done.json["broughtBack"]}
+    assert entry_id in back
+    assert len(back) == 2
+    assert not done.json["whole"]
+    assert not Undo.objects.get().is_whole
+
+
+def test_a_live_session_needs_its_own_confirmation(redline, compacted):
+    committed = compacted.compact()
+    touched = committed.created or compacted.path
+    backdate(touched, hours=0)
+    refused = redline.call("undo", compacted.path, "--yes", "--json")
+    assert refused.error == "session_live"
+    assert "--live" in json.loads(refused.out)["error"]["message"]
+    assert redline.call("undo", compacted.path, "--yes", "--live").code == 0
+
+
+def test_a_session_without_a_compaction_has_nothing_to_undo(redline, compacted):
+    before = snapshot(compacted.path.parent)
+    assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
+    assert redline.call("undo", compacted.path, "--compaction", "e3", "--yes", "--json").error == "not_ours"
+    assert snapshot(compacted.path.parent) == before
