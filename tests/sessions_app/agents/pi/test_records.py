@@ -1,5 +1,6 @@
-"""The digest: the agent's token estimates, and an entry for any line."""
+"""The digest of any line with the agent's token estimates, the messages that pi rebuilds, and what it was charged."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -7,10 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.agents.pi.costs import recorded_prices
+from sessions_app.agents.pi.messages import fields_of, message_hash, message_json
 from sessions_app.agents.pi.records import describe
+from sessions_app.sessionlog.context import Message, keep
 from sessions_app.sessionlog.controls import LabelControl
 from sessions_app.sessionlog.entries import Entry, Texts, tokens_of
-from tests.factories import assistant, bash, call, message, result, text, thinking, user
+from tests.factories import (
+    assistant,
+    bash,
+    branch_of,
+    branch_summary,
+    call,
+    chain,
+    context_edit,
+    message,
+    result,
+    summary_compaction,
+    text,
+    thinking,
+    user,
+)
 
 IMAGE = {"type": "image", "data": "A" * 100_000, "mimeType": "image/png"}
 
@@ -21,11 +39,8 @@ def described(recorded: dict[str, Any]) -> tuple[Entry, Texts]:
     return describe(data, number=2, offset=0, length=1, entry_id="e1", parent_id=None)
 
 
-def tokens(recorded: dict[str, Any]) -> int:
-    return described(recorded)[0].tokens
-
-
-# ---- estimates ----------------------------------------------------------------------------------------------
+def system(content: object, **more: object) -> dict[str, Any]:
+    return {"role": "system", "content": content, **more}
 
 
 @pytest.mark.parametrize(("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)])
@@ -33,40 +48,62 @@ def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units, estimate
     assert tokens_of(units) == estimate
 
 
-@pytest.mark.parametrize("role", ["user", "custom", "toolResult"])
-def test_user_and_tool_messages_count_texts_and_images(role):
-    def of(content: object) -> int:
-        return tokens({"role": role, "content": content})
+SPACED = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
+PRINTED = r'{"1":[1,"\ud800"],"b":1e+21}'
+SECTIONS = {"tone": "1234", "none": None, "rules": "5678"}
+UNCOUNTED = [thinking("x" * 400), call("c1", "n", a="x" * 400), {"type": "odd", "text": "x" * 400}]
+ESTIMATES = {
+    # Of messages of users, extensions and tools: the content and its tokens.
+    **{
+        f"{role}: {name}": ({"role": role, "content": content}, tokens)
+        for role in ("user", "custom", "toolResult")
+        for name, content, tokens in (
+            ("text", "12345", 2),
+            ("texts, which are added up before they are rounded", [text("1234"), text("5")], 2),
+            ("image", [IMAGE], 1200),
+            ("text and images", [text("12345"), IMAGE, IMAGE], 2402),
+            *((f"uncounted {content!r:.12}", content, 0) for content in (UNCOUNTED, [], None, 7, {})),
+        )
+    },
+    # A system message counts its content, its sections and its tools as JSON; fields of other types count nothing.
+    "system: text": (system("12345"), 2),
+    "system: an image": (system([text("1234"), IMAGE]), 1201),
+    "system: sections": (system("", sections=SECTIONS), 2),
+    'system: tools, [{"name":"bash"}] has 17 units': (system("", toolsAdded=[{"name": "bash"}]), 5),
+    "system: everything": (system("1234", sections={"tone": "1234"}, toolsAdded=[{"name": "bash"}]), 7),
+    "system: no tools": (system("", toolsAdded=[]), 1),
+    "system: a text as sections": (system(None, sections="12345", toolsAdded=True), 0),
+    "system: a list as sections": (system({}, sections=[7], toolsAdded=None), 0),
+    # An assistant counts texts, thinking and calls, but no images.
+    "assistant: text": (assistant(text("12345678")), 2),
+    "assistant: thinking": (assistant(thinking("12345678")), 2),
+    'assistant: a call, read{"path":"a"} without its id': (assistant(call("c" * 1000, "read", path="a")), 4),
+    "assistant: everything": (assistant(text("123"), thinking("123"), call("c", "read", path="a")), 6),
+    "assistant: uncounted": (assistant(IMAGE, {"type": "redacted_thinking", "data": "x" * 400}), 0),
+    "assistant: content as a text": ({"role": "assistant", "content": "12345"}, 2),
+    "assistant: arguments as JavaScript prints them": (assistant(SPACED), tokens_of(len(PRINTED))),
+    # An emoji counts two units.
+    "emojis of a user": (user("😀" * 4), 2),
+    "letters of Latin": (user("é" * 4), 1),
+    "letters of Chinese": (user("漢" * 4), 1),
+    "emojis of an assistant": (assistant(text("😀" * 4)), 2),
+    "emojis of a command": (bash("😀😀", "😀😀"), 2),
+    "lone surrogates, which are one unit each": (user("\ud83d" * 5), 2),
+    "a command with its output, without the added words": (bash("1234", "5"), 2),
+}
 
-    assert of("12345") == 2
-    assert of([text("1234"), text("5")]) == 2, "texts are added up before they are rounded"
-    assert of([IMAGE]) == 1200
-    assert of([text("12345"), IMAGE, IMAGE]) == 2402
-    assert of([thinking("x" * 400), call("c1", "n", a="x" * 400), {"type": "odd", "text": "x" * 400}]) == 0
-    assert of([]) == of(None) == of(7) == of({}) == 0
 
-
-def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json():
-    """As pi counts it; fields of other types count nothing."""
-
-    def of(content: object, **more: object) -> int:
-        return tokens({"role": "system", "content": content, **more})
-
-    assert of("12345") == 2
-    assert of([text("1234"), IMAGE]) == 1201
-    assert of("", sections={"tone": "1234", "none": None, "rules": "5678"}) == 2
-    # [{"name":"bash"}] has 17 units.
-    assert of("", toolsAdded=[{"name": "bash"}]) == 5
-    assert of("1234", sections={"tone": "1234"}, toolsAdded=[{"name": "bash"}]) == 7
-    assert of("", toolsAdded=[]) == 1
-    assert of(None, sections="12345", toolsAdded=True) == of({}, sections=[7], toolsAdded=None) == 0
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_what_a_message_counts(name):
+    recorded, tokens = ESTIMATES[name]
+    assert described(recorded)[0].tokens == tokens
 
 
 def test_the_text_of_a_system_message_is_its_content_or_else_its_sections():
     sections = {"tone": "Be brief.", "rules": "Be kind."}
-    assert described({"role": "system", "content": "so", "sections": sections})[1].whole == "so"
-    assert described({"role": "system", "content": "", "sections": sections})[1].whole == "Be brief.\n\nBe kind."
-    assert described({"role": "system", "content": [text("so")], "sections": sections})[1].blocks == ("so",)
+    assert described(system("so", sections=sections))[1].whole == "so"
+    assert described(system("", sections=sections))[1].whole == "Be brief.\n\nBe kind."
+    assert described(system([text("so")], sections=sections))[1].blocks == ("so",)
 
 
 @pytest.mark.parametrize(
@@ -87,36 +124,9 @@ def test_entries_that_only_pi_writes_are_marked(recorded, by_pi):
     assert described(recorded)[0].sole_agent == ("pi" if by_pi else "")
 
 
-def test_an_assistant_counts_text_thinking_and_calls_but_no_images():
-    assert tokens(assistant(text("12345678"))) == 2
-    assert tokens(assistant(thinking("12345678"))) == 2
-    # read{"path":"a"} has 4 + 12 units; the id of the call counts nothing.
-    assert tokens(assistant(call("c" * 1000, "read", path="a"))) == 4
-    assert tokens(assistant(text("123"), thinking("123"), call("c", "read", path="a"))) == 6
-    assert tokens(assistant(IMAGE, {"type": "redacted_thinking", "data": "x" * 400})) == 0
-    assert tokens({"role": "assistant", "content": "12345"}) == 2
-
-
-def test_arguments_count_as_javascript_prints_them():
-    spaced = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
-    printed = r'{"1":[1,"\ud800"],"b":1e+21}'
-    entry, texts = described(assistant(spaced))
-    assert entry.tokens == tokens_of(len(printed))
-    assert texts.block(0) == f"toolCall c  {printed}"
-
-
-def test_an_emoji_counts_two_units():
-    assert tokens(user("😀" * 4)) == 2
-    assert tokens(user("é" * 4)) == tokens(user("漢" * 4)) == 1
-    assert tokens(assistant(text("😀" * 4))) == 2
-    assert tokens(bash("😀😀", "😀😀")) == 2
-    assert tokens(user("\ud83d" * 5)) == 2, "a lone surrogate is one unit"
-
-
-def test_a_command_counts_with_its_output_but_without_the_added_words():
-    entry, texts = described(bash("1234", "5"))
-    assert entry.tokens == 2
-    assert texts.whole == "Ran 1234\n5"
+def test_calls_and_commands_are_shown_as_texts():
+    assert described(assistant(SPACED))[1].block(0) == f"toolCall c  {PRINTED}"
+    assert described(bash("1234", "5"))[1].whole == "Ran 1234\n5"
 
 
 def test_a_branch_summary_counts_its_summary():
@@ -160,24 +170,18 @@ def test_a_block_has_its_own_text_and_estimate(block, estimate, shown):
     assert texts.joined(()) == ""
 
 
-# ---- other fields -------------------------------------------------------------------------------------------
-
-
 def test_calls_and_results_are_known_by_their_ids():
-    entry, _ = described(assistant(text("x"), call("c1"), call("c2"), call("c1")))
-    assert list(entry.call_ids()) == ["c1", "c2", "c1"]
+    def called(*blocks: dict[str, Any]) -> list[str]:
+        return list(described(assistant(*blocks))[0].call_ids())
+
+    assert called(text("x"), call("c1"), call("c2"), call("c1")) == ["c1", "c2", "c1"]
+    assert called({"type": "toolCall", "id": 7, "name": "n", "arguments": {}}) == []
     entry, _ = described(result("c1", "x", name="grep"))
     assert (entry.result_for, entry.tool_name) == ("c1", "grep")
     entry, _ = described({**result("c1"), "toolCallId": 7, "toolName": None})
     assert (entry.result_for, entry.tool_name) == (None, "")
-    entry, _ = described(assistant({"type": "toolCall", "id": 7, "name": "n", "arguments": {}}))
-    assert list(entry.call_ids()) == []
-
-
-def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed():
-    entry, _ = described(assistant(call("c\ud800")))
     answer, _ = described(result("c\ud800"))
-    assert list(entry.call_ids()) == [answer.result_for]
+    assert called(call("c\ud800")) == [answer.result_for], "they match even if the id is not well formed"
 
 
 @pytest.mark.parametrize(
@@ -187,12 +191,8 @@ def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed():
         (assistant(text("x"), stopReason="aborted"), False),
         (result("c", error=True), True),
         ({**result("c"), "isError": "yes"}, False),
-        (bash("x", "", 1), True),
-        (bash("x", "", -15), True),
-        (bash("x", "", 0), False),
-        ({**bash("x", ""), "exitCode": 0.0}, False),
-        ({**bash("x", ""), "exitCode": None}, False),
-        ({**bash("x", ""), "exitCode": "1"}, False),
+        *((bash("x", "", code), True) for code in (1, -15)),
+        *((bash("x", "", code), False) for code in (0, 0.0, None, "1")),
         (user("error"), False),
     ],
     ids=str,
@@ -202,9 +202,8 @@ def test_only_failures_are_marked_as_failed(recorded, failed):
 
 
 def test_exclusion_is_read_from_the_agents_field():
-    assert described(bash("x", "", excludeFromContext=True))[0].excluded
-    assert described({"role": "custom", "content": "x", "excludeFromContext": True})[0].excluded
-    assert described({"type": "custom_message", "content": "x", "excludeFromContext": True})[0].excluded
+    for own in (bash("x", ""), {"role": "custom", "content": "x"}, {"type": "custom_message", "content": "x"}):
+        assert described({**own, "excludeFromContext": True})[0].excluded
     for other in (user("x"), assistant(text("x")), result("c")):
         assert not described({**other, "excludeFromContext": True})[0].excluded
     for untrue in (1, "true", None):
@@ -216,15 +215,9 @@ def test_exclusion_is_read_from_the_agents_field():
     [
         ({"totalTokens": 1000, "input": 1}, 1000),
         ({"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}, 4321),
-        ({"totalTokens": 0, "input": 5}, 5),
         ({"totalTokens": "many", "input": 5, "output": None}, 5),
-        ({"totalTokens": True, "input": 5}, 5),
-        ({"totalTokens": 1e400, "input": 5}, 5),
-        ({"totalTokens": 1234.0}, 1234),
-        ({}, 0),
-        (None, None),
-        ("many", None),
-        ([1], None),
+        *(({"totalTokens": total, "input": 5}, 5) for total in (0, True, 1e400)),
+        *(({"totalTokens": 1234.0}, 1234), ({}, 0), (None, None), ("many", None), ([1], None)),
     ],
 )
 def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(usage, total):
@@ -248,10 +241,9 @@ def test_every_name_can_be_stored():
 
 
 def test_both_kinds_of_thinking_blocks_count_as_thinking():
-    assert described(assistant(thinking("x")))[0].bears_thinking
-    assert described(assistant({"type": "redacted_thinking", "data": "x"}))[0].bears_thinking
-    assert not described(assistant(text("thinking")))[0].bears_thinking
-    assert not described(user("x"))[0].bears_thinking
+    thoughts = [thinking("x"), {"type": "redacted_thinking", "data": "x"}]
+    said = [*map(assistant, thoughts), assistant(text("thinking")), user("x")]
+    assert [described(one)[0].bears_thinking for one in said] == [True, True, False, False]
 
 
 def test_control_entries_are_kept_but_no_large_content():
@@ -261,8 +253,7 @@ def test_control_entries_are_kept_but_no_large_content():
     assert described({"type": "custom", "data": "x" * 1000})[0].control is None
 
 
-# ---- hostile input ------------------------------------------------------------------------------------------
-
+FIELDS = ["type", "role", "content", "message", "text", "id", "name", "arguments", "usage"]
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -270,14 +261,7 @@ json_values = st.recursive(
     | st.floats(allow_nan=False)
     | st.text(st.characters(exclude_categories=()), max_size=4)
     | st.sampled_from(["message", "assistant", "user", "bashExecution", "toolResult", "toolCall", "thinking"]),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["type", "role", "content", "message", "text", "id", "name", "arguments", "usage"]),
-            inner,
-            max_size=5,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
     max_leaves=25,
 )
 
@@ -300,3 +284,115 @@ def test_describing_does_not_change_its_argument(data):
     before = repr(data)
     described({"role-less": True, **data})
     assert repr(data) == before
+
+
+USAGE = {"input": 10, "output": 5, "totalTokens": 15}
+
+
+def rebuilt(recorded: dict[str, Any], edit: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+    """`message_json` of one recorded message or entry, with these fields of its `Message` changed."""
+    line = chain(recorded)[1]
+    message = keep(branch_of(chain(recorded))[0])
+    assert message is not None
+    return message_json(msgspec.structs.replace(message, **changed), line, edit)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "agents_hash"),
+    [
+        ({"role": "system", "content": None}, "31020bc854d08dcf"),
+        ({"role": "user", "content": None}, "fb296c5e1d944682"),
+        ({"role": "assistant", "stopReason": "stop", "usage": USAGE}, "9977c74d5929f54e"),
+        (assistant(text("a1"), call("c1", "bash", command="ls c1"), usage=USAGE), "860ad79649e1294f"),
+        (result("c1", "out c1", name="bash"), "c18707f5ad1700c0"),
+        (bash("ls", "o", excludeFromContext=True), "40f445df39301605"),
+        ({"type": "custom_message", "customType": "x", "display": True}, "eadbd777cebcc054"),
+        (branch_summary("the branch"), "d9a7b11baf70d3c3"),
+        (summary_compaction("S", None), "d085fefd9791d77e"),
+    ],
+)
+def test_a_message_is_the_one_that_the_agent_rebuilds(recorded, agents_hash):
+    assert message_hash(rebuilt(recorded)) == agents_hash
+
+
+def test_only_fields_that_decide_what_the_model_receives_count():
+    assert rebuilt(user("x") | {"timestamp": 5, "toolName": None}) == {"role": "user", "content": "x"}
+    assert rebuilt({"role": "hookMessage", "content": "x"})["role"] == "custom"
+    assert rebuilt({"type": "custom_message"}) == {"role": "custom", "content": []}
+    assert rebuilt({"role": "custom", "content": None}) == {"role": "custom"}
+
+
+def test_a_repeated_system_message_without_content_has_none():
+    line = chain(summary_compaction("S", None) | {"systemMessage": {"role": "system", "content": None}})[1]
+    (entry,) = branch_of([chain()[0], line])
+    assert message_json(Message(entry, "system", None, 0), line) == {"role": "system"}
+
+
+def test_a_message_contains_only_the_blocks_that_remain():
+    recorded = assistant(text("one"), call("c1"), text("two"))
+    blocks = branch_of(chain(recorded))[0].blocks or ()
+    assert rebuilt(recorded, blocks=(blocks[0], blocks[2]))["content"] == [text("one"), text("two")]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "replacement", "content"),
+    [
+        (user("x"), {"content": "y"}, "y"),
+        (assistant(text("x")), {"content": "y"}, [text("y")]),
+        (result("c1"), {"content": "y"}, [text("y")]),
+        (assistant(text("x")), {"content": [text("y"), text("z")]}, [text("y"), text("z")]),
+    ],
+)
+def test_an_edit_takes_the_place_of_the_content(recorded, replacement, content):
+    found = rebuilt(recorded, context_edit("e1", replacement), blocks=None)
+    assert found == fields_of(recorded) | {"content": content}
+
+
+def test_an_edit_without_content_leaves_none():
+    assert rebuilt(user("x"), context_edit("e1", {}), blocks=None) == {"role": "user"}
+    assert rebuilt(user("x"), context_edit("e1", "text"), blocks=None) == {"role": "user"}
+
+
+def test_the_instructions_of_a_compaction_are_a_message_of_their_own():
+    recorded = {**summary_compaction("S", None), "systemMessage": {"role": "system", "content": "be kind"}}
+    assert rebuilt(recorded, role="system") == {"role": "system", "content": "be kind"}
+    assert rebuilt(recorded) == {"role": "compactionSummary", "summary": "S"}
+
+
+def test_any_recorded_values_can_be_rebuilt():
+    message = Message(branch_of(chain(user("x")))[0], "user", None, 1)
+    assert message_json(message, {"type": "message", "message": 7}) == {"role": "user", "content": []}
+    assert message_json(message, {}, {"replacement": None}) == {"role": "user"}
+
+
+def charge(usage: object, model: str = "m") -> bytes:
+    return json.dumps({"type": "message", "message": {"role": "assistant", "model": model, "usage": usage}}).encode()
+
+
+def charged(tokens: Any, cost: Any) -> dict[str, Any]:
+    return {"input": tokens, "cacheRead": tokens, "cost": {"input": cost, "cacheRead": cost}}
+
+
+def test_each_price_is_the_latest_that_was_charged():
+    lines = [
+        charge({"input": 5, "cacheRead": 0, "cacheWrite": 2_887, "cost": {"input": 1.5e-05, "cacheWrite": 0.01082625}}),
+        charge({"input": 5, "cacheRead": 16_728, "cost": {"input": 1, "cacheRead": 0.0050184}}),
+    ]
+    assert recorded_prices(lines, "m") == (3, 0.3, 3.75)
+
+
+def test_the_replies_of_other_models_do_not_count():
+    assert recorded_prices([charge(charged(10, 1), "other")], "m") is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost"),
+    [(10, 0), (10, -1), (10, True), (10, "1"), (True, 1), (0, 1), (10, 11), (10, 10**400), (None, 1), (10, None)],
+)
+def test_what_is_no_charge_gives_no_price(tokens, cost):
+    assert recorded_prices([charge(charged(tokens, cost))], "m") is None
+
+
+@pytest.mark.parametrize("hostile", [b"", b"{", b"[]", b"7", b'{"message": 7}', charge(7), charge({"cost": 7})])
+def test_any_line_is_read(hostile):
+    assert recorded_prices([hostile], "m") is None
