@@ -25,6 +25,10 @@ def cwd(tmp_path):
     return tmp_path / "project"
 
 
+ATOMICS, PIS = Path(".atomic", "settings.json"), Path(".pi", "settings.json")
+USERS, MODELS = Path(".pi", "agent", "settings.json"), Path(".pi", "agent", "models.json")
+
+
 def put(path: Path, content: object) -> Path:
     """Write a file, as JSON unless it is bytes, creating its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,16 +46,8 @@ def project_settings(cwd: Path, home: Path) -> SettingsFile:
     return found
 
 
-# ---- settings -----------------------------------------------------------------------------------------------
-
-
 def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd, home):
-    places = [
-        cwd / ".atomic" / "settings.json",
-        cwd / ".pi" / "settings.json",
-        home / ".atomic" / "agent" / "settings.json",
-        home / ".pi" / "agent" / "settings.json",
-    ]
+    places = [cwd / ATOMICS, cwd / PIS, home / ".atomic" / "agent" / "settings.json", home / USERS]
     for rank, place in reversed(list(enumerate(places))):
         put(place, {"compaction": {"rank": rank}})
     found = settings_files(str(cwd), home)
@@ -60,19 +56,13 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd,
     assert not any(one.fault for one in found)
 
 
-def test_a_missing_file_is_not_a_fault(cwd, home):
-    assert settings_files(str(cwd), home) == []
-    put(cwd / ".atomic", b"a file where a directory would be")
-    assert settings_files(str(cwd), home) == []
-
-
 @pytest.mark.parametrize(
     "content",
     [*(b"", b"{", b"[]", b"7", b"null", b'"text"', b"\0\0", b'{"a":NaN}', b'{"a":1,}', b"[" * 100_000), b"\xff\xfe{}"],
     ids=lambda content: repr(content[:10]),
 )
 def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd, home, content):
-    broken = put(cwd / ".atomic" / "settings.json", content)
+    broken = put(cwd / ATOMICS, content)
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"enabled": True}})
     first, second = settings_files(str(cwd), home)
     assert (first.path, first.compaction) == (broken, {})
@@ -81,16 +71,18 @@ def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd, home
 
 
 def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd, home):
-    path = cwd / ".atomic" / "settings.json"
-    put(path, b'{"compaction":{"a":1}}'.ljust(SIZE_LIMIT))
-    assert project_settings(cwd, home).compaction == {"a": 1}
-    put(path, b'{"compaction":{"a":1}}'.ljust(SIZE_LIMIT + 1))
-    found = project_settings(cwd, home)
-    assert (found.compaction, "larger" in found.fault) == ({}, True)
+    for size, expected in ((SIZE_LIMIT, ({"a": 1}, False)), (SIZE_LIMIT + 1, ({}, True))):
+        put(cwd / ATOMICS, b'{"compaction":{"a":1}}'.ljust(size))
+        found = project_settings(cwd, home)
+        assert (found.compaction, "larger" in found.fault) == expected
 
 
 def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_missing_file(cwd, home):
-    path = cwd / ".atomic" / "settings.json"
+    path = cwd / ATOMICS
+    assert settings_files(str(cwd), home) == []
+    put(cwd / ".atomic", b"a file where a directory would be")
+    assert settings_files(str(cwd), home) == []
+    path.parent.unlink()
     path.mkdir(parents=True)
     assert project_settings(cwd, home).fault
     path.rmdir()
@@ -101,11 +93,8 @@ def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_m
     assert settings_files(str(cwd), home) == []
 
 
-# ---- hostile working directories ----------------------------------------------------------------------------
-
-
 def test_a_pipe_is_neither_waited_for_nor_opened(cwd, home):
-    path = cwd / ".atomic" / "settings.json"
+    path = cwd / ATOMICS
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
     # A process waiting at the other end of a pipe continues as soon as someone opens this one.
@@ -128,7 +117,7 @@ def test_a_pipe_is_neither_waited_for_nor_opened(cwd, home):
 
 
 def test_an_endless_device_is_not_read(cwd, home):
-    path = cwd / ".pi" / "settings.json"
+    path = cwd / PIS
     path.parent.mkdir(parents=True)
     path.symlink_to("/dev/zero")
     found = project_settings(cwd, home)
@@ -152,7 +141,7 @@ def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd, home, link
 
 @pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])
 def test_a_relative_working_directory_is_ignored(cwd, home, relative, monkeypatch):
-    put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
+    put(cwd / ATOMICS, {"compaction": {"a": 1}})
     put(home / "project" / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     monkeypatch.setenv("HOME", str(home))
     for place in (cwd, cwd.parent):
@@ -169,15 +158,12 @@ def test_an_impossible_working_directory_is_harmless(cwd, home, tail):
 
 
 def test_settings_are_read_and_never_written(cwd, home):
-    path = put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
+    path = put(cwd / ATOMICS, {"compaction": {"a": 1}})
     path.chmod(0o400)
     before = path.stat()
     settings_files(str(cwd), home)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (b'{"compaction": {"a": 1}}', before.st_mtime_ns)
     assert [one.name for one in path.parent.iterdir()] == ["settings.json"]
-
-
-# ---- models -------------------------------------------------------------------------------------------------
 
 
 def models(*recorded: Any) -> dict[str, Any]:
@@ -187,7 +173,7 @@ def models(*recorded: Any) -> dict[str, Any]:
 def test_windows_come_from_every_provider_and_atomics_file_before_pis(home):
     assert model_windows(home) == {}
     ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
-    put(home / ".pi" / "agent" / "models.json", ours)
+    put(home / MODELS, ours)
     other = {"models": [{"id": "a", "contextWindow": 3}]}
     put(home / ".atomic" / "agent" / "models.json", {"providers": {**models()["providers"], "q": other}})
     assert model_windows(home) == {"a": 3, "b": 2}
@@ -208,8 +194,6 @@ def test_a_models_file_of_another_shape_has_no_windows(home):
         assert model_windows(home) == {}, content
 
 
-# ---- the budget ---------------------------------------------------------------------------------------------
-
 BIG = ("p", "a/big")
 
 
@@ -224,21 +208,20 @@ def test_without_settings_pi_has_its_own_defaults(cwd, home):
 
 def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, home):
     override = {"p/a/big": {"reserveTokens": 400_000}}
-    put(home / ".pi" / "agent" / "settings.json", {"compaction": {"modelOverrides": override}})
-    put(cwd / ".pi" / "settings.json", {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7}})
+    put(home / USERS, {"compaction": {"modelOverrides": override}})
+    put(cwd / PIS, {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7}})
     assert budget(cwd, home) == CompactionBudget(400_000, 7)
-    assert budget(cwd, home, ("p", "A/big")) == CompactionBudget(5, 7)
-    assert budget(cwd, home, ("p", "")) == CompactionBudget(5, 7)
-    assert budget(cwd, home, None) == CompactionBudget(5, 7)
+    for model in (("p", "A/big"), ("p", ""), None):
+        assert budget(cwd, home, model) == CompactionBudget(5, 7)
     override = {"p/a/big": {"reserveTokens": 1, "keepRecentTokens": 0}}
-    put(cwd / ".pi" / "settings.json", {"compaction": {"modelOverrides": override}})
+    put(cwd / PIS, {"compaction": {"modelOverrides": override}})
     assert budget(cwd, home) == CompactionBudget(1, 0)
 
 
 def test_atomic_ignores_settings_that_only_pi_has(cwd, home):
     override = {"p/a/big": {"reserveTokens": 400_000}}
     compaction = {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}
-    put(cwd / ".pi" / "settings.json", {"compaction": compaction})
+    put(cwd / PIS, {"compaction": compaction})
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 
@@ -246,36 +229,30 @@ def test_what_cannot_be_used_is_skipped(cwd, home):
     for wrong in (None, -1, 1.5, "7", True, [], 2**31):
         overrides = {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}}
         section = {"reserveTokens": wrong, "keepRecentTokens": wrong, "modelOverrides": overrides}
-        put(cwd / ".pi" / "settings.json", {"compaction": section})
+        put(cwd / PIS, {"compaction": section})
         assert budget(cwd, home) == CompactionBudget(16_384, 3), wrong
     for shape in (None, 7, [], {"p/a/big": 7}, {"p/a/big": None}):
-        put(cwd / ".pi" / "settings.json", {"compaction": {"keepRecentTokens": 3, "modelOverrides": shape}})
+        put(cwd / PIS, {"compaction": {"keepRecentTokens": 3, "modelOverrides": shape}})
         assert budget(cwd, home) == CompactionBudget(16_384, 3), shape
-
-
-# ---- summaries of branches ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("agent", [PI, ATOMIC])
 def test_settings_of_branch_summaries_are_the_first_usable_ones(agent, cwd, home):
     assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
-    section = {"reserveTokens": 9, "skipPrompt": True}
-    put(home / ".pi" / "agent" / "settings.json", {"branchSummary": section})
-    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
-    put(cwd / ".pi" / "settings.json", {"branchSummary": {"reserveTokens": 7, "skipPrompt": False}})
-    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(7, False)
-    put(cwd / ".pi" / "settings.json", {"branchSummary": {"reserveTokens": "7", "skipPrompt": 0}})
-    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
+    for place, section, expected in (
+        (home / USERS, {"reserveTokens": 9, "skipPrompt": True}, (9, True)),
+        (cwd / PIS, {"reserveTokens": 7, "skipPrompt": False}, (7, False)),
+        (cwd / PIS, {"reserveTokens": "7", "skipPrompt": 0}, (9, True)),
+    ):
+        put(place, {"branchSummary": section})
+        assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(*expected)
 
 
 def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd, home):
     for section in (None, 7, [], "x"):
-        put(cwd / ".pi" / "settings.json", {"branchSummary": section})
+        put(cwd / PIS, {"branchSummary": section})
         assert project_settings(cwd, home).branch_summary == {}, section
         assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
-
-
-# ---- prices -------------------------------------------------------------------------------------------------
 
 
 def test_the_prices_of_configured_models_are_known(home):
@@ -285,7 +262,7 @@ def test_the_prices_of_configured_models_are_known(home):
         {"id": "free", "cost": {"input": 0}},
         *({"id": "wrong", "cost": cost} for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})),
     ]
-    put(home / ".pi" / "agent" / "models.json", {"providers": {"p": {"models": models}}})
+    put(home / MODELS, {"providers": {"p": {"models": models}}})
     prices = PI.model_prices(home)
     assert prices == {"cached": (3, 0.3, 3.75), "plain": (2, None, None), "free": (0, None, None)}
     assert (prices["cached"].read, prices["cached"].write) == (0.3, 3.75)
