@@ -1,7 +1,11 @@
-"""The configuration: the environment overrides the file, mistakes are explained, and nothing is open to others."""
+"""The configuration: the environment overrides the file, mistakes are explained, and nothing is open to others.
+
+The time zone of pages is the one of this computer, however that is set; UTC if it cannot be named.
+"""
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,10 +16,12 @@ import pytest
 
 from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, default_roots, load
+from redline.local_zone import local_zone
 from sessions_app.index.demo import MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
+from tests.installation import Installation
 from tests.processes import become_nobody, in_child, refusal_in_child
 from tests.server import place_in
 
@@ -30,14 +36,21 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_server_of_an_agent_has_an_address_on_this_machine(clean, tmp_path, monkeypatch):
+def refused(fresh: Installation, error: str) -> str:
+    """The message with which a command is refused; to people it says the same, and nothing of Python."""
+    ended, for_people = fresh.call("sessions", "--json"), fresh.call("sessions")
+    assert (ended.refusal, ended.err) == (error, "")
+    assert (for_people.code, for_people.out) == (ended.code, "")
+    assert not re.search(r"\\x0a|\x1b|Traceback", for_people.err)
+    return str(ended.json["error"]["message"])
+
+
+def test_the_server_of_an_agent_has_an_address_on_this_machine_and_any_other_is_refused(clean, tmp_path, monkeypatch):
     (tmp_path / FILE_NAME).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
     assert load(tmp_path)[0].servers == {"opencode": "http://127.0.0.1:4096"}
     monkeypatch.setenv("REDLINE_SERVERS", '{"opencode": "http://[::1]:5000"}')
     assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
-
-
-def test_any_other_server_is_refused(clean, tmp_path, monkeypatch):
+    (tmp_path / FILE_NAME).unlink()
     for agent, address in (
         ("opencode", "http://192.168.0.2:4096"),
         ("opencode", "http://localhost:4096"),
@@ -76,8 +89,8 @@ def test_the_file_is_read(clean, tmp_path):
     found, faults = load(tmp_path)
     assert faults == []
     assert (found.thinking_guard, found.live_minutes, found.lock_seconds) == ("all", 0.5, 1)
-    assert found.roots == [RootSetting(path=Path("/somewhere"), agent="pi", reader="atomic-0.8")]
-    assert found.windows == {"a/model": 1000}
+    root = RootSetting(path=Path("/somewhere"), agent="pi", reader="atomic-0.8")
+    assert (found.roots, found.windows) == ([root], {"a/model": 1000})
 
 
 def test_the_environment_wins_over_the_file(clean, tmp_path, monkeypatch):
@@ -114,12 +127,16 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(clean, tmp_path):
+def test_a_mistake_in_the_file_or_that_it_cannot_be_read_is_named_and_the_defaults_apply(clean, tmp_path):
     for content, expected in MISTAKES.items():
         (tmp_path / FILE_NAME).write_bytes(content)
         found, (fault,) = load(tmp_path)
         assert expected in fault, content
         assert (found.live_minutes, found.thinking_guard, found.roots) == (5, "latest", default_roots())
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / FILE_NAME).mkdir()
+    _, (fault,) = load(tmp_path)
+    assert FILE_NAME in fault
 
 
 @pytest.mark.parametrize(
@@ -139,25 +156,14 @@ def test_a_mistake_in_the_environment_is_named(clean, tmp_path, monkeypatch, nam
     assert name.lower() in fault.lower()
 
 
-def test_an_unreadable_file_is_reported(clean, tmp_path):
-    (tmp_path / FILE_NAME).mkdir()
-    _, (fault,) = load(tmp_path)
-    assert FILE_NAME in fault
-
-
 def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh):
     fresh.data.mkdir(mode=0o700)
     (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
     before = snapshot(fresh.data)
-    ended = fresh.call("sessions", "--json")
-    assert (ended.code, ended.error) == (2, "bad_configuration")
+    message = refused(fresh, "2 bad_configuration")
     for expected in ("redline.E001", "live_minutes", "thinking_guard", FILE_NAME):
-        assert expected in ended.json["error"]["message"]
-    for_people = fresh.call("tree", "x.jsonl")
-    assert (for_people.code, for_people.out) == (2, "")
-    for unexpected in ("\\x0a", "\x1b", "Traceback"):
-        assert unexpected not in for_people.err
-    assert "redline.E001" in for_people.err
+        assert expected in message
+    assert "redline.E001" in fresh.call("tree", "x.jsonl").err
     after = snapshot(fresh.data)
     del after["secret_key"]
     assert after == before
@@ -173,18 +179,12 @@ def test_a_root_that_is_a_file_is_a_warning(fresh):
 
 def test_files_of_redline_are_private(fresh):
     assert fresh.call("sessions").code == 0
-    assert mode(fresh.data) == 0o700
-    assert mode(fresh.data / "secret_key") == 0o600
+    assert (mode(fresh.data), mode(fresh.data / "secret_key")) == (0o700, 0o600)
     assert not (fresh.home / ".local").exists()
     key = (fresh.data / "secret_key").read_text()
     assert len(key) >= 50
     assert fresh.call("sessions").code == 0
-    assert (fresh.data / "secret_key").read_text() == key
-
-
-def test_the_secret_key_is_created_once(tmp_path):
-    assert configuration.secret_key(tmp_path) == configuration.secret_key(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
+    assert configuration.secret_key(fresh.data) == (fresh.data / "secret_key").read_text() == key
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,7 @@ def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
     fresh.data.mkdir()
     (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\nroots = 7\n', encoding="utf-8")
     fresh.data.chmod(0o775)
-    ended = fresh.call("sessions", "--json")
-    assert (ended.code, ended.error) == (6, "open_data_directory")
-    assert f"chmod 700 {fresh.data}" in ended.json["error"]["message"]
+    assert f"chmod 700 {fresh.data}" in refused(fresh, "6 open_data_directory")
     assert mode(fresh.data) == 0o775
     assert snapshot(fresh.data).keys() == {FILE_NAME}
     fresh.data.chmod(0o700)
@@ -216,12 +214,9 @@ def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
 
 def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh):
     """`REDLINE_DATA_DIR=/` as root must not lock other users out of the machine."""
-    fresh.data.mkdir()
-    (fresh.data / "letters").mkdir()
+    (fresh.data / "letters").mkdir(parents=True)
     fresh.data.chmod(0o755)
-    ended = fresh.call("sessions", "--json")
-    assert (ended.code, ended.error) == (6, "open_data_directory")
-    assert "for Redline only" in ended.json["error"]["message"]
+    assert "for Redline only" in refused(fresh, "6 open_data_directory")
     assert mode(fresh.data) == 0o755
 
 
@@ -257,19 +252,12 @@ def test_the_default_data_directory_is_that_of_the_platform(clean, tmp_path, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     directory = configuration.data_directory()
-    assert directory.is_relative_to(tmp_path)
-    assert directory.name == "redline"
-    assert mode(directory) == 0o700
+    assert (directory.is_relative_to(tmp_path), directory.name, mode(directory)) == (True, "redline", 0o700)
 
 
 def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh):
     place(fresh.data, b"a file in its place")
-    ended = fresh.call("sessions", "--json")
-    assert (ended.code, ended.error, ended.err) == (6, "no_data_directory", "")
-    assert "REDLINE_DATA_DIR" in ended.json["error"]["message"]
-    for_people = fresh.call("sessions")
-    assert (for_people.code, for_people.out) == (6, "")
-    assert "Traceback" not in for_people.err
+    assert "REDLINE_DATA_DIR" in refused(fresh, "6 no_data_directory")
 
 
 def test_an_unwritable_data_directory_is_a_system_failure(public, monkeypatch):
@@ -289,10 +277,20 @@ def test_an_unwritable_database_is_a_system_failure(public):
     path.chmod(0o644)
     public.data.chmod(0o500)
     database.chmod(0o400)
-
-    def index() -> str:
-        ended = public.call("index", path, "--json")
-        return f"{ended.code} {ended.error}"
-
-    assert in_child(index, become_nobody) == "6 database_failed"
+    index = partial(public.call, "index", path, "--json")
+    assert in_child(lambda: index().refusal, become_nobody) == "6 database_failed"
     public.data.chmod(0o700)
+
+
+def test_the_environment_names_the_time_zone(tmp_path):
+    zones = {"Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "<+03>-3": "UTC", "../../etc/passwd": "UTC"}
+    assert {named: local_zone({"TZ": named}, tmp_path / "missing") for named in zones} == zones
+
+
+def test_otherwise_the_computer_is_set_to_a_time_zone(tmp_path):
+    link = tmp_path / "localtime"
+    link.symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
+    assert local_zone({}, link) == "Asia/Tokyo"
+    copied = tmp_path / "copied"
+    copied.write_bytes(b"TZif")
+    assert local_zone({"TZ": ""}, copied) == "UTC"

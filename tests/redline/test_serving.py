@@ -9,11 +9,10 @@ import json
 import os
 import signal
 import urllib.error
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from http.cookiejar import CookieJar
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -30,8 +29,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there i
 
 def test_a_second_server_on_the_same_data_is_refused(redline):
     with only_server(redline.data):
-        ended = redline.call("serve", "--port", "0", "--json")
-    assert (ended.code, ended.error) == (4, "already_served")
+        assert redline.call("serve", "--port", "0", "--json").refusal == "4 already_served"
 
 
 def children_of(process: int) -> list[int]:
@@ -101,28 +99,20 @@ def test_an_unreadable_root_is_reported_and_the_others_are_served(configured):
     configured.wait_for(lambda: "is not a directory" in configured.text("/"))
     base = configured.data.parent
     printed = (base / "stderr").read_text(encoding="utf-8").splitlines()
-    assert [line for line in printed if "W001" in line] == [
-        f"redline: warning: The root {base}/file is not a directory. Remove it from the roots, or make it a "
-        "directory that this user can read. (redline.W001)"
-    ]
+    remedy = "Remove it from the roots, or make it a directory that this user can read. (redline.W001)"
+    warning = f"redline: warning: The root {base}/file is not a directory. {remedy}"
+    assert [line for line in printed if "W001" in line] == [warning]
 
 
 def test_a_run_whose_worker_cannot_start_says_so(configured):
     address = configured.session("Mend the parser.")
-    with mistaken(configured.data / "redline.toml"):
-        page = configured.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-        configured.wait_for(lambda: "could not be started" in configured.text(page))
-    assert "Its worker could not be started (exit code 2)" in configured.text(page)
+    mistaken = place(configured.data / "redline.toml", b"live_minute = 3\n")
+    page = configured.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+    configured.wait_for(lambda: "Its worker could not be started (exit code 2)" in configured.text(page))
+    mistaken.unlink()
     log = (configured.data / "logs" / "redline.log").read_text(encoding="utf-8")
-    assert "worker --until-idle: redline: live_minute" in log
-    assert "Run 1 was given up" in log
-
-
-@contextmanager
-def mistaken(file: Path) -> Iterator[None]:
-    file.write_text("live_minute = 3\n", encoding="utf-8")
-    yield
-    file.unlink()
+    for said in ("worker --until-idle: redline: live_minute", "Run 1 was given up"):
+        assert said in log
 
 
 def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(configured, shared_server):
@@ -173,48 +163,30 @@ def test_the_error_output_of_a_child_is_logged_line_by_line(child, caplog):
     assert len(long) < 2 * children.COMPLAINT_LIMIT
 
 
+def failing(error: Exception) -> mock.Mock:
+    """Children, of which the first cannot be run, and the second is cancelled."""
+    return mock.Mock(run=mock.AsyncMock(side_effect=[error, asyncio.CancelledError]))
+
+
 def test_the_follower_is_restarted_after_any_error(monkeypatch):
-    class Failing:
-        runs = 0
-
-        async def run(self, *arguments: str) -> int:
-            assert arguments == ("index", "--follow")
-            self.runs += 1
-            if self.runs == 1:
-                raise ValueError("not foreseen")
-            raise asyncio.CancelledError
-
+    started = failing(ValueError("not foreseen"))
     monkeypatch.setattr(redline.serving, "FOLLOW_AGAIN_SECONDS", 0)
-    failing = Failing()
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(redline.serving._follow(failing))  # type: ignore[arg-type]
-    assert failing.runs == 2
+        asyncio.run(redline.serving._follow(started))
+    assert started.run.await_args_list == [mock.call("index", "--follow")] * 2
 
 
 def test_compactions_are_looked_at_when_some_are_due(monkeypatch):
-    due = iter([False, True, True])
-
-    class Due:
-        def exists(self) -> bool:
-            return next(due)
-
-    class Noting:
-        def __init__(self) -> None:
-            self.runs: list[tuple[str, ...]] = []
-
-        async def run(self, *arguments: str) -> int:
-            self.runs.append(arguments)
-            if len(self.runs) == 1:
-                raise OSError("no process could be started")
-            raise asyncio.CancelledError
-
+    started, due = (
+        failing(OSError("no process could be started")),
+        mock.Mock(**{"exists.side_effect": [False, True, True]}),
+    )
     monkeypatch.setattr(redline.serving, "LOOK_BACK_SECONDS", 0)
-    monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: Due())
-    noting = Noting()
+    monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: due)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(redline.serving._look_back(noting))  # type: ignore[arg-type]  # it only runs children
-    assert noting.runs == [("hindsight", "--update")] * 2
-    assert next(due, None) is None
+        asyncio.run(redline.serving._look_back(started))
+    assert started.run.await_args_list == [mock.call("hindsight", "--update")] * 2
+    assert due.exists.call_count == 3
 
 
 @pytest.mark.parametrize("ends", ["fails", "works"])
@@ -228,16 +200,10 @@ def test_a_server_starts_and_stops_whatever_its_background_work_does(monkeypatch
 
     for task in ("_follow", "_look_after_workers"):
         monkeypatch.setattr(redline.serving, task, work)
-    sent: list[str] = []
-
-    async def receive() -> None:
-        await asyncio.sleep(0)
-
-    async def send(message: dict[str, str]) -> None:
-        sent.append(message["type"])
-
+    send = mock.AsyncMock()
     gc.unfreeze()
-    asyncio.run(redline.serving.lifespan({}, receive, send))
+    asyncio.run(redline.serving.lifespan({}, lambda: asyncio.sleep(0), send))
+    sent = [call.args[0]["type"] for call in send.await_args_list]
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     # What was loaded before the first request is not scanned by the garbage collector.
     assert gc.get_freeze_count()

@@ -1,4 +1,4 @@
-"""Start-up: a command loads only what it needs, and an interrupt ends it quietly."""
+"""Commands: each loads only what it needs, an interrupt ends it quietly, and shells complete its name and flags."""
 
 import json
 import subprocess
@@ -14,12 +14,8 @@ from tests.installation import Installation
 from tests.paths import PROJECT
 
 PAGES = (
-    "redline.urls",
-    "sessions_app.list.views",
-    "sessions_app.urls",
-    "compaction_app.review.views",
-    "compaction_app.runs.views",
-    "compaction_app.urls",
+    *("redline.urls", "sessions_app.urls", "sessions_app.list.views"),
+    *("compaction_app.urls", "compaction_app.review.views", "compaction_app.runs.views"),
 )
 SERVER = ("channels", "uvicorn", "django_htmx", "csp", "whitenoise", "template_partials")
 PROVIDERS = ("httpx", "stamina", "compaction_app.providers.client")
@@ -43,17 +39,18 @@ def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
+def run_python(installation: Installation, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of Python that has ended in this installation without a traceback."""
+    command = [sys.executable, "-c", program, *arguments]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    found = subprocess.run(command, cwd=PROJECT, env=installation.environment(), text=True, **streams)
+    assert "Traceback" not in found.stderr, arguments
+    return found
+
+
 def loaded_by(installation: Installation, *commands: list[str]) -> set[str]:
     """The modules that commands have loaded when the last one ends."""
-    ended = subprocess.run(
-        [sys.executable, "-c", LISTING, json.dumps(commands)],
-        cwd=PROJECT,
-        env=installation.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert "Traceback" not in ended.stderr
+    ended = run_python(installation, LISTING, json.dumps(commands))
     return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
 
 
@@ -81,34 +78,66 @@ def test_every_check_of_django_passes():
     assert [found for found in checks.run_checks() if not found.is_silenced()] == []
 
 
+INTERRUPTING = """
+import sys, os, signal, builtins
+limit, seen, plain = int(sys.argv.pop(1)), 0, builtins.__import__
+def counting(*arguments, **named):
+    global seen
+    seen += 1
+    if seen == limit:
+        os.kill(os.getpid(), signal.SIGINT)
+    return plain(*arguments, **named)
+from redline.main import main
+builtins.__import__ = counting
+sys.argv[0] = 'redline'
+main()
+"""
+
+
 def test_an_interrupt_at_any_time_ends_a_command_quietly(redline, path):
     """An interrupt is sent when a certain number of modules has been loaded, from the first to the last."""
-    program = (
-        "import sys, os, signal, builtins\n"
-        "limit, seen, plain = int(sys.argv.pop(1)), 0, builtins.__import__\n"
-        "def counting(*arguments, **named):\n"
-        "    global seen\n"
-        "    seen += 1\n"
-        "    if seen == limit:\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return plain(*arguments, **named)\n"
-        "from redline.main import main\n"
-        "builtins.__import__ = counting\n"
-        "sys.argv[0] = 'redline'\n"
-        "main()\n"
-    )
     codes = []
     for limit in (3, 200, 1000, 10**9):
-        ended = subprocess.run(
-            [sys.executable, "-c", program, str(limit), "context", str(path)],
-            cwd=PROJECT,
-            env=redline.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        assert "Traceback" not in ended.stderr, limit
+        ended = run_python(redline, INTERRUPTING, str(limit), "context", str(path))
         assert ended.stderr in ("", "redline: interrupted\n"), limit
         codes.append(ended.returncode)
-    assert codes[:2] == [130] * 2
-    assert codes[-1] == 0
+    assert (codes[:2], codes[-1]) == ([130] * 2, 0)
+
+
+def offered(script: str, *lines: str) -> list[list[str]]:
+    """The completions that bash offers for the last word of each line."""
+    complete = 'COMPREPLY=(); _redline; echo "${COMPREPLY[@]}"'
+    asked = [f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}; {complete}" for line in lines]
+    shown = subprocess.run(["bash", "-c", "\n".join([script, *asked])], capture_output=True, text=True, check=True)
+    return [line.split() for line in shown.stdout.splitlines()]
+
+
+def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline):
+    script = redline.call("completion", "bash").out
+    first, beginning, flags, one, none, of_models, path = offered(
+        script,
+        "redline ''",
+        "redline comp",
+        "redline compact x --",
+        "redline compact x --dry",
+        "redline tree x --dry",
+        "redline models add --",
+        "redline tree /et",
+    )
+    assert set(first) == {*commands(), "--help", "--version"}
+    assert beginning == ["compact", "compaction-settings", "completion"]
+    assert "--switch-branch" in flags
+    assert (one, none, path) == (["--dry-run"], [], [])
+    assert "--window" in of_models
+    assert "-o default" in script
+
+
+def test_every_command_and_flag_is_in_each_script(redline):
+    for shell in ("bash", "zsh", "fish"):
+        script = redline.call("completion", shell, "--json").json["script"]
+        for name in (*commands(), "dry-run", "switch-branch", "rebuild", "drop-newer"):
+            assert name in script, shell
+
+
+def test_an_unknown_shell_is_bad_input(redline):
+    assert redline.call("completion", "tcsh", "--json").error == "bad_arguments"
