@@ -25,6 +25,7 @@ CREATE INDEX part_session ON part (session_id);
 """
 MODEL: Final = {"providerID": "scripted", "modelID": "model"}
 START: Final = 1_790_000_000_000
+PICTURE: Final = "data:image/png;base64,aGk="
 
 
 def text(words: str, **fields: Any) -> dict[str, Any]:

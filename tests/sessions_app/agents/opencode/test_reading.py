@@ -1,9 +1,9 @@
 """What OpenCode's model sees of a session: each rule of the reader, on stores of our own."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,8 +12,8 @@ from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import violations
-from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.opencode_stores import MODEL, START, OpenCodeStore, documents, reasoning, text, tool, worked_session
+from sessions_app.storage.session_loader import load_session
+from tests.opencode_stores import MODEL, PICTURE, START, OpenCodeStore, documents, reasoning, text, tool, worked_session
 
 PLACEHOLDER = "[Old tool result content cleared]"
 QUESTION = {"role": "user", "content": "What did we do so far?"}
@@ -37,6 +37,12 @@ def sent(path: Path) -> list[Mapping[str, Any]]:
         return list(OPENCODE.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length)))
 
 
+def texts_of(path: Path) -> list[str]:
+    loaded = load_session(path)
+    texts = loaded.texts(loaded.log.entries)
+    return [texts[entry.id].joined(entry.blocks) for entry in loaded.log.entries if entry.has_text]
+
+
 def said(words: str) -> dict[str, Any]:
     return {"role": "user", "content": words}
 
@@ -47,12 +53,8 @@ def replied(words: str, **fields: Any) -> dict[str, Any]:
 
 def called(*call_ids: str) -> list[dict[str, Any]]:
     return [
-        {
-            "id": call_id,
-            "type": "function",
-            "function": {"name": "bash", "arguments": json.dumps({"command": f"run {call_id}"}, separators=(",", ":"))},
-        }
-        for call_id in call_ids
+        {"id": one, "type": "function", "function": {"name": "bash", "arguments": f'{{"command":"run {one}"}}'}}
+        for one in call_ids
     ]
 
 
@@ -60,27 +62,134 @@ def resulted(call_id: str, words: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": words}
 
 
-def test_a_reply_is_one_message_followed_by_its_results(store, path):
-    store.user("Go.")
-    store.assistant(reasoning("Hm."), text("I will."), tool("c1", "one"), tool("c2", "two"))
-    assert sent(path) == [
-        said("Go."),
-        replied("I will.", reasoning_content="Hm.", tool_calls=called("c1", "c2")),
-        resulted("c1", "one"),
-        resulted("c2", "two"),
-    ]
+def compacted(store: OpenCodeStore, *, tail: str = "", **data: Any) -> str:
+    """A compaction at the end of a session; returns the id of its question."""
+    asked = store.user({"type": "compaction", "auto": False, **({"tail_start_id": tail} if tail else {})})
+    store.assistant(text("The summary."), **{"summary": True, "parentID": asked, **data})
+    return asked
 
 
-def test_each_step_of_a_message_is_a_reply_of_its_own(store, path):
-    store.user("Go.")
-    step = {"type": "step-start"}
-    store.assistant(step, text("First."), tool("c1", "one"), step, text("Second."))
-    assert sent(path) == [
-        said("Go."),
-        replied("First.", tool_calls=called("c1")),
-        resulted("c1", "one"),
-        replied("Second."),
-    ]
+Row = tuple[str, tuple[Any, ...], dict[str, Any]]
+
+
+def asks(*parts: Any, **data: Any) -> Row:
+    return "user", parts, data
+
+
+def replies(*parts: Any, **data: Any) -> Row:
+    return "assistant", parts, data
+
+
+def sums_up(**data: Any) -> Row:
+    return "compacted", (), data
+
+
+def record(store: OpenCodeStore, rows: list[Row]) -> None:
+    for kind, parts, data in rows:
+        compacted(store, **data) if kind == "compacted" else getattr(store, kind)(*parts, **data)
+
+
+SUMMARY = replied("The summary.")
+STEP = {"type": "step-start"}
+FAILED, ABORTED = ({"error": {"name": name}} for name in ("APIError", "MessageAbortedError"))
+PDF = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERg=="}
+
+
+def sent_file(name: str) -> dict[str, Any]:
+    return {"type": "file", "file": {"filename": name, "file_data": PDF["url"]}}
+
+
+STATES = {
+    "that was cleared": ({"time": {"start": 1, "end": 2, "compacted": 3}}, PLACEHOLDER),
+    "of an error": ({"status": "error", "error": "It failed."}, "It failed."),
+    "of a stopped tool": (
+        {"status": "error", "metadata": {"interrupted": True, "output": "half"}, "error": "x"},
+        "half",
+    ),
+    "of a running tool": ({"status": "running"}, "[Tool execution was interrupted]"),
+    "of a tool that waits": ({"status": "pending"}, "[Tool execution was interrupted]"),
+}
+SENT: dict[str, tuple[list[Row], list[Any]]] = {
+    "a reply is one message followed by its results": (
+        [asks("Go."), replies(reasoning("Hm."), text("I will."), tool("c1", "one"), tool("c2", "two"))],
+        [
+            *(said("Go."), replied("I will.", reasoning_content="Hm.", tool_calls=called("c1", "c2"))),
+            *(resulted("c1", "one"), resulted("c2", "two")),
+        ],
+    ),
+    "each step of a message is a reply of its own": (
+        [asks("Go."), replies(STEP, text("First."), tool("c1", "one"), STEP, text("Second."))],
+        [said("Go."), replied("First.", tool_calls=called("c1")), resulted("c1", "one"), replied("Second.")],
+    ),
+    "a compaction ends the past": (
+        [asks("One."), replies(text("Done one.")), sums_up(), asks("Two.")],
+        [QUESTION, SUMMARY, said("Two.")],
+    ),
+    "a summary that no compaction asked for is a reply": (
+        [
+            *(asks("Sum it up."), replies(text("So far."), summary=True, parentID="msg_0001")),
+            replies(text("And on."), summary=True),
+        ],
+        [said("Sum it up."), replied("So far."), replied("And on.")],
+    ),
+    "the tail of a compaction follows its summary": (
+        [
+            *(asks("One."), replies(text("Done one.")), asks("Two."), replies(text("Done two."))),
+            *(sums_up(tail="msg_0005"), asks("Three.")),
+        ],
+        [QUESTION, SUMMARY, said("Two."), replied("Done two."), said("Three.")],
+    ),
+    "the newest completed compaction counts": ([asks("One."), sums_up(), asks("Two."), sums_up()], [QUESTION, SUMMARY]),
+    "a tail whose start is gone keeps everything": (
+        [asks("One."), sums_up(tail="msg_gone")],
+        [said("One."), QUESTION, SUMMARY],
+    ),
+    "what users add is sent unless it is ignored or empty": (
+        [
+            asks("Said.", text("Added.", synthetic=True), text("Ignored.", ignored=True), text("")),
+            *(asks(text("Nothing.", ignored=True)), asks({"type": "subtask", "prompt": "x"})),
+        ],
+        [
+            {"role": "user", "content": [{"type": "text", "text": words} for words in ("Said.", "Added.")]},
+            said("The following tool was executed by the user"),
+        ],
+    ),
+    "a failed reply is left out": ([asks("One."), replies(text("Half."), **FAILED)], [said("One.")]),
+    "an aborted reply stays if it is more than thinking": (
+        [asks("One."), replies(reasoning("Hm."), **ABORTED), replies(reasoning("So."), text("Half."), **ABORTED)],
+        [said("One."), replied("Half.", reasoning_content="So.")],
+    ),
+    "ignored text of an assistant is sent": (
+        [asks("One."), replies(text("Said.", ignored=True))],
+        [said("One."), replied("Said.")],
+    ),
+    "the reasoning of another model is a text": (
+        [
+            *(asks("One."), replies(reasoning("Hm."), reasoning(" "), text("So."), modelID="other")),
+            asks("Two.", model=MODEL),
+        ],
+        [said("One."), replied("Hm.So."), said("Two.")],
+    ),
+    "a message without parts is not sent": ([asks("One."), replies(), asks()], [said("One.")]),
+    "a PDF is sent as a file": (
+        [asks("Read.", {**PDF, "filename": "a.pdf"}, PDF)],
+        [{"role": "user", "content": [{"type": "text", "text": "Read."}, *map(sent_file, ("a.pdf", "document.pdf"))]}],
+    ),
+    **{
+        f"the result {name}": (
+            [asks("One."), replies(tool("c1", "whole", **state))],
+            [said("One."), replied("", tool_calls=called("c1")), resulted("c1", words)],
+        )
+        for name, (state, words) in STATES.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_is_sent(store, path, name):
+    rows, expected = SENT[name]
+    record(store, rows)
+    assert sent(path) == expected
 
 
 def test_reverted_messages_are_on_another_branch(store, path):
@@ -91,18 +200,16 @@ def test_reverted_messages_are_on_another_branch(store, path):
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": second}))
     assert sent(path) == [said("One."), replied("Done one.")]
     tree = load_session(path).tree
-    assert {"Two.", "Done two."} <= {found.joined(None) for found in texts_of(path).values()}
+    assert {"Two.", "Done two."} <= set(texts_of(path))
     assert tree.leaf.type == "revert"
 
 
 def test_a_revert_to_a_part_keeps_the_parts_before_it(store, path):
     store.user("One.")
     reply = store.assistant(text("Kept."), tool("c1", "one"))
-    first = store.parts()[1]["id"]
     last = store.part(reply, text("Gone."))
     store.user("Gone as well.")
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": reply, "partID": last}))
-    assert first
     assert sent(path) == [said("One."), replied("Kept.", tool_calls=called("c1")), resulted("c1", "one")]
 
 
@@ -112,41 +219,14 @@ def test_a_revert_of_a_missing_message_changes_nothing(store):
     assert sent(path) == [said("One.")]
 
 
-def texts_of(path: Path) -> Mapping[str, Any]:
-    loaded = load_session(path)
-    return loaded.texts(loaded.log.entries)
-
-
-def compacted(store: OpenCodeStore, *, tail: str = "", **data: Any) -> str:
-    """A compaction at the end of a session; returns the id of its question."""
-    asked = store.user({"type": "compaction", "auto": False, **({"tail_start_id": tail} if tail else {})})
-    store.assistant(text("The summary."), **{"summary": True, "parentID": asked, **data})
-    return asked
-
-
-def test_a_compaction_ends_the_past(store, path):
-    store.user("One.")
-    store.assistant(text("Done one."))
-    compacted(store)
-    store.user("Two.")
-    assert sent(path) == [QUESTION, replied("The summary."), said("Two.")]
-    assert load_session(path).log.entries[-3].role == Role.COMPACTION_SUMMARY
-
-
 @pytest.mark.parametrize(("auto", "trigger"), [(True, "auto"), (False, "manual"), (None, "manual")])
 def test_a_compaction_says_what_asked_for_it(store, auto, trigger):
     path = store.session()
     asked = store.user({"type": "compaction", "auto": auto})
     store.assistant(text("The summary."), summary=True, parentID=asked)
-    controls = [entry.control for entry in load_session(path).log.entries]
-    assert [one.trigger for one in controls if isinstance(one, BoundaryControl)] == [trigger]
-
-
-def test_a_summary_that_no_compaction_asked_for_is_a_reply(store, path):
-    asked = store.user("Sum it up.")
-    store.assistant(text("So far."), summary=True, parentID=asked)
-    store.assistant(text("And on."), summary=True)
-    assert sent(path) == [said("Sum it up."), replied("So far."), replied("And on.")]
+    entries = load_session(path).log.entries
+    assert entries[-1].role == Role.COMPACTION_SUMMARY
+    assert [one.control.trigger for one in entries if isinstance(one.control, BoundaryControl)] == [trigger]
 
 
 def test_a_part_is_as_old_as_it_says_or_as_its_message_and_a_result_is_from_when_its_tool_ended(store, path):
@@ -160,9 +240,8 @@ def test_a_part_is_as_old_as_it_says_or_as_its_message_and_a_result_is_from_when
 
 
 def test_a_file_is_named_and_its_content_is_not_shown(store, path):
-    data = "data:image/png;base64,aGk="
-    store.user({"type": "file", "mime": "image/png", "url": data, "filename": "a.png"})
-    store.user({"type": "file", "mime": "application/pdf", "url": data})
+    store.user({"type": "file", "mime": "image/png", "url": PICTURE, "filename": "a.png"})
+    store.user({"type": "file", "mime": "application/pdf", "url": PICTURE})
     loaded = load_session(path)
     files = [entry for entry in loaded.log.entries if entry.blocks]
     assert [entry.blocks[0].type for entry in files if entry.blocks] == [BlockType.IMAGE, "file"]
@@ -170,124 +249,27 @@ def test_a_file_is_named_and_its_content_is_not_shown(store, path):
     assert shown == ["[image/png: a.png]", "[application/pdf: file]"]
 
 
-def test_the_tail_of_a_compaction_follows_its_summary(store, path):
-    store.user("One.")
-    store.assistant(text("Done one."))
-    tail = store.user("Two.")
-    store.assistant(text("Done two."))
-    compacted(store, tail=tail)
-    store.user("Three.")
-    expected = [QUESTION, replied("The summary."), said("Two."), replied("Done two."), said("Three.")]
-    assert sent(path) == expected
-
-
-@pytest.mark.parametrize("data", [{"error": {"name": "APIError"}}, {"finish": None}, {"summary": False}])
+@pytest.mark.parametrize("data", [FAILED, {"finish": None}, {"summary": False}])
 def test_a_compaction_without_a_finished_summary_removes_nothing(store, path, data):
     store.user("One.")
     compacted(store, **data)
     assert sent(path)[:2] == [said("One."), QUESTION]
 
 
-def test_the_newest_completed_compaction_counts(store, path):
-    store.user("One.")
-    compacted(store)
-    store.user("Two.")
-    compacted(store)
-    assert sent(path) == [QUESTION, replied("The summary.")]
-
-
-def test_a_tail_whose_start_is_gone_keeps_everything(store, path):
-    store.user("One.")
-    compacted(store, tail="msg_gone")
-    assert sent(path) == [said("One."), QUESTION, replied("The summary.")]
-
-
-def test_what_users_add_is_sent_unless_it_is_ignored_or_empty(store, path):
-    store.user("Said.", text("Added.", synthetic=True), text("Ignored.", ignored=True), text(""))
-    store.user(text("Nothing.", ignored=True))
-    store.user({"type": "subtask", "prompt": "x"})
-    blocks = [{"type": "text", "text": words} for words in ("Said.", "Added.")]
-    expected = [{"role": "user", "content": blocks}, said("The following tool was executed by the user")]
-    assert sent(path) == expected
-
-
-def test_the_content_of_a_text_file_is_sent_as_the_text_beside_it(store, path):
-    image = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,aGk="}
+def test_the_media_of_a_result_follow_as_a_message_of_the_user_and_text_files_are_only_the_text_beside_them(
+    store, path
+):
+    image = {"type": "file", "mime": "image/png", "url": PICTURE}
     store.user("See.", image, {"type": "file", "mime": "text/plain", "url": "file:///a.txt"})
-    (found,) = sent(path)
-    assert [block["type"] for block in found["content"]] == ["text", "image_url"]
-
-
-def test_a_failed_reply_is_left_out(store, path):
-    store.user("One.")
-    store.assistant(text("Half."), error={"name": "APIError"})
-    assert sent(path) == [said("One.")]
-
-
-def test_an_aborted_reply_stays_if_it_is_more_than_thinking(store, path):
-    aborted = {"error": {"name": "MessageAbortedError"}}
-    store.user("One.")
-    store.assistant(reasoning("Hm."), **aborted)
-    store.assistant(reasoning("So."), text("Half."), **aborted)
-    assert sent(path) == [said("One."), replied("Half.", reasoning_content="So.")]
-
-
-def test_ignored_text_of_an_assistant_is_sent(store, path):
-    store.user("One.")
-    store.assistant(text("Said.", ignored=True))
-    assert sent(path) == [said("One."), replied("Said.")]
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ({"time": {"start": 1, "end": 2, "compacted": 3}}, PLACEHOLDER),
-        ({"status": "error", "error": "It failed."}, "It failed."),
-        ({"status": "error", "error": "x", "metadata": {"interrupted": True, "output": "half"}}, "half"),
-        ({"status": "running"}, "[Tool execution was interrupted]"),
-        ({"status": "pending"}, "[Tool execution was interrupted]"),
-    ],
-)
-def test_what_is_sent_of_a_result_depends_on_its_state(store, path, state, words):
-    store.user("One.")
-    store.assistant(tool("c1", "whole", **state))
-    assert sent(path)[-1] == resulted("c1", words)
-
-
-def test_the_reasoning_of_another_model_is_a_text(store, path):
-    store.user("One.")
-    store.assistant(reasoning("Hm."), reasoning(" "), text("So."), modelID="other")
-    store.user("Two.", model=MODEL)
-    assert sent(path)[1] == replied("Hm.So.")
-
-
-def test_the_media_of_a_result_follow_as_a_message_of_the_user(store, path):
-    store.user("One.")
-    image = {"mime": "image/png", "url": "data:image/png;base64,aGk="}
     store.assistant(tool("c1", "seen", attachments=[image]))
-    attached = sent(path)[-1]
-    assert attached["role"] == "user"
-    assert [block["type"] for block in attached["content"]] == ["text", "image_url"]
-
-
-def test_a_pdf_is_sent_as_a_file(store, path):
-    pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERg=="}
-    store.user("Read.", {**pdf, "filename": "a.pdf"}, pdf)
-    names = ("a.pdf", "document.pdf")
-    files = [{"type": "file", "file": {"filename": name, "file_data": pdf["url"]}} for name in names]
-    assert sent(path) == [{"role": "user", "content": [{"type": "text", "text": "Read."}, *files]}]
-
-
-def test_a_message_without_parts_is_not_sent(store, path):
-    store.user("One.")
-    store.assistant()
-    store.user()
-    assert sent(path) == [said("One.")]
+    found = sent(path)
+    for message in (found[0], found[-1]):
+        assert message["role"] == "user"
+        assert [block["type"] for block in message["content"]] == ["text", "image_url"]
 
 
 def test_providers_accept_a_session_with_several_calls(store):
-    path = worked_session(store)
-    loaded = load_session(path)
+    loaded = load_session(worked_session(store))
     context = OPENCODE.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     assert not violations(context)
     assert context.usage.usage_tokens == 900
@@ -307,23 +289,25 @@ def test_users_summaries_and_what_the_client_adds_are_protected(store, path):
     rules = OPENCODE.generations[0].rules
     entries = load_session(path).log.entries
     assert [rules.protection(entry) for entry in entries if entry.is_message] == [
-        Protection.USER,
-        Protection.CUSTOM,
-        Protection.CUSTOM,
-        Protection.SUMMARY,
+        *(Protection.USER, Protection.CUSTOM, Protection.CUSTOM, Protection.SUMMARY),
         *(None, None, None, Protection.TOOL_ERROR, None, None),
     ]
 
 
-def hostile_rows() -> Iterator[object]:
-    yield from ("", "not json", "[1]", '"text"', "null", "{", '{"type":3}', '{"type":"tool","state":7}')
-    yield from ('{"type":"text","text":["x"]}', '{"type":"text"}\n', '{"type":"nonsense","x":1}')
-    yield '{"type":"tool","tool":{},"callID":[],"state":{"status":"completed","time":"x","output":{}}}'
-    yield '{"type":"text","text":"\\ud800"}'
-    yield '{"type":"text","text":"x"},"id":"prt_forged","message":"msg_forged"'
+HOSTILE: Final = (
+    *("", "not json", "[1]", '"text"', "null", "{", '{"type":3}', '{"type":"tool","state":7}'),
+    *(
+        '{"type":"text","text":["x"]}',
+        '{"type":"text"}\n',
+        '{"type":"nonsense","x":1}',
+        '{"type":"text","text":"\\ud800"}',
+    ),
+    '{"type":"tool","tool":{},"callID":[],"state":{"status":"completed","time":"x","output":{}}}',
+    '{"type":"text","text":"x"},"id":"prt_forged","message":"msg_forged"',
+)
 
 
-@pytest.mark.parametrize("data", [pytest.param(data, id=str(at)) for at, data in enumerate(hostile_rows())])
+@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_damaged_rows_are_reported_and_the_rest_is_read(store, path, data):
     message = store.user("Before.")
     store.part(message, data)
@@ -344,14 +328,8 @@ def test_damaged_messages_do_not_hide_others(store, path, data):
     assert (found[0], found[-1]) == (said("Before."), said("After."))
 
 
-def loaded_texts(loaded: LoadedSession) -> list[str]:
-    texts = loaded.texts(loaded.log.entries)
-    return [texts[entry.id].joined(entry.blocks) for entry in loaded.log.entries if entry.has_text]
-
-
 def test_texts_are_read_again_by_their_position(store):
-    loaded = load_session(worked_session(store, turns=1))
-    words = loaded_texts(loaded)
+    words = texts_of(worked_session(store, turns=1))
     assert words[0] == "Do step 0."
     assert words[4] == "output 0 a\n" * 40
     assert words[3].startswith("toolCall prt_0007 bash")
