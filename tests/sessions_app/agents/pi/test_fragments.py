@@ -50,25 +50,17 @@ def test_only_the_first_line_may_begin_with_a_byte_order_mark():
     assert parts(BOM + other) == [(BOM + other, False)]
 
 
-def test_text_that_looks_like_a_record_is_not_one():
-    torn = A[:-3]
+@pytest.mark.parametrize(
+    "torn", [A[:-3], *(b'{"type":"custom","id":"c","data":[' + B + then for then in (b',"x', b"}", b"]", b' ,"'))]
+)
+def test_what_looks_like_a_record_inside_an_incomplete_one_is_not_one(torn):
     assert parts(torn) == [(torn, False)]
 
 
-def test_a_record_inside_an_incomplete_one_is_not_a_record():
-    for following in (b',"x', b"}", b"]", b' ,"'):
-        torn = b'{"type":"custom","id":"c","data":[' + B + following
-        assert parts(torn) == [(torn, False)]
-
-
-def test_a_record_keeps_invalid_utf_8():
+def test_a_record_keeps_invalid_utf_8_and_deep_nesting_is_none():
     raw = A.replace(b"x ", b"\xff\xe2\x80 ") + B
     assert [is_record for _, is_record in parts(raw)] == [True, True]
-
-
-def test_deep_nesting_is_not_a_record():
-    raw = b'{"type":"message","a":' * 3_000 + B
-    assert parts(raw)[-1] == (B, True)
+    assert parts(b'{"type":"message","a":' * 3_000 + B)[-1] == (B, True)
 
 
 def test_a_line_is_searched_for_so_many_records(monkeypatch):

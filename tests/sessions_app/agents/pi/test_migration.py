@@ -31,9 +31,15 @@ from tests.factories import (
 )
 from tests.paths import corpus
 
+GIVEN = Header("new", 3, cwd="", timestamp="2026-01-01T00:00:00.000Z", parent_session="")
 
-def copy_of(data: bytes) -> bytes:
-    return b"".join(migrate(split_lines([data]), "the session"))
+
+def copy_of(data: bytes, header: Header | None = None) -> bytes:
+    return b"".join(migrate(split_lines([data]), "the session", header))
+
+
+def kinds(log: SessionLog) -> list[tuple[DamageKind, int]]:
+    return [(one.kind, one.number) for one in log.damage]
 
 
 def log_of(data: bytes) -> SessionLog:
@@ -81,24 +87,16 @@ def assert_splices(old: bytes, new: bytes) -> None:
 
 
 TALK = (
-    user("größer 😀"),
-    assistant(text("b"), call("c1"), usage={"totalTokens": 50}),
-    result("c1"),
-    bash("ls", "a"),
+    *(user("größer 😀"), assistant(text("b"), call("c1"), usage={"totalTokens": 50}), result("c1"), bash("ls", "a")),
     {"type": "compaction", "summary": "s", "firstKeptEntryIndex": 2},
-    {"type": "model_change", "provider": "p", "modelId": "m"},
-    user("last"),
+    *({"type": "model_change", "provider": "p", "modelId": "m"}, user("last")),
 )
-
-
-# ---- version 1 ----------------------------------------------------------------------------------------------
 
 
 def test_a_version_1_session_reads_alike_at_version_3():
     old = session_bytes(version_1(*TALK))
     new = copy_of(old)
-    assert log_of(new).version == 3
-    assert log_of(new).damage == []
+    assert (log_of(new).version, log_of(new).damage) == (3, [])
     assert log_of(new).header == log_of(session_bytes([HEADER, *version_1(*TALK)[1:]])).header
     assert_reads_alike(old, new)
     assert_splices(old, new)
@@ -157,7 +155,7 @@ def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line):
     new = copy_of(old)
     assert new.split(b"\n")[2] == line
     assert_reads_alike(old, new)
-    assert [one.kind for one in log_of(new).damage] == [one.kind for one in log_of(old).damage]
+    assert kinds(log_of(new)) == kinds(log_of(old))
 
 
 def test_a_last_line_without_newline_stays_without_one():
@@ -166,7 +164,7 @@ def test_a_last_line_without_newline_stays_without_one():
         new = copy_of(old)
         assert not new.endswith(b"\n")
         assert_reads_alike(old, new)
-        assert [one.kind for one in log_of(new).damage] == [one.kind for one in log_of(old).damage]
+        assert kinds(log_of(new)) == kinds(log_of(old))
     assert copy_of(whole[:-9]).endswith(whole[:-9].rpartition(b"\n")[2])
 
 
@@ -178,60 +176,45 @@ def test_a_header_keeps_its_byte_order_mark_and_its_fields():
     assert log_of(new).cwd == "/home/dev/project"
 
 
-GIVEN = Header("new", 3, cwd="", timestamp="2026-01-01T00:00:00.000Z", parent_session="")
-
-
-def with_header(data: bytes) -> bytes:
-    return b"".join(migrate(split_lines([data]), "the session", GIVEN))
-
-
 @pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
 @pytest.mark.parametrize("recorded", [version_1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
 def test_a_session_without_header_is_given_one_as_its_first_line(recorded, above):
     old = above + session_bytes(recorded)
-    new = with_header(old)
+    new = copy_of(old, GIVEN)
     assert_reads_alike(old, new, added_above=1)
     log = log_of(new)
     assert log.header == GIVEN
     assert new.startswith(b'{"type":"session","version":3,"id":"new"')
-    assert DamageKind.NO_HEADER not in [one.kind for one in log.damage]
+    assert DamageKind.NO_HEADER not in dict(kinds(log))
     if "id" in recorded[0]:
         assert new.split(b"\n", 1)[1] == old.removeprefix(b"\xef\xbb\xbf")
 
 
-def test_a_session_with_a_header_gets_no_second_one():
-    old = session_bytes(version_1(user("a"), user("b")))
-    assert with_header(old) == copy_of(old)
+def test_a_session_with_a_header_gets_no_second_one_and_one_without_none_if_none_is_given():
+    with_header, *rest = version_1(user("a"), user("b"))
+    old = session_bytes([with_header, *rest])
+    assert copy_of(old, GIVEN) == copy_of(old)
     with pytest.raises(BadInput, match="version 3"):
-        with_header(session_bytes(chain(user("a"))))
-
-
-def test_a_session_without_header_is_migrated_without_one_if_none_is_given():
-    old = session_bytes(version_1(user("a"), user("b"))[1:])
+        copy_of(session_bytes(chain(user("a"))), GIVEN)
+    old = session_bytes(rest)
     new = copy_of(old)
     assert_reads_alike(old, new)
-    assert log_of(new).version == 3
-    assert [one.kind for one in log_of(new).damage] == [DamageKind.NO_HEADER]
+    assert (log_of(new).version, kinds(log_of(new))) == (3, [(DamageKind.NO_HEADER, 1)])
 
 
-# ---- version 2 ----------------------------------------------------------------------------------------------
-
-
-def v2(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**HEADER, "version": 2}, *chain(*messages)[1:]]
+V2_HEADER = {**HEADER, "version": 2}
 
 
 def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change():
     hook = {"role": "hookMessage", "content": 'says "role":"hookMessage" itself', "customType": "x"}
-    recorded = v2(user("a"), hook, assistant(text("b")))
+    recorded = [V2_HEADER, *chain(user("a"), hook, assistant(text("b")))[1:]]
     old = b"".join(stringify(one).encode() + b"\n" for one in recorded)
     new = copy_of(old)
     assert_reads_alike(old, new)
     assert (log_of(new).version, log_of(new).damage) == (3, [])
     before, after = old.split(b"\n"), new.split(b"\n")
-    assert after[1] == before[1]
-    assert after[2] == before[2].replace(b'"role":"hookMessage"', b'"role":"custom"', 1)
-    assert after[3] == before[3]
+    renamed = before[2].replace(b'"role":"hookMessage"', b'"role":"custom"', 1)
+    assert after[1:4] == [before[1], renamed, before[3]]
     assert [data["message"]["role"] for _, _, data in recorded_in(new)] == ["user", "custom", "assistant"]
 
 
@@ -244,7 +227,7 @@ def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change():
     ],
 )
 def test_only_hook_messages_are_renamed_however_they_were_written(line):
-    old = session_bytes([{**HEADER, "version": 2}, line])
+    old = session_bytes([V2_HEADER, line])
     new = copy_of(old)
     assert_reads_alike(old, new)
     (_, _, before), (_, _, after) = *recorded_in(old), *recorded_in(new)
@@ -253,42 +236,28 @@ def test_only_hook_messages_are_renamed_however_they_were_written(line):
 
 def test_an_entry_of_version_2_without_id_is_damage_and_is_copied():
     line = b'{"type":"message","message":{"role":"hookMessage"}}'
-    assert line + b"\n" in copy_of(session_bytes([*v2(user("a")), line]))
+    assert line + b"\n" in copy_of(session_bytes([V2_HEADER, *chain(user("a"))[1:], line]))
 
 
-# ---- refusals -----------------------------------------------------------------------------------------------
+_, ENTRY = chain(user("x"))
+REFUSED = {
+    **{f"version {one}": ([{**HEADER, "version": one}, ENTRY], "is_current") for one in (3, 3.0, 4, 10**20)},
+    "entries with ids and no header": ([ENTRY], "is_current"),
+    "a copy": ([copy_of(session_bytes(version_1(user("x"))))[:-1]], "is_current"),
+    "nothing": ([], "not_a_session"),
+    **{f"{line!r}": ([line], "not_a_session") for line in (b"\0\0", b'{"type":"summary"}', b"prose")},
+}
 
 
-@pytest.mark.parametrize("version", [3, 3.0, 4, 10**20])
-def test_a_session_at_version_3_or_later_is_refused_before_any_output(version):
-    data = session_bytes([{**HEADER, "version": version}, *chain(user("x"))[1:]])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_an_old_session_is_refused_and_a_current_one_before_any_output(name):
+    recorded, code = REFUSED[name]
     given_out = []
     with pytest.raises(BadInput) as caught:
-        given_out.extend(migrate(split_lines([data]), "the session"))
-    assert caught.value.code == "is_current"
-    assert given_out == []
+        given_out.extend(migrate(split_lines([session_bytes(recorded)]), "the session"))
+    assert caught.value.code == code
+    assert given_out == [] or code == "not_a_session"
 
-
-def test_entries_with_ids_and_no_header_are_at_version_3():
-    with pytest.raises(BadInput) as caught:
-        copy_of(session_bytes(chain(user("x"))[1:]))
-    assert caught.value.code == "is_current"
-
-
-@pytest.mark.parametrize("data", [b"", b"\0\0\n", b'{"type":"summary"}\n', b"prose\n"])
-def test_a_file_that_is_not_a_session_is_refused(data):
-    with pytest.raises(BadInput) as caught:
-        copy_of(data)
-    assert caught.value.code == "not_a_session"
-
-
-def test_a_copy_is_not_migrated_again():
-    with pytest.raises(BadInput) as caught:
-        copy_of(copy_of(session_bytes(version_1(user("x")))))
-    assert caught.value.code == "is_current"
-
-
-# ---- any file -----------------------------------------------------------------------------------------------
 
 some_lines = st.lists(
     st.one_of(
@@ -318,5 +287,4 @@ def test_real_sessions_of_version_1_read_alike():
         new = copy_of(old)
         assert_reads_alike(old, new)
         assert_splices(old, new)
-        kinds = [(one.kind, one.number) for one in log_of(old).damage]
-        assert [(one.kind, one.number) for one in log_of(new).damage] == kinds
+        assert kinds(log_of(new)) == kinds(log_of(old))

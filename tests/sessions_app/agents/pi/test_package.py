@@ -49,9 +49,6 @@ def empty_path(tmp_path, monkeypatch):
     return directory
 
 
-# ---- finding it ------------------------------------------------------------------------------------------------
-
-
 def test_it_is_found_in_its_own_directory_and_in_the_one_where_it_was_installed(tmp_path):
     base = install(tmp_path / "here")
     own = base / "node_modules" / PACKAGE
@@ -98,9 +95,6 @@ def test_its_version_decides_the_reader(version, reader):
     assert PiPackage(Path("/x"), version).reader.name == reader
 
 
-# ---- running it ------------------------------------------------------------------------------------------------
-
-
 def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path, monkeypatch):
     recorded: list[dict[str, object]] = []
 
@@ -115,43 +109,33 @@ def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path, monkeypatch)
     assert (found.failure, found.refusal) == ("", "")
     assert found.messages == (RebuiltMessage.of(recorded[0]),)
     (facts,) = recorded
-    scratch = str(facts["stopReason"])
-    assert facts == {
-        "role": "user",
-        "content": "one\ntwo\n",
-        "summary": "the-leaf",
-        "command": str(package.directory / "dist" / "core" / "session-manager.js"),
-        "output": scratch,
-        "customType": facts["customType"],
-        "toolName": "",
-        "stopReason": scratch,
-    }
-    assert {"HOME", "PATH", "TMPDIR"} <= set(facts["customType"]) <= {"HOME", "PATH", "TMPDIR", "LC_CTYPE"}  # type: ignore[call-overload]
+    scratch, environment = str(facts["stopReason"]), facts.pop("customType")
+    module_file = str(package.directory / "dist" / "core" / "session-manager.js")
+    told = {"role": "user", "content": "one\ntwo\n", "summary": "the-leaf", "command": module_file}
+    assert facts == {**told, "output": scratch, "toolName": "", "stopReason": scratch}
+    assert {"HOME", "PATH", "TMPDIR"} <= set(environment) <= {"HOME", "PATH", "TMPDIR", "LC_CTYPE"}
     assert not Path(scratch).exists()
 
 
-def test_a_message_that_is_not_an_object_has_no_fields(tmp_path):
-    says = "open(sys.argv[5], 'w').write('{}\\n5\\n')\n"
-    assert installed(tmp_path, says).rebuild([b""]).messages == (RebuiltMessage.of({}),)
-
-
-def test_an_error_of_pi_is_its_refusal(tmp_path):
-    says = (
-        "import json, sys\nsession, _, result = sys.argv[3:]\n"
-        "open(result, 'w').write(json.dumps({'error': f'not valid: {session}'}) + '\\n')\n"
-    )
-    assert installed(tmp_path, says).rebuild([b""]) == ((), "not valid: the session", "")
+REFUSES = (
+    "import json, sys\nsession, _, result = sys.argv[3:]\n"
+    "open(result, 'w').write(json.dumps({'error': f'not valid: {session}'}) + '\\n')\n"
+)
+NO_OBJECT = "open(sys.argv[5], 'w').write('{}\\n5\\n')\n"
+COULD_NOT = "pi 0.87.1 could not be run:"
 
 
 @pytest.mark.parametrize(
-    ("script", "failure"),
+    ("script", "found"),
     [
-        ("sys.exit('Cannot find module')", "pi 0.87.1 could not be run: Cannot find module"),
-        ("sys.exit(3)", "pi 0.87.1 could not be run: exit code 3."),
+        pytest.param(NO_OBJECT, ((RebuiltMessage.of({}),), "", ""), id="a message that is no object has no fields"),
+        pytest.param(REFUSES, ((), "not valid: the session", ""), id="an error of pi is its refusal"),
+        pytest.param("sys.exit('No module')", ((), "", f"{COULD_NOT} No module"), id="it says why it does not run"),
+        pytest.param("sys.exit(3)", ((), "", f"{COULD_NOT} exit code 3."), id="it does not run"),
     ],
 )
-def test_a_package_that_does_not_run_is_a_failure(tmp_path, script, failure):
-    assert installed(tmp_path, script).rebuild([b""]) == ((), "", failure)
+def test_what_it_rebuilt_or_why_it_did_not(tmp_path, script, found):
+    assert installed(tmp_path, script).rebuild([b""]) == found
 
 
 def test_a_package_that_does_not_end_is_a_failure(tmp_path, monkeypatch):

@@ -14,20 +14,7 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.agents.summary_format import FileLists
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import EntryKind, Role
-from tests.factories import (
-    HEADER,
-    assistant,
-    bash,
-    call,
-    custom,
-    image,
-    message,
-    result,
-    session_log,
-    text,
-    thinking,
-    user,
-)
+from tests.factories import assistant, bash, call, chain, custom, image, result, session_log, text, thinking, user
 
 FORMAT = PI.summary_format
 MOMENT = datetime(2026, 11, 23, 10, 0, 0, 123_456, tzinfo=UTC)
@@ -43,17 +30,10 @@ def test_a_conversation_is_shown_in_named_sections():
         [
             user("Mend it."),
             assistant(
-                thinking("hm"),
-                text("I read"),
-                call("c1", path="a.py", limit=120.0),
-                thinking("so"),
-                text("and run."),
-                call("c2", "bash", command="make"),
+                *(thinking("hm"), text("I read"), call("c1", path="a.py", limit=120.0)),
+                *(thinking("so"), text("and run."), call("c2", "bash", command="make")),
             ),
-            result("c1", "x = 1"),
-            bash("ls", "a.py", exit_code=2),
-            bash("true", ""),
-            custom("a note"),
+            *(result("c1", "x = 1"), bash("ls", "a.py", exit_code=2), bash("true", ""), custom("a note")),
             {"role": "branchSummary", "summary": "Tried it."},
             {"role": "compactionSummary", "summary": "Began."},
         ]
@@ -74,16 +54,9 @@ def test_a_conversation_is_shown_in_named_sections():
 
 def test_sections_without_text_are_left_out():
     empty = [
-        user(""),
-        assistant(text("")),
-        assistant(thinking("")),
-        assistant(),
-        {"role": "user", "content": [image()]},
-        {"role": "toolResult", "content": []},
-        {"role": "branchSummary", "summary": ""},
-        {"role": "system", "content": "instructions"},
-        {"role": "assistant"},
-        {},
+        *(user(""), assistant(text("")), assistant(thinking("")), assistant(), {"role": "assistant"}, {}),
+        *({"role": "user", "content": [image()]}, {"role": "toolResult", "content": []}),
+        *({"role": "branchSummary", "summary": ""}, {"role": "system", "content": "instructions"}),
     ]
     assert FORMAT.conversation(empty) == ""
 
@@ -139,8 +112,7 @@ def test_the_line_of_a_branch_summary_is_read_as_what_was_written(words, read, m
     line = FORMAT.branch_summary_line(
         "s1", parent_id, MOMENT, from_id="e2", summary=words, files=files, from_hook=from_hook
     )
-    log = session_log([HEADER, message("e1", None, user("a")), message("e2", "e1", user("b")), line])
-    entry = log.entries[-1]
+    entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.id, entry.parent_id, entry.role) == ("s1", parent_id, Role.BRANCH_SUMMARY)
     assert (entry.empty, entry.timestamp) == (not words, "2026-11-23T10:00:00.123Z")
     assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2", None, None)
@@ -154,8 +126,7 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modif
     line = FORMAT.compaction_line(
         *("s1", "e2", MOMENT), summary=words, first_kept_id="e1", tokens_before=tokens, files=files, from_hook=from_hook
     )
-    log = session_log([HEADER, message("e1", None, user("a")), message("e2", "e1", user("b")), line])
-    entry = log.entries[-1]
+    entry = session_log([*chain(user("a"), user("b")), line]).entries[-1]
     assert (entry.kind, entry.parent_id) == (EntryKind.SUMMARY, "e2")
     assert entry.control == SummaryControl("e1", is_verbatim=False)
     assert FORMAT.recorded_summary(line) == (words, files, from_hook, None, "e1", tokens)
