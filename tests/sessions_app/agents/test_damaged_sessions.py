@@ -3,6 +3,7 @@
 import json
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,8 +55,11 @@ def use(path: Path) -> LoadedSession | None:
     return loaded
 
 
-def claude_code_session(chance: random.Random) -> bytes:
-    return story(chance).content
+def opencode_export(directory: Path) -> Callable[[random.Random], bytes]:
+    original = worked_session(OpenCodeStore(directory / "opencode"))
+    with agent_at(original).open(original) as reader:
+        content = b"".join(reader.chunks(0))
+    return lambda _: content
 
 
 def codex_session(chance: random.Random) -> bytes:
@@ -63,8 +67,7 @@ def codex_session(chance: random.Random) -> bytes:
     kept: list[rollouts.Item] = []
     for turn in range(chance.randint(2, 6)):
         said = [
-            rollouts.user(f"p{turn}"),
-            rollouts.reasoning(name=f"rs_{turn}"),
+            *(rollouts.user(f"p{turn}"), rollouts.reasoning(name=f"rs_{turn}")),
             *(rollouts.call(f"c{turn}.{number}") for number in range(2)),
             *(rollouts.output(f"c{turn}.{number}") for number in range(2)),
             rollouts.answer(f"a{turn}"),
@@ -84,29 +87,21 @@ CODEX: Final = Path(".codex", "sessions", f"rollout-2026-01-05T10-00-00-{rollout
 
 
 @pytest.mark.parametrize(
-    ("session", "place"), [(claude_code_session, CLAUDE_CODE), (codex_session, CODEX)], ids=["claude-code", "codex"]
+    ("source", "place"),
+    [
+        pytest.param(lambda _: lambda chance: story(chance).content, CLAUDE_CODE, id="claude-code"),
+        pytest.param(lambda _: codex_session, CODEX, id="codex"),
+        pytest.param(opencode_export, "export.jsonl", id="opencode"),
+    ],
 )
-def test_damaged_files(session, place, tmp_path):
+def test_damaged_files(source, place, tmp_path):
     path = tmp_path / place
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    session = source(tmp_path)
     read = 0
     for seed in COPIES:
         chance = random.Random(seed)
         content = damaged_lines(session(chance).splitlines(), chance)
-        path.write_bytes(content)
-        read += use(path) is not None
-        assert path.read_bytes() == content
-    assert read > len(COPIES) // 2
-
-
-def test_damaged_exports_of_opencode(tmp_path):
-    original = worked_session(OpenCodeStore(tmp_path / "opencode"))
-    with agent_at(original).open(original) as reader:
-        lines = b"".join(reader.chunks(0)).splitlines()
-    path = tmp_path / "export.jsonl"
-    read = 0
-    for seed in COPIES:
-        content = damaged_lines(lines, random.Random(seed))
         path.write_bytes(content)
         read += use(path) is not None
         assert path.read_bytes() == content

@@ -1,7 +1,8 @@
-"""Redline's entry among the hooks of an agent: added and taken out, with every other byte as it was."""
+"""Configurations with comments: read as the agent reads them; Redline's entry among the hooks changes no other byte."""
 
 import json
 import re
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,17 +11,16 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.hook_entry import STATUS, TIMEOUT, entry_command, with_entry, without_entry
 from sessions_app.agents.json_document import BYTE_ORDER_MARK, JsonDocument
+from sessions_app.agents.json_file import SIZE_LIMIT, JsonFile, read_commented_json_file
 from sessions_app.sessionlog.errors import BadInput
+from tests.files import place
 
 COMMAND: Final = "'/home/me/redline' ask claude-code --connection claude-code"
 ENTRY: Final = {"type": "command", "command": COMMAND, "timeout": TIMEOUT, "statusMessage": STATUS}
 GROUP: Final = {"hooks": [ENTRY]}
 OLD_ENTRY: Final = {"type": "command", "command": "/old/redline ask claude-code --connection x", "timeout": 5}
 NAME: Final = "settings.json"
-_GAP: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 
-
-# ---- documents ---------------------------------------------------------------------------------------------
 
 THEIRS: Final = {"type": "command", "command": 'say "hi" // redline', "timeout": 3}
 FOREIGN: Final = st.fixed_dictionaries(
@@ -87,9 +87,6 @@ def is_within(small: bytes, large: bytes) -> bool:
     return all(byte in rest for byte in small)
 
 
-# ---- properties --------------------------------------------------------------------------------------------
-
-
 @given(documents())
 def test_every_other_byte_stays_and_comes_back(document):
     content, value = document
@@ -133,9 +130,6 @@ def with_entry_of(content: bytes, group: dict[str, Any]) -> bytes:
     return document.with_item(groups, group)
 
 
-# ---- cases -------------------------------------------------------------------------------------------------
-
-
 def written(before: str) -> str:
     return with_entry(before.encode(), COMMAND, NAME).decode()
 
@@ -155,22 +149,32 @@ def test_what_is_written_into_a_usual_document():
         f'            "statusMessage": {json.dumps(STATUS)}\n'
         "          }\n        ]\n      }\n    ]\n  }\n}\n"
     )
+    on_one_line = f'{{"model":"opus","hooks":{{"PreCompact": {json.dumps([GROUP])}}}}}'
+    assert written('{"model":"opus","hooks":{}}') == on_one_line
 
 
-def test_a_document_on_one_line_stays_on_one_line():
-    before = '{"model":"opus","hooks":{}}'
-    assert written(before) == f'{{"model":"opus","hooks":{{"PreCompact": {json.dumps([GROUP])}}}}}'
+ODD_GROUPS: Final = [1, None, {"hooks": 3}, {"hooks": [4, {"command": 5}]}]
 
 
-def test_an_older_entry_is_brought_up_to_date_where_it_is():
-    before = {"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, OLD_ENTRY]}]}}
-    after = plain(written(json.dumps(before, indent=1)).encode())
-    assert after == {"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, ENTRY]}]}}
-
-
-def test_of_two_entries_one_is_left():
-    before = {"hooks": {"PreCompact": [{"hooks": [OLD_ENTRY]}, {"hooks": [OLD_ENTRY]}, {"hooks": []}]}}
-    assert plain(written(json.dumps(before)).encode()) == {"hooks": {"PreCompact": [GROUP, {"hooks": []}]}}
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            [{"matcher": "auto", "hooks": [{"command": "theirs"}, OLD_ENTRY]}],
+            [{"matcher": "auto", "hooks": [{"command": "theirs"}, ENTRY]}],
+            id="an older entry is brought up to date where it is",
+        ),
+        pytest.param(
+            [{"hooks": [OLD_ENTRY]}, {"hooks": [OLD_ENTRY]}, {"hooks": []}],
+            [GROUP, {"hooks": []}],
+            id="of two entries one is left",
+        ),
+        pytest.param(ODD_GROUPS, [*ODD_GROUPS, GROUP], id="groups of other shapes are left alone"),
+    ],
+)
+def test_what_becomes_of_the_groups_that_are_there(before, after):
+    changed = plain(written(json.dumps({"hooks": {"PreCompact": before}})).encode())
+    assert changed == {"hooks": {"PreCompact": after}}
 
 
 def test_only_the_entry_leaves_a_group_with_others():
@@ -203,12 +207,24 @@ def test_anything_else_is_refused(content):
         with_entry(content, COMMAND, NAME)
 
 
-def test_groups_of_other_shapes_are_left_alone():
-    before = {"hooks": {"PreCompact": [1, None, {"hooks": 3}, {"hooks": [4, {"command": 5}]}]}}
-    assert plain(written(json.dumps(before)).encode()) == with_group(before)
-
-
 def test_a_document_with_comments_is_known_not_to_be_plain_json():
     assert JsonDocument(b"\xef\xbb\xbf{}", NAME).is_strict
     assert not JsonDocument(b"// x\n{}", NAME).is_strict
     assert not JsonDocument(b"{'a': 1,}".replace(b"'", b'"'), NAME).is_strict
+
+
+def read(directory: Path, content: bytes) -> JsonFile:
+    found = read_commented_json_file(place(directory / "opencode.jsonc", content))
+    assert found is not None
+    return found
+
+
+def test_comments_and_last_commas_are_left_out(tmp_path):
+    found = read(tmp_path, b'{"a": "// no /* comment, }", /* "b": 1, */ "c": ["\\",", ], // d\n}')
+    assert found.values == {"a": "// no /* comment, }", "c": ['",']}
+    assert not found.fault
+
+
+@pytest.mark.parametrize("unclosed", [b"/* ", b'\\"'], ids=["comment", "string"])
+def test_what_is_not_closed_is_read_once(tmp_path, unclosed):
+    assert read(tmp_path, unclosed * (SIZE_LIMIT // len(unclosed))).fault

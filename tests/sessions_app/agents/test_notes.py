@@ -14,19 +14,8 @@ def entry(name: str, role: str = Role.ASSISTANT, *, calls: str = "", thinks: boo
         Block(index, kind, 1, 1, call_id=call)
         for index, (kind, call) in enumerate(zip(kinds, [None] * thinks + calls.split(), strict=False))
     )
-    return Entry(
-        0,
-        0,
-        0,
-        name,
-        None,
-        "message",
-        kind=EntryKind.MESSAGE,
-        role=role,
-        blocks=None if is_result else blocks,
-        result_for=calls if is_result else None,
-        reply=reply,
-    )
+    content = {"result_for": calls} if is_result else {"blocks": blocks}
+    return Entry(0, 0, 0, name, None, "message", kind=EntryKind.MESSAGE, role=role, reply=reply, **content)
 
 
 PROMPT, GONE, END = entry("prompt", Role.USER), entry("gone"), entry("end")
@@ -56,17 +45,13 @@ def test_a_note_stands_before_what_may_follow_it(staying, before):
         pytest.param(entry("calls", calls="c1"), [entry("added", Role.CUSTOM), ONE], id="before a late result"),
         pytest.param(entry("thinks", thinks=True), [entry("says")], id="between reasoning and what it led to"),
         pytest.param(entry("a", reply="m1"), [entry("b", reply="m1")], id="within a reply"),
+        pytest.param(entry("calls", calls="c1"), [], id="after a call that nothing answers"),
     ],
 )
 def test_no_note_divides_what_belongs_together(first, then):
     order = [PROMPT, first, GONE, *then, END]
     kept = {one.id for one in order} - {GONE.id}
     assert notes_before(order, kept, {GONE.id: "words"}) == {"end": ["words"]}
-
-
-def test_a_call_that_nothing_answers_holds_no_note_back():
-    order = [PROMPT, entry("calls", calls="c1"), GONE, END]
-    assert notes_before(order, {"prompt", "calls", "end"}, {"gone": "words"}) == {"end": ["words"]}
 
 
 def test_a_writer_says_what_else_may_not_follow_a_note():
