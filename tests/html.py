@@ -3,8 +3,8 @@
 Every function takes a response, its HTML (a whole page or a part of one), or an element of a parsed page.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Container, Iterator
+from typing import Any, Final
 
 from django.http import HttpResponse
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -61,6 +61,11 @@ def text_of(source: Source) -> str:
 
 def texts(source: Source, css: str) -> list[str]:
     return [text_of(found) for found in elements(source, css)]
+
+
+def missing(found: Container[Any], *expected: Any) -> list[Any]:
+    """What should be in a text or a list and is not."""
+    return [one for one in expected if one not in found]
 
 
 def ids(source: Source) -> list[str]:

@@ -59,17 +59,13 @@ def ask(client: Client, address: str, **wanted: Any) -> Any:
     return client.post(address, json.dumps(wanted), content_type=JSON)
 
 
-def code_of(answer: Any) -> str:
-    """The code of a failure, which has a code and a message and nothing else."""
+def failure(answer: Any) -> tuple[int, str]:
+    """The status and the code of a failure, which has a code and a message and nothing else."""
     assert answer["Content-Type"] == JSON
     answered = answer.json()
-    assert answered.keys() == {"error"}
-    assert answered["error"].keys() == {"code", "message"}
+    assert (answered.keys(), answered["error"].keys()) == ({"error"}, {"code", "message"})
     assert answered["error"]["message"].endswith((".", ")"))
-    return str(answered["error"]["code"])
-
-
-# ---- listing -----------------------------------------------------------------------------------------------
+    return answer.status_code, answered["error"]["code"]
 
 
 def named_sessions(known_root: Path, *names: str) -> None:
@@ -120,17 +116,8 @@ def test_a_list_is_filtered_by_title_and_project(script, known_root):
 def test_an_invalid_list_query_is_bad_input(script, known_root):
     limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
     for query in (*limits, "after=x", "after=" + "9" * 30):
-        answer = script.get(f"/api/sessions?{query}")
-        assert (answer.status_code, code_of(answer)) == (400, "bad_query"), query
-    answer = script.get("/api/sessions?after=4711")
-    assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
-
-
-def test_the_list_needs_the_token(client, known_root):
-    assert client.get("/api/sessions").status_code == 401
-
-
-# ---- starting ----------------------------------------------------------------------------------------------
+        assert failure(script.get(f"/api/sessions?{query}")) == (400, "bad_query"), query
+    assert failure(script.get("/api/sessions?after=4711")) == (400, "no_such_session")
 
 
 def test_a_run_is_started_with_the_three_parameters(script, address, session):
@@ -138,8 +125,7 @@ def test_a_run_is_started_with_the_three_parameters(script, address, session):
     assert answer.status_code == 202
     run = Run.objects.get()
     assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
-    started = (run.session_id, run.planner, run.reason, run.automatic)
-    assert started == (session.pk, "embedded", "manual", False)
+    assert (run.session_id, run.planner, run.reason, run.automatic) == (session.pk, "embedded", "manual", False)
     assert answer.json() == {
         "run": run.pk,
         "state": "queued",
@@ -148,9 +134,10 @@ def test_a_run_is_started_with_the_three_parameters(script, address, session):
     }
 
 
-def test_an_empty_body_uses_the_effective_settings(script, address):
+def test_an_empty_body_uses_the_effective_settings_and_a_second_run_is_a_conflict(script, address):
     assert script.post(address, b"", content_type=JSON).status_code == 202
     assert Run.objects.get().requested_parameters == {}
+    assert failure(ask(script, address)) == (409, "run_in_flight")
 
 
 def test_a_form_body_is_accepted(script, address):
@@ -172,11 +159,9 @@ BODIES = [
 
 def test_an_invalid_body_starts_nothing(script, address, settings):
     for body in BODIES:
-        answer = script.post(address, body, content_type=JSON)
-        assert (answer.status_code, code_of(answer)) == (400, "bad_body"), body[:40]
+        assert failure(script.post(address, body, content_type=JSON)) == (400, "bad_body"), body[:40]
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
-    answer = ask(script, address, query="x" * 200)
-    assert (answer.status_code, code_of(answer)) == (400, "bad_request")
+    assert failure(ask(script, address, query="x" * 200)) == (400, "bad_request")
     assert not Run.objects.exists()
 
 
@@ -188,8 +173,7 @@ def test_a_value_out_of_range_or_unknown_starts_nothing(script, address):
         ({"thinking": "high"}, "bad_thinking"), ({"leaf": "nowhere"}, "unknown_entry"),
     ]  # fmt: skip
     for wanted, code in refused:
-        answer = ask(script, address, **wanted)
-        assert (answer.status_code, code_of(answer)) == (400, code), wanted
+        assert failure(ask(script, address, **wanted)) == (400, code), wanted
     assert not Run.objects.exists()
 
 
@@ -198,26 +182,15 @@ def test_the_named_model_plans(script, address):
     PlannerModel.objects.create(
         provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low"]
     )
-    answer = ask(script, address, planner="here/small", thinking="low")
-    assert answer.status_code == 202
+    assert ask(script, address, planner="here/small", thinking="low").status_code == 202
     run = Run.objects.get()
     assert (run.planner, run.thinking) == ("here/small", "low")
-
-
-def test_a_second_run_of_a_session_is_a_conflict(script, address):
-    assert ask(script, address).status_code == 202
-    answer = ask(script, address)
-    assert (answer.status_code, code_of(answer)) == (409, "run_in_flight")
 
 
 def test_a_session_that_needs_migration_is_not_planned(script, known_root):
     old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
     session = index_file(place(known_root / "old.jsonl", old))
-    answer = ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")
-    assert (answer.status_code, code_of(answer)) == (400, "needs_migration")
-
-
-# ---- reading and stopping ----------------------------------------------------------------------------------
+    assert failure(ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")) == (400, "needs_migration")
 
 
 def test_a_run_is_reported_from_start_to_plan(script, address, session):
@@ -245,27 +218,21 @@ def test_a_run_is_stopped(script, address):
     answer = script.post(f"/api/runs/{number}/stop")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert Run.objects.get().state == RunState.CANCELLED
-    answer = script.post(f"/api/runs/{number}/stop")
-    assert (answer.status_code, code_of(answer)) == (409, "wrong_state")
+    assert failure(script.post(f"/api/runs/{number}/stop")) == (409, "wrong_state")
 
 
 def test_an_unknown_address_is_404_in_json(script, session):
     for address in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
-        answer = script.get(f"/api/{address}")
-        assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
+        assert failure(script.get(f"/api/{address}")) == (404, "not_found"), address
     for address in ("999/work.jsonl", "1/../../work.jsonl", "1/nothing.jsonl"):
-        answer = script.post(f"/api/sessions/{address}/compact")
-        assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
+        assert failure(script.post(f"/api/sessions/{address}/compact")) == (404, "not_found"), address
 
 
 def test_a_wrong_method_is_405_in_json(script, address):
     answer = script.get(address)
-    assert (answer.status_code, code_of(answer), answer["Allow"]) == (405, "bad_method", "POST")
+    assert (*failure(answer), answer["Allow"]) == (405, "bad_method", "POST")
     number = ask(script, address).json()["run"]
     assert script.post(f"/api/runs/{number}")["Allow"] == "GET, HEAD"
-
-
-# ---- authentication ----------------------------------------------------------------------------------------
 
 
 def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline):
@@ -274,21 +241,24 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline
     spoiled = (f"Basic {token}", f"Bearer {token}x", f"Bearer {token} x", token)
     for client, given in itertools.product((new_client(), browser), (*wrong, *spoiled)):
         answer = client.post(address, b"{}", content_type=JSON, headers={"authorization": given})
-        assert (answer.status_code, code_of(answer)) == (401, "unauthorized"), given
+        assert failure(answer) == (401, "unauthorized"), given
         assert answer["WWW-Authenticate"] == "Bearer"
         assert token not in answer.content.decode()
     assert not Run.objects.exists()
 
 
-def test_without_a_token_the_error_says_how_to_get_one(address, client):
+def test_without_a_token_the_error_says_how_to_get_one(address, client, known_root):
     answer = client.post(address)
-    assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
+    assert failure(answer) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]
+    assert client.get("/api/sessions").status_code == 401
 
 
-def test_before_a_token_exists_every_token_is_refused(address, client):
+def test_before_a_token_exists_and_with_an_empty_file_every_token_is_refused(address, client, redline):
     for given in ("Bearer ", "Bearer x"):
         assert client.post(address, headers={"authorization": given}).status_code == 401
+    (redline.data / API_TOKEN_FILE).write_text("")
+    assert client.post(address, headers={"authorization": "Bearer "}).status_code == 401
 
 
 def test_the_token_opens_no_page(script, session):
@@ -299,8 +269,7 @@ def test_the_token_opens_no_page(script, session):
 
 def test_with_the_cookie_alone_a_form_token_is_needed(address, redline):
     known = authorized_client(enforce_csrf_checks=True)
-    answer = ask(known, address)
-    assert (answer.status_code, code_of(answer)) == (403, "not_sent_from_here")
+    assert failure(ask(known, address)) == (403, "not_sent_from_here")
     assert not Run.objects.exists()
     known.get("/import")
     token = known.cookies["csrftoken"].value
@@ -321,14 +290,6 @@ def test_the_token_is_private_and_lasts_until_replaced(redline):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert is_api_token(redline.data, renewed)
     assert not is_api_token(redline.data, first)
-
-
-def test_an_empty_token_file_admits_nobody(redline, address, client):
-    (redline.data / API_TOKEN_FILE).write_text("")
-    assert client.post(address, headers={"authorization": "Bearer "}).status_code == 401
-
-
-# ---- on a real server --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -356,8 +317,7 @@ def test_a_script_plans_a_session_on_a_running_server(server):
     answered = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
     assert (answered["state"], answered["target"]) == ("target_met", 70.0)
     assert title("scripted") in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))
-    assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
-    assert call("/api/nowhere")[0] == 404
+    assert (call(f"/api{page}/compact", b"{}", brings="another")[0], call("/api/nowhere")[0]) == (401, 404)
     status, listed = call("/api/sessions?q=scripted")
     assert status == 200
     assert page in [one["url"] for one in listed["sessions"]]
@@ -372,5 +332,4 @@ def test_an_internal_error_is_500_in_json(script, address, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr("compaction_app.api.views.known_session", fail)
-    answer = script.post(address)
-    assert (answer.status_code, code_of(answer)) == (500, "redline_failed")
+    assert failure(script.post(address)) == (500, "redline_failed")

@@ -70,9 +70,6 @@ def change_rows(statement: str) -> None:
         cursor.execute(statement)
 
 
-# ---- what is recorded ------------------------------------------------------------------------------------------
-
-
 def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after(path):
     original = path.read_bytes()
     written = compacted(path)
@@ -84,14 +81,12 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
     assert first.session == second.session == str(path)
     assert first.targets == [target.to_json() for target in written.validated.targets]
     assert (before_of(first), after_of(first)) == (content(original), content(compact))
-    assert first.backup == str(written.backup.path)
-    assert first.previous == NO_ENTRY
+    assert (first.backup, first.previous) == (str(written.backup.path), NO_ENTRY)
 
     assert (second.number, second.action, second.targets) == (2, "restore", [])
     assert (before_of(second), after_of(second)) == (content(compact), content(original))
     assert second.restored_from == str(written.backup.path)
-    assert Path(second.backup).read_bytes() == compact
-    assert second.previous == first.sha256
+    assert (Path(second.backup).read_bytes(), second.previous) == (compact, first.sha256)
     assert whole(2)
 
 
@@ -102,8 +97,7 @@ def test_a_fork_is_recorded_with_the_content_of_the_new_file(path):
     entry = AuditEntry.objects.get()
     assert (entry.action_name, entry.writer, entry.new_file) == ("fork", "fork", str(written.created))
     assert before_of(entry) == content(original) == content(path.read_bytes())
-    assert after_of(entry) == content(written.created.read_bytes())
-    assert entry.certificate["difference"] == ""
+    assert (after_of(entry), entry.certificate["difference"]) == (content(written.created.read_bytes()), "")
 
 
 def test_a_session_that_is_restored_from_nothing_has_no_content_before(path):
@@ -144,21 +138,6 @@ def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, 
     assert whole(1 if backup is None else 2)
 
 
-def test_a_change_is_recorded_only_with_its_transaction(redline):
-    fill(1)
-    with transaction.atomic():
-        append(AuditFacts("other", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
-        transaction.set_rollback(True)
-    assert whole(1)
-    assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()
-
-
-def test_the_same_change_is_recorded_once(redline):
-    fill(2)
-    fill(2)
-    assert whole(2)
-
-
 def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline):
     append(
         AuditFacts(
@@ -174,9 +153,6 @@ def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline):
     stored = AuditEntry.objects.get()
     assert stored.hash() == stored.sha256
     assert whole(1)
-
-
-# ---- what is found ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET session = 'x'", "DELETE FROM {}"])
@@ -251,9 +227,18 @@ def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(
     assert b'"count":3' in (redline.data / HEAD_FILE).read_bytes()
 
 
-def test_an_empty_log_is_not_broken(redline):
+def test_an_empty_log_is_whole_and_a_change_is_recorded_once_and_with_its_transaction_only(redline):
     assert whole(0)
     assert not (redline.data / HEAD_FILE).exists()
+    fill(1)
+    with transaction.atomic():
+        append(AuditFacts("other", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+        transaction.set_rollback(True)
+    assert whole(1)
+    assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()
+    fill(2)
+    fill(2)
+    assert whole(2)
 
 
 def test_the_digest_of_a_session_is_continued_from_its_backup(path):

@@ -8,6 +8,7 @@ from compaction_app.display.tool_call_text import call_words, path_read
 from compaction_app.display.tool_changes import changes_of
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n x\n-y\n+z\n*** End Patch"
+EDITS = [{"old_string": "y", "new_string": "z"}, {"old_string": "a", "new_string": "b"}, 7]
 PATCHED = ["@*** Update File: a.py", "@@@ def f():", " x", "-y", "+z"]
 
 
@@ -19,14 +20,7 @@ PATCHED = ["@*** Update File: a.py", "@@@ def f():", " x", "-y", "+z"]
         ("write", {"path": "a.py", "content": "x\ny\n"}, ["+x", "+y"]),
         ("Edit", {"replace_all": False, "file_path": "a", "old_string": "y", "new_string": "z"}, ["-y", "+z"]),
         ("Edit", {"file_path": "a", "old_string": "", "new_string": "z"}, ["+z"]),
-        (
-            "MultiEdit",
-            {
-                "file_path": "a",
-                "edits": [{"old_string": "y", "new_string": "z"}, {"old_string": "a", "new_string": "b"}, 7],
-            },
-            ["-y", "+z", "@⋯", "-a", "+b"],
-        ),
+        ("MultiEdit", {"file_path": "a", "edits": EDITS}, ["-y", "+z", "@⋯", "-a", "+b"]),
         ("Write", {"file_path": "a", "content": "x"}, ["+x"]),
         ("NotebookEdit", {"notebook_path": "a.ipynb", "cell_id": "1", "new_source": "x"}, ["+x"]),
         ("edit", {"filePath": "a", "oldString": "y", "newString": "z"}, ["-y", "+z"]),

@@ -72,8 +72,7 @@ def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
 def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser, run):
     proposed(run, "e3")
     answer = shown(browser, run, "e3")
-    assert texts(answer, "q") == [STILL]
-    assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
+    assert (texts(answer, "q"), texts(answer, ".evidence__found b")) == ([STILL], ["Only 15 of 20 lines"])
     assert texts(answer, ".is-lost .strike") == [line for line in OLD if line not in NEW]
     new = [words.partition("→")[2] for words in texts(answer, ".is-new")]
     assert new == [line for line in NEW if line not in OLD]
@@ -91,16 +90,12 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run)
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
-def test_every_line_is_shown_on_request(browser, run):
+def test_every_line_is_shown_on_request_and_in_place_only_the_evidence_is_sent(browser, run):
     proposed(run, "e3")
     few, every = shown(browser, run, "e3"), shown(browser, run, "e3", "&all=1")
     assert len(elements(few, ".side-by-side")) >= 1
     assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
     assert not [link for link in addresses(every) if "all=1" in link]
-
-
-def test_in_place_only_the_evidence_is_sent(browser, run):
-    proposed(run, "e3")
     answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
     assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
     assert not elements(answer, "html, h1")
@@ -130,14 +125,10 @@ def test_a_command_has_no_lines_to_compare(browser, run):
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
 
 
-def test_an_address_that_names_no_proposal_is_not_found(browser, run):
+def test_an_address_that_names_no_proposal_is_not_found_and_a_rewritten_session_is_named(browser, run):
     proposed(run, "e3", "")
     for of in ("", "e99", "e3:x", "e14"):
         page(browser, f"/runs/{run.pk}/evidence?of={of}", 404)
-
-
-def test_a_session_that_was_rewritten_is_named(browser, run):
-    proposed(run, "e3")
     path = run.session.real_path()
     path.write_bytes(path.read_bytes().replace(b"function_1", b"function_X"))
     assert "Plan again" in text_of(page(browser, f"/runs/{run.pk}/evidence?of=e3", 409))
@@ -170,24 +161,17 @@ def test_a_reason_without_lines_is_shown_as_it_was_given():
     assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
-# --- on the review -------------------------------------------------------------------------------------------
-
-
 def review(browser: Client, run: Run, at: str) -> Any:
     return page(browser, f"/runs/{run.pk}/review?at={at}")
 
 
-def test_a_row_of_the_review_says_how_many_lines_still_stand(browser, run):
+def test_a_row_of_the_review_says_how_many_lines_still_stand_and_loads_its_evidence(browser, run):
     proposed(run, "e3")
     answer = review(browser, run, "e3")
     assert texts(answer, ".proposal__still > span") == ["15 of 20 lines stand"]
     assert element(answer, ".still__part").attributes["width"] == "15"
     assert texts(answer, ".proposal__open q") == [f"{STILL}."]
-
-
-def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(browser, run):
-    proposed(run, "e3")
-    link = element(review(browser, run, "e3"), ".proposal__open .evidence a")
+    link = element(answer, ".proposal__open .evidence a")
     assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"
     proposed(run, "e7", "an old output of bash")
     assert not elements(review(browser, run, "e7"), ".proposal__open .evidence")

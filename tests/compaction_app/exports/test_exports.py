@@ -31,7 +31,7 @@ from tests.factories import (
     whole,
 )
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, element, elements, links, text_of
+from tests.html import HOSTILE_TEXTS, element, elements, links, missing, text_of
 from tests.sessions import add_session
 
 PNG = base64.b64decode(
@@ -48,21 +48,20 @@ FORKED = [*chain(*TALK), message("x1", "e2", user("Not that.")), message("x2", "
 
 def exported(browser: Client, address: str, form: str, **query: str) -> str:
     answered, content = fetched(browser, f"{address}/export?{urlencode({'format': form, **query})}")
-    assert answered.status_code == 200
-    assert answered["X-Content-Type-Options"] == "nosniff"
+    assert (answered.status_code, answered["X-Content-Type-Options"]) == (200, "nosniff")
     assert answered["Content-Disposition"].startswith("attachment; ")
     return content.decode()
 
 
-def test_markdown_has_every_entry_of_the_branch(browser, idle_root):
+def test_markdown_has_every_entry_of_the_branch_and_what_cannot_be_exported_is_not_found(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     written = exported(browser, address, "markdown").replace('":"', '": "')
-    assert "Mend the **parser**, see [the page](https://example.org/)." in written
-    assert "Thinking:\n\n```\nWhere is it?\n```" in written
-    assert 'Call of read:\n\n```\n{"path": "src/parse.py"}\n```' in written
-    assert "## read\n" in written
-    assert "line 29" in written
+    thought, asked = "Thinking:\n\n```\nWhere is it?\n```", 'Call of read:\n\n```\n{"path": "src/parse.py"}\n```'
+    words = "Mend the **parser**, see [the page](https://example.org/)."
+    assert not missing(written, words, thought, asked, "## read\n", "line 29")
     assert "\x1b" not in written
+    for query in ("format=markdown&view=other", "format=pdf", "format=html&leaf=nobody"):
+        page(browser, f"{address}/export?{query}", 404)
 
 
 READ = [user("Mend the parser."), assistant(text("I look at it."), call("c1")), result("c1", "line 29")]
@@ -93,13 +92,11 @@ def test_recorded_lines_of_a_view_are_those_of_its_entries(browser, idle_root):
         return [json.loads(line)["id"] for line in lines]
 
     assert ids("all") == [HEADER["id"], "e1", "e2", "e3", "e4", "e5"]
-    assert ids("sees") == [HEADER["id"], "e1", "e2", "e4"]
-    assert ids("removed") == [HEADER["id"], "e2", "e3"]
+    assert (ids("sees"), ids("removed")) == ([HEADER["id"], "e1", "e2", "e4"], [HEADER["id"], "e2", "e3"])
 
 
 def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", COMPACTED)
-    menu = element(browser.get(address, {"view": "removed"}), "#exports")
+    menu = element(browser.get(add_session(idle_root, "a.jsonl", COMPACTED), {"view": "removed"}), "#exports")
     offered = [link for _, link in links(menu) if "/export?" in link]
     assert len(offered) == 9
     for link in offered:
@@ -109,12 +106,6 @@ def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(br
     assert "Atomic opens these lines as a session" in menu.text()
     words = [*["Markdown", "HTML", "JSONL"] * 3, "The whole session as it is stored"]
     assert [words for words, _ in links(menu)] == words
-
-
-def test_what_cannot_be_exported_is_not_found(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    for query in ("format=markdown&view=other", "format=pdf", "format=html&leaf=nobody"):
-        page(browser, f"{address}/export?{query}", 404)
 
 
 def test_a_page_is_whole_and_forbids_itself_everything(browser, idle_root):
@@ -145,8 +136,7 @@ def test_hostile_texts_do_nothing(browser, idle_root, form):
         for number, words in enumerate(hostile)
     ]
     talk = [user("one"), *itertools.chain(*said)]
-    address = add_session(idle_root, "a.jsonl", chain(*talk, user("the last")))
-    written = exported(browser, address, form)
+    written = exported(browser, add_session(idle_root, "a.jsonl", chain(*talk, user("the last"))), form)
     page = written if form == "html" else MarkdownIt("commonmark").render(written)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
     parsed = LexborHTMLParser(page)
@@ -188,21 +178,16 @@ def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser, idle_root
     assert index_file(idle_root / "b.jsonl").leaf_id == "e4"
 
 
-# ---- the command -----------------------------------------------------------------------------------------
-
-
 def test_the_command_writes_a_new_file(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(FORKED))
     output = tmp_path / "out.md"
     done = redline.call("export", path, "--output", output)
     assert done.code == 0
     assert "Not that." in output.read_text()
-    refused = redline.call("export", path, "--output", output, "--format", "html", "--json")
-    assert (refused.code, refused.error) == (2, "exists")
+    assert redline.call("export", path, "--output", output, "--format", "html", "--json").refusal == "2 exists"
     branch = tmp_path / "e4.jsonl"
     done = redline.call("export", path, "--format", "jsonl", "--leaf", "e4", "--output", branch, "--json")
-    assert done.json["leafId"] == "e4"
-    assert done.json["bytes"] == len(branch.read_bytes())
+    assert (done.json["leafId"], done.json["bytes"]) == ("e4", len(branch.read_bytes()))
     lines = [json.loads(line)["id"] for line in branch.read_bytes().splitlines()]
     assert lines == [HEADER["id"], "e1", "e2", "e3", "e4"]
 

@@ -11,16 +11,16 @@ from compaction_app.lab.experiments import delete_experiment, start_experiment, 
 from compaction_app.lab.measuring import measure_experiment
 from compaction_app.lab.presenter import trials_in
 from compaction_app.lab.strategies import STRATEGIES, strategies_named
-from compaction_app.models import Experiment, PlannerModel, Provider
+from compaction_app.models import Experiment, Provider
 from compaction_app.planning.model_registry import model_named
 from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
-from tests.files import backdate, snapshot
+from tests.files import place, snapshot
+from tests.scripted_models import add_scripted
 
 from .lab_sessions import worked_session
 
@@ -30,25 +30,18 @@ TWO = strategies_named(["embedded", "oldest"])
 
 @pytest.fixture
 def session(known_root):
-    path = known_root / "long.jsonl"
-    path.write_bytes(session_bytes(worked_session()))
-    return index_file(backdate(path))
+    return index_file(place(known_root / "long.jsonl", session_bytes(worked_session())))
 
 
 @pytest.fixture
 def short(known_root):
-    path = known_root / "short.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=3)))
-    return index_file(backdate(path))
+    return index_file(place(known_root / "short.jsonl", session_bytes(working_session(steps=3))))
 
 
 @pytest.fixture
-def provider(session):
-    del session
-    with ScriptedProvider() as scripted:
-        Provider.objects.create(name="scripted", dialect="openai", base_url=scripted.base_url("openai"))
-        PlannerModel.objects.create(provider="scripted", name="good-plan", window=300_000, output_limit=8_000)
-        yield scripted
+def provider(redline, provider):
+    add_scripted(provider, "good-plan", window=300_000)
+    return provider
 
 
 def measured(experiment: Experiment) -> Experiment:
@@ -81,16 +74,21 @@ def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(sess
     assert long.trials
 
 
-def test_without_a_session_nothing_is_started(session):
+def test_without_a_session_nothing_is_started_and_what_is_queued_is_stopped_at_once(session):
     with pytest.raises(BadInput, match="No session matches"):
         start_experiment([], TWO, [0.5])
     assert not Experiment.objects.exists()
+    experiment = start_experiment([session], TWO, [0.5])
+    stop_experiment(experiment)
+    measured(experiment)
+    assert (experiment.state, experiment.trials) == (State.STOPPED, 0)
+    with pytest.raises(Conflict, match="has ended"):
+        stop_experiment(experiment)
 
 
 def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monkeypatch):
-    path = known_root / "another.jsonl"
-    path.write_bytes(session_bytes(worked_session()))
-    experiment = start_experiment([session, index_file(backdate(path))], TWO, [0.5])
+    another = index_file(place(known_root / "another.jsonl", session_bytes(worked_session())))
+    experiment = start_experiment([session, another], TWO, [0.5])
     stores = measuring.ExperimentRecorder.store
 
     def store_and_stop(recorder: measuring.ExperimentRecorder) -> None:
@@ -106,15 +104,6 @@ def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monke
     assert "What was measured by then is kept" in experiment.failure
     assert first.trials
     assert second.measured_at is None
-
-
-def test_a_queued_experiment_is_stopped_at_once_and_one_that_has_ended_is_not(session):
-    experiment = start_experiment([session], TWO, [0.5])
-    stop_experiment(experiment)
-    measured(experiment)
-    assert (experiment.state, experiment.trials) == (State.STOPPED, 0)
-    with pytest.raises(Conflict, match="has ended"):
-        stop_experiment(experiment)
 
 
 def test_an_interrupted_worker_says_so(session):
@@ -133,12 +122,9 @@ def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
     assert claim_experiment(experiment.pk, "other") is None
     watch = LeaseWatch(EXPERIMENTS)
     watch.give_up_dead()
-    for _ in range(LEASE_SECONDS + 2):
-        clock.now += 1
-        watch.give_up_dead()
+    clock.watch(watch, LEASE_SECONDS + 2)
     experiment.refresh_from_db()
-    assert experiment.state == State.FAILED
-    assert "Its worker is gone" in experiment.failure
+    assert (experiment.state, "Its worker is gone" in experiment.failure) == (State.FAILED, True)
 
 
 def test_an_experiment_without_a_worker_is_ended(session):
@@ -157,9 +143,6 @@ def test_only_what_has_ended_can_be_deleted(session):
     delete_experiment(experiment)
     assert not Experiment.objects.exists()
     assert Session.objects.filter(pk=session.pk).exists()
-
-
-# ---- a model ----------------------------------------------------------------------------------------------
 
 
 def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):
@@ -189,6 +172,5 @@ def test_nothing_is_sent_to_another_address_than_the_confirmed_one(session, prov
     experiment = start_experiment([session], TWO, [0.5], model_named("scripted/good-plan"))
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     measured(experiment)
-    assert experiment.state == State.FAILED
-    assert "Nothing was sent" in experiment.failure
+    assert (experiment.state, "Nothing was sent" in experiment.failure) == (State.FAILED, True)
     assert not provider.requests

@@ -75,8 +75,7 @@ def test_a_file_that_is_read_again_is_a_cost():
 
 def test_only_the_lines_that_had_gone_count():
     changed = "\n".join([*LINES[:20], *(line.upper() for line in LINES[20:])])
-    found = look(*READ, GONE, CALL, result("c2", changed))
-    (fetched,) = found.fetched
+    (fetched,) = look(*READ, GONE, CALL, result("c2", changed)).fetched
     assert fetched.again == pytest.approx(fetched.tokens / 2, abs=2)
 
 
@@ -92,8 +91,7 @@ def test_a_file_that_is_read_twice_was_missed_once():
 
 
 def test_what_still_stands_in_the_context_was_not_missed():
-    kept = (assistant(call("c0", path="src/cache_store.py")), result("c0", FILE))
-    found = look(*READ, *kept, GONE, *AGAIN)
+    found = look(*READ, assistant(call("c0", path="src/cache_store.py")), result("c0", FILE), GONE, *AGAIN)
     assert not found.fetched
     assert not found.returned
 
@@ -129,24 +127,23 @@ def test_an_output_is_the_same_if_little_of_it_is_new(share, count):
     assert all(one.again < one.tokens for one in found.fetched)
 
 
-def test_a_call_that_failed_brings_nothing_back():
+def test_a_call_that_failed_brings_nothing_back_and_a_failed_request_is_not_counted():
     assert not look(*READ, GONE, CALL, result("c2", FILE, error=True)).fetched
+    assert look(*READ, GONE, assistant(text("…"), stopReason="error"), assistant(text("Yes."))).requests == 1
 
 
-def test_a_reference_from_memory():
+def test_a_reference_from_memory_counts_and_no_component_beside_it():
     found = look(*READ, GONE, assistant(text("I change value_007, as before.")))
     assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [("value_007", "e6", "e3")]
     assert returned(found, Way.MEMORY) == ["value_007"]
+    found = look(*READ, GONE, assistant(text("src/cache_store.py, that is cache_store")))
+    assert returned(found, Way.MEMORY) == ["src/cache_store.py"]
 
 
-def test_a_reference_that_a_tool_had_shown_again():
+def test_a_reference_that_a_tool_or_the_user_had_shown_again():
     shown = (assistant(call("c2", name="bash", command="cat it")), result("c2", "value_007 = 1", name="bash"))
     found = look(*READ, GONE, *shown, assistant(text("I change value_007.")))
-    assert returned(found, Way.FETCHED) == ["value_007"]
-    assert found.count(Way.MEMORY) == 0
-
-
-def test_a_reference_that_the_user_had_named_again():
+    assert (returned(found, Way.FETCHED), found.count(Way.MEMORY)) == (["value_007"], 0)
     found = look(*READ, GONE, user("And value_007?"), assistant(text("I change value_007.")))
     assert returned(found, Way.SHOWN) == ["value_007"]
 
@@ -154,11 +151,6 @@ def test_a_reference_that_the_user_had_named_again():
 def test_a_reference_that_stayed_did_not_come_back():
     kept = assistant(text("value_007 is wrong."))
     assert not look(*READ, kept, GONE, assistant(text("I change value_007."))).returned
-
-
-def test_a_component_of_a_longer_reference_does_not_count_beside_it():
-    found = look(*READ, GONE, assistant(text("src/cache_store.py, that is cache_store")))
-    assert returned(found, Way.MEMORY) == ["src/cache_store.py"]
 
 
 def test_names_of_arguments_are_no_references():
@@ -173,16 +165,12 @@ def test_names_of_arguments_are_no_references():
     assert not found.returned
 
 
-def test_what_a_summary_mentions_did_not_go():
+def test_what_a_summary_mentions_did_not_go_but_an_encrypted_one_cannot_be_judged():
     talk = (*READ, user("Go on."), assistant(text("Yes.")))
     later = assistant(text("I change value_007 and value_008."))
     found = look(*talk, summary_compaction("value_007 was wrong.", "e5"), later, reader="pi")
     assert found.is_summary
     assert returned(found, Way.MEMORY) == ["value_008"]
-
-
-def test_an_encrypted_summary_cannot_be_judged_but_files_can():
-    talk = (*READ, user("Go on."), assistant(text("Yes.")))
     found = look(*talk, summary_compaction(ENCRYPTED, "e5"), *AGAIN, reader="pi")
     assert found.is_encrypted
     assert not found.returned
@@ -207,14 +195,8 @@ def test_a_compaction_that_nothing_followed_is_left_out():
     assert not looks(*READ, GONE, user("Go on."))
 
 
-def test_a_failed_request_is_not_counted():
-    failed = assistant(text("…"), stopReason="error")
-    assert look(*READ, GONE, failed, assistant(text("Yes."))).requests == 1
-
-
 def test_what_went_is_rewritten_from_its_place_on():
-    found = look(*READ, GONE, assistant(text("Yes.")))
-    assert found.rewritten == len("I have read it.") // 4 + 1
+    assert look(*READ, GONE, assistant(text("Yes."))).rewritten == len("I have read it.") // 4 + 1
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import session_bytes, working_session
-from tests.files import backdate
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, text_of, values
+from tests.files import place
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, missing, text_of, values
 
 from .lab_sessions import worked_session
 
@@ -23,9 +23,7 @@ STEPS = 20
 
 
 def add(root: Path, name: str, wish: str = "Go on until it is done.") -> Session:
-    path = root / name
-    path.write_bytes(session_bytes(worked_session(STEPS, wish)))
-    return index_file(backdate(path))
+    return index_file(place(root / name, session_bytes(worked_session(STEPS, wish))))
 
 
 @pytest.fixture
@@ -45,13 +43,8 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
     return found
 
 
-# ---- the form ---------------------------------------------------------------------------------------------
-
-
 def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle_root):
-    short = idle_root / "short.jsonl"
-    short.write_bytes(session_bytes(working_session(steps=3)))
-    index_file(backdate(short))
+    index_file(place(idle_root / "short.jsonl", session_bytes(working_session(steps=3))))
     shown = page(browser, link(page(browser, "/lab/"), "New experiment"))
     assert "1 session of 40 messages or more" in text_of(element(shown, "#chosen"))
     chosen = [one.attributes["value"] for one in elements(shown, "input[checked]")]
@@ -64,19 +57,14 @@ def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle
     assert [one.session for one in found.measured.all()] == [session]
 
 
-def test_a_session_leads_to_an_experiment_on_it_alone(browser, session, idle_root):
-    add(idle_root, "other.jsonl")
+def test_a_text_or_the_page_of_a_session_chooses_among_the_sessions(browser, session, idle_root):
+    add(idle_root, "other.jsonl", "Mend the parser.")
+    shown = page(browser, "/lab/new", text="parser", keep="0.5")
+    assert not missing(text_of(element(shown, "#chosen")), "1 session of", "Mend the parser.")
     shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
     assert values(shown, "session") == [str(session.pk)]
     browser.post("/lab/new", {"session": [session.pk], "strategy": ["oldest"], "keep": ["0.5"]})
     assert [one.session for one in MeasuredSession.objects.all()] == [session]
-
-
-def test_the_text_chooses_among_the_sessions(browser, session, idle_root):
-    add(idle_root, "other.jsonl", "Mend the parser.")
-    shown = page(browser, "/lab/new", text="parser", keep="0.5")
-    assert "1 session of" in text_of(element(shown, "#chosen"))
-    assert "Mend the parser." in text_of(element(shown, "#chosen"))
 
 
 @pytest.mark.parametrize(
@@ -105,27 +93,20 @@ def test_a_model_is_asked_only_after_its_address_was_shown(browser, session):
     filled = {"newest": "20", "text": "", "strategy": [], "keep": ["0.5", "0.3"], "planner": "own/m"}
     refused = browser.post("/lab/new", filled)
     assert refused.status_code == 409
-    assert "models.example:9" in text_of(element(refused, "#chosen"))
-    assert "6 plans" in text_of(element(refused, "#chosen"))
-    sent = {**filled, "disclosed": field(refused, "disclosed")}
-    assert browser.post("/lab/new", sent).status_code == 303
+    assert not missing(text_of(element(refused, "#chosen")), "models.example:9", "6 plans")
+    assert browser.post("/lab/new", {**filled, "disclosed": field(refused, "disclosed")}).status_code == 303
     found = Experiment.objects.get()
     assert (found.planner, found.base_url, found.strategies) == ("own/m", "http://models.example:9/v1", [])
 
 
-# ---- the figures ------------------------------------------------------------------------------------------
-
-
-def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(browser, experiment):
+def test_the_page_shows_each_strategy_and_leads_to_the_entries_that_needed_and_had_what_was_lost(
+    browser, experiment, session
+):
     shown = page(browser, experiment.get_absolute_url())
     words = text_of(element(shown, ".loss-table"))
-    for name in ("The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune"):
-        assert name in words
+    assert not missing(words, "The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune")
     assert len(elements(shown, ".loss-plot__line")) == 6
     assert len(elements(shown, ".loss-plot__line--embedded circle")) == 3
-
-
-def test_lost_references_lead_to_the_entries_that_needed_and_had_them(browser, session, experiment):
     shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
     rows = elements(element(shown, "section[aria-labelledby=lost-references]"), "tbody tr")
     assert "src/module_00.py" in text_of(rows[0])
@@ -134,12 +115,16 @@ def test_lost_references_lead_to_the_entries_that_needed_and_had_them(browser, s
     assert page(browser, str(addresses[0])).status_code == 200
 
 
-def test_the_share_of_the_details_can_be_chosen_and_nonsense_is_ignored(browser, experiment):
+def test_the_share_of_the_details_is_chosen_nonsense_ignored_and_no_session_outside_the_roots_shown(
+    browser, experiment
+):
     at = experiment.get_absolute_url()
     current = "nav[aria-label='Share that is kept'] a[aria-current]"
     assert text_of(element(page(browser, at, keep="0.3"), current)) == "keep 30%"
     shown = page(browser, at, keep="x", strategy="<b>", other="999999999999999999999")
     assert text_of(element(shown, current)) == "keep 50%"
+    Session.objects.get().root.__class__.objects.update(configured=False)
+    assert "Go on until it is done." not in text_of(page(browser, experiment.get_absolute_url()))
 
 
 def test_two_experiments_are_compared_where_both_measured(browser, session, experiment, idle_root):
@@ -148,8 +133,7 @@ def test_two_experiments_are_compared_where_both_measured(browser, session, expe
     found = element(shown, "section[aria-labelledby=changes]")
     assert "Over the 1 session that both measured" in text_of(found)
     changes = [text_of(one) for one in elements(found, "tbody tr td:last-child")]
-    assert len(changes) == 9
-    assert set(changes) == {"+0.0"}
+    assert (len(changes), set(changes)) == (9, {"+0.0"})
 
 
 def test_the_exports_have_every_trial(browser, experiment):
@@ -164,23 +148,14 @@ def test_the_exports_have_every_trial(browser, experiment):
 
 
 def test_a_queued_experiment_says_so_and_can_be_stopped(browser, session):
-    queued = start_experiment([session], strategies_named(KEYS), [0.5])
-    at = queued.get_absolute_url()
+    at = start_experiment([session], strategies_named(KEYS), [0.5]).get_absolute_url()
     assert "Waiting for a worker" in text_of(page(browser, at))
     part = browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})
     assert text_of(part).startswith("Waiting for a worker")
-    assert browser.post(f"{at}/delete").status_code == 409
-    assert browser.post(f"{at}/stop").status_code == 303
-    ended = browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})
-    assert ended["HX-Refresh"] == "true"
+    assert (browser.post(f"{at}/delete").status_code, browser.post(f"{at}/stop").status_code) == (409, 303)
+    assert browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})["HX-Refresh"] == "true"
     assert browser.post(f"{at}/stop").status_code == 409
-    assert browser.post(f"{at}/delete")["Location"] == "/lab/"
-    assert browser.get(at).status_code == 404
-
-
-def test_sessions_outside_the_configured_roots_are_not_shown(browser, experiment):
-    Session.objects.get().root.__class__.objects.update(configured=False)
-    assert "Go on until it is done." not in text_of(page(browser, experiment.get_absolute_url()))
+    assert (browser.post(f"{at}/delete")["Location"], browser.get(at).status_code) == ("/lab/", 404)
 
 
 def test_hostile_texts_are_inert(browser, idle_root):
@@ -193,6 +168,5 @@ def test_hostile_texts_are_inert(browser, idle_root):
 def test_the_list_counts_what_was_measured(browser, session, experiment):
     start_experiment([session], strategies_named(["oldest"]), [0.5])
     rows = [text_of(one) for one in elements(page(browser, "/lab/"), "tbody tr")]
-    assert "0 of 1" in rows[0]
-    assert "waiting for a worker" in rows[0]
+    assert not missing(rows[0], "0 of 1", "waiting for a worker")
     assert "measured" in rows[1]

@@ -1,13 +1,18 @@
-"""The replay loss on a branch with known needs, by each measure."""
+"""The replay loss on a branch with known needs, by each measure, and the least that a plan can lose there."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_app.core.transcript import prepare
-from compaction_app.lab.measure import HORIZON, HORIZONS, Loss, ReplayCut, cuts
-from compaction_app.lab.names import ReplayMeasure
+from compaction_app.lab.bound import bound
+from compaction_app.lab.measure import HORIZON, HORIZONS, Loss, Needs, ReplayCut, cuts
+from compaction_app.lab.names import NameIndex, ReplayMeasure
+from compaction_app.lab.orders import ORDERS
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.targets import Target
@@ -70,8 +75,7 @@ def test_a_deleted_reference_that_is_needed_again_is_lost(measure):
 
 
 def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure):
-    messages = branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES))
-    (loss,) = losses(messages, Target("e3"), measure=measure)
+    (loss,) = losses(branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES)), Target("e3"), measure=measure)
     assert (loss.needed, len(loss.lost), loss.share) == (12, 5, 5 / 12)
 
 
@@ -116,14 +120,12 @@ def test_references_not_needed_from_the_prefix_are_not_counted(places, measure):
 
 
 def test_a_reference_just_before_the_last_two_messages_is_needed(measure):
-    messages = branch(e18=says(NAMES), e25=says(NAMES))
-    assert counts(messages, Target("e18"), measure=measure) == [(0.4, 12, 12)]
+    assert counts(branch(e18=says(NAMES), e25=says(NAMES)), Target("e18"), measure=measure) == [(0.4, 12, 12)]
 
 
 def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure):
     calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
-    ids_only = branch(e3=says(NAMES), e25=assistant(*calls))
-    assert losses(ids_only, Target("e3"), measure=measure) == []
+    assert losses(branch(e3=says(NAMES), e25=assistant(*calls)), Target("e3"), measure=measure) == []
     calls = [call(f"c{number}", "read", path=name) for number, name in enumerate(NAMES)]
     messages = branch(e3=says(NAMES), e25=assistant(*calls))
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
@@ -142,8 +144,7 @@ def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure):
 
 
 def test_a_cut_gives_the_prefix_as_it_was_prepared():
-    messages = branch(e3=says(NAMES), e25=says(NAMES))
-    cut = cuts_of(messages, preserve_recent=5, compression_ratio=0.3)[0]
+    cut = cuts_of(branch(e3=says(NAMES), e25=says(NAMES)), preserve_recent=5, compression_ratio=0.3)[0]
     assert [entry.entry_id for entry in cut.prefix.entries] == [f"e{number}" for number in range(1, 21)]
     assert (cut.prefix.parameters.preserve_recent, cut.prefix.parameters.compression_ratio) == (5, 0.3)
     assert (cut.share, cut.at, cut.next_entry_id) == (0.4, 20, "e21")
@@ -167,7 +168,7 @@ def test_a_lost_reference_names_its_entries(measure):
     assert needed == {name: "e25" if name in NAMES[:6] else "e27" for name in NAMES}
 
 
-# ---- where the measures differ ---------------------------------------------------------------------------------
+WORDS = [f"name_{number:02}" for number in range(12)]
 
 
 def lost_by(messages: list[Recorded], measure: ReplayMeasure, *targets: Target) -> list[tuple[float, int, int]]:
@@ -176,24 +177,113 @@ def lost_by(messages: list[Recorded], measure: ReplayMeasure, *targets: Target) 
 
 def test_arguments_are_decoded():
     """A name at the beginning of a line of an argument: as JSON it is `nname_00`."""
-    names = [f"name_{number:02}" for number in range(12)]
-    messages = branch(e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names)))
+    messages = branch(e3=says(WORDS), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in WORDS)))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == []
 
 
 def test_a_part_of_a_component_is_not_the_reference():
-    names = [f"name_{number:02}" for number in range(12)]
-    messages = branch(e3=says(names), e5=says([f"{name}_old" for name in names]), e25=says(names))
+    messages = branch(e3=says(WORDS), e5=says([f"{name}_old" for name in WORDS]), e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 0)]
-    messages = branch(e3=says(names), e5=says([f"src/{name}.py" for name in names]), e25=says(names))
+    messages = branch(e3=says(WORDS), e5=says([f"src/{name}.py" for name in WORDS]), e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
 
 
 def test_what_was_shown_among_other_components_is_not_needed():
-    names = [f"name_{number:02}" for number in range(12)]
-    shown = user(" ".join(f"src/{name}.py" for name in names))
-    messages = branch(e3=says(names), e22=shown, e25=says(names))
+    shown = user(" ".join(f"src/{name}.py" for name in WORDS))
+    messages = branch(e3=says(WORDS), e22=shown, e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == []
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 12)]
+
+
+FILLER = "so it goes on and on and on with plain words only " * 200
+
+
+def needs(**places: Recorded) -> Needs:
+    found = cuts_of(branch(**places), preserve_recent=0)[0].needs()
+    assert found is not None
+    return found
+
+
+def with_filler(names: list[str], times: int = 1) -> Recorded:
+    return assistant(text(" ".join([*names, FILLER * times])))
+
+
+def test_what_is_needed_stays_if_it_fits():
+    one = needs(e3=with_filler(NAMES), e4=with_filler([]), e5=with_filler([]), e6=with_filler([]), e25=says(NAMES))
+    assert bound(one, 0.3).lost == ()
+    assert ORDERS["oldest"](one.cut.prefix, 0.3)
+
+
+def test_the_dearer_of_two_copies_goes():
+    one = needs(e3=with_filler(NAMES, 3), e4=with_filler(NAMES), e25=says(NAMES))
+    assert bound(one, 0.2).lost == ()
+
+
+def test_of_what_does_not_fit_the_most_names_per_token_stay():
+    one = needs(e3=with_filler(NAMES[:8]), e4=with_filler(NAMES[8:]), e25=says(NAMES))
+    assert {found.reference for found in bound(one, 0.15).lost} == set(NAMES[8:])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
+def test_no_order_loses_less(share):
+    places = {f"e{3 + number}": with_filler(NAMES[number : number + 3]) for number in range(12)}
+    one = needs(**places, e25=says(NAMES), e2=user("again"))
+    least = bound(one, share).share
+    for order in ORDERS.values():
+        assert least <= one.loss(order(one.cut.prefix, share)).share
+
+
+TEXT = "a well-known Read-only claude-code-2 in src/app.py:42 of 3foo_bar and x1.foo_bar, readFile"
+
+
+def test_hyphenated_words_and_ends_of_components_are_references_of_the_older_measure_only():
+    found = {"claude-code-2", "src/app.py:42", "x1.foo_bar", "readFile"}
+    assert ReplayMeasure.COMPONENTS.references(TEXT) == found
+    assert ReplayMeasure.SUBSTRINGS.references(TEXT) == found | {"well-known", "Read-only", "foo_bar"}
+
+
+def test_the_arguments_of_a_call_are_decoded():
+    arguments = '{"path":"a.py","edits":[{"new_text":"one\\ntwo"},3,null]}'
+    text = ReplayMeasure.COMPONENTS.call_text("edit", arguments)
+    assert set(text.split("\n")) == {"edit", "path", "a.py", "edits", "new_text", "one", "two"}
+    assert ReplayMeasure.SUBSTRINGS.call_text("edit", arguments) == f"edit {arguments}"
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[" * 100_000])
+def test_arguments_that_are_not_json_are_taken_as_they_are(arguments):
+    assert ReplayMeasure.COMPONENTS.call_text("edit", arguments) == f"edit\n{arguments}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "places", "substrings"),
+    [
+        ("foo_bar", "bc", "abc"),
+        ("src/foo_bar", "c", "c"),
+        ("foo_bar.py", "c", "c"),
+        ("other", "", ""),
+        ("rc/foo_bar", "", "c"),
+    ],
+)
+def test_a_reference_stands_in_whole_components(reference, places, substrings):
+    texts = [("a", {"my_foo_bar"}), ("b", {"foo_bar", "foo_bar_2"}), ("c", {"src/foo_bar.py"})]
+    assert "".join(NameIndex(ReplayMeasure.COMPONENTS, texts).standing(reference)) == places
+    assert "".join(NameIndex(ReplayMeasure.SUBSTRINGS, texts).standing(reference)) == substrings
+
+
+def test_the_very_same_token_is_found_alone():
+    index = NameIndex(ReplayMeasure.SUBSTRINGS, [(1, {"foo_bar_2"}), (2, {"foo_bar"}), (3, {"foo_bar"})])
+    assert index.same("foo_bar") == (2, 3)
+    assert index.same("bar_2") == ()
+
+
+@given(st.lists(st.text(alphabet="ab_./:-", min_size=1, max_size=8), min_size=1, max_size=8))
+def test_the_index_finds_what_a_search_by_components_finds(names):
+    index = NameIndex(ReplayMeasure.COMPONENTS, [(name, [name]) for name in dict.fromkeys(names)])
+    for reference in names:
+        if not reference.strip("./:-"):
+            continue
+        bounded = re.compile(rf"(?<!\w){re.escape(reference)}(?!\w)")
+        assert set(index.standing(reference)) >= {reference}
+        assert set(index.standing(reference)) == {name for name in names if bounded.search(name)}

@@ -9,6 +9,7 @@ import pytest
 
 from compaction_app.lab.loss_plot import BOTTOM, LABEL_HEIGHT, LEFT, RIGHT, TOP, loss_plot
 from compaction_app.lab.report import CSV_COLUMNS, LABELS, StrategyResult, TriedSession, as_csv, as_document, results_of
+from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
 from compaction_app.lab.trials import BOUND, LostReference, Trial
 from sessions_app.model_prices import InputPrices
 
@@ -37,8 +38,7 @@ def result(strategy: str, *sessions: TriedSession) -> StrategyResult:
 
 def test_a_mean_is_over_all_cuts_and_its_interval_over_sessions():
     one = session(trial("oldest", 1), trial("oldest", 3, place="e20"))
-    other = session(trial("oldest", 8))
-    found = result("oldest", one, other)
+    found = result("oldest", one, session(trial("oldest", 8)))
     assert (found.cuts, found.loss) == (3, pytest.approx(0.4))
     assert found.loss_interval is not None
     assert (found.loss_interval.low, found.loss_interval.high) == (pytest.approx(0.2), pytest.approx(0.8))
@@ -54,8 +54,7 @@ def test_the_excess_is_over_the_least_at_the_same_cut_and_share():
 def test_what_a_plan_saves_and_when_it_has_paid():
     found = result("oldest", session(trial("oldest", 1), prices=PRICES), session(trial("oldest", 1)))
     # 500,000 tokens at $0.30 a million; 400,000 are written again at $3.75 instead of read at $0.30.
-    assert found.saved == pytest.approx(0.15)
-    assert found.pays_after == 10
+    assert (found.saved, found.pays_after) == (pytest.approx(0.15), 10)
     assert result("oldest", session(trial("oldest", 1))).saved is None
     never = session(trial("oldest", 1, tokens_after=1_000_000), prices=PRICES)
     assert result("oldest", never).pays_after is None
@@ -93,15 +92,11 @@ def test_the_table_has_a_line_for_each_trial_and_no_formulas():
 def test_the_document_has_the_results_and_what_was_lost():
     lost = LostReference("src/a.py", "e30", ("e3", "e5"))
     document = as_document([session(trial("oldest", 1, named=(lost,)))], version="1")
-    assert json.loads(json.dumps(document)) == document
-    assert document["version"] == "1"
+    assert (json.loads(json.dumps(document)), document["version"]) == (document, "1")
     (found,) = document["results"]
     assert (found["strategy"], found["loss"], found["keep"]) == ("oldest", 0.1, 0.5)
     (stored,) = document["sessions"][0]["trials"]
     assert stored["lostReferences"] == [{"reference": "src/a.py", "neededIn": "e30", "stoodIn": ["e3", "e5"]}]
-
-
-# ---- the drawing ------------------------------------------------------------------------------------------
 
 
 def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame():
@@ -122,13 +117,35 @@ def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame():
     assert plot.losses[0].percent == 0
 
 
-def test_no_label_covers_another():
+def test_no_label_covers_another_and_one_share_is_not_drawn():
     cuts = [trial(f"s{number}", 3, keep) for number in range(7) for keep in (0.7, 0.3)]
     plot = loss_plot(results_of([session(*cuts)]), {})
     assert plot is not None
     heights = sorted(line.label_y for line in plot.lines)
     assert all(after - before >= LABEL_HEIGHT for before, after in itertools.pairwise(heights))
-
-
-def test_one_share_is_not_drawn():
     assert loss_plot(results_of([session(trial("oldest", 1))]), LABELS) is None
+
+
+SHARES = [[0.1, 0.2], [0.4], [], [0.3, 0.3, 0.3]]
+
+
+def test_the_mean_is_over_all_cuts_and_an_excess_is_taken_cut_by_cut():
+    assert mean(SHARES) == pytest.approx(1.6 / 6)
+    assert mean([[], []]) is None
+    assert excess([[0.3, 0.2], []], [[0.1, 0.2], []]) == [[pytest.approx(0.2), 0.0], []]
+
+
+def test_the_interval_contains_the_mean_and_is_the_same_each_time():
+    found = interval(SHARES)
+    assert found is not None
+    assert 0.1 < found.low < 1.6 / 6 < found.high < 0.401
+    assert (interval(SHARES), interval([[0.2], [0.2]])) == (found, pytest.approx((0.2, 0.2)))
+    assert interval([[]]) is None
+
+
+def test_the_best_order_is_chosen_on_other_sessions_than_it_is_measured_on():
+    planner = [[0.1]] * 8
+    steady, lucky = [[0.2]] * 8, [[0.0]] + [[0.6]] * 7
+    assert ratio_to_best(planner, {"steady": steady, "lucky": lucky}) == pytest.approx(0.5)
+    assert ratio_to_best(planner, {}) is None
+    assert ratio_to_best([[0.1]], {"steady": [[0.2]]}) is None

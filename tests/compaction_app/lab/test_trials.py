@@ -1,9 +1,12 @@
-"""Trials: what each strategy deletes of a branch with known needs, what that loses, and what a summary still says."""
+"""Trials: what each strategy and order deletes of a branch, what that loses, and what a summary still says."""
 
 from typing import Any
 
 import pytest
 
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.transcript import Transcript
+from compaction_app.lab.orders import ORDERS, oldest
 from compaction_app.lab.strategies import KEYS, STRATEGIES, keep_recent, strategies_named
 from compaction_app.lab.trials import (
     BOUND,
@@ -17,7 +20,8 @@ from compaction_app.lab.trials import (
 )
 from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.targets import Target, request_of
+from tests.compaction_app.core.test_embedded import Session, work
 from tests.factories import (
     assistant,
     branch_and_texts,
@@ -39,8 +43,7 @@ GENERATION = PI.generations[0]
 
 def branch_of(*messages: dict[str, Any]) -> Branch:
     entries, texts = branch_and_texts(session_bytes(chain(*messages)))
-    tree = PI.tree(entries)
-    return Branch(tree, entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
+    return Branch(PI.tree(entries), entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +88,9 @@ def test_it_ends_early_once_it_is_stopped():
     assert len(done) == 2
 
 
-def test_a_short_branch_has_no_trials():
+def test_a_short_branch_has_no_trials_and_one_without_summaries_has_none_to_read():
     assert not list(trials_of(branch_of(user("go"), assistant(text("done"))), strategies_named(KEYS)))
+    assert not list(summary_trials(branch_of(*worked(2))))
 
 
 def test_what_is_kept_by_keep_recent_begins_where_a_turn_can():
@@ -124,18 +128,56 @@ def summarised(summary: str) -> list[Trial]:
     return list(summary_trials(branch_of(*messages, compacted, *later, user("end"))))
 
 
-def test_a_summary_that_names_what_is_needed_later_loses_nothing():
+def test_what_a_summary_does_not_say_is_lost_with_its_places():
     (trial,) = summarised(f"It is about {', '.join(NAMES)}.")
     assert (trial.strategy, trial.keep, trial.needed, trial.lost) == ("summary", None, 12, 0)
     assert trial.tokens_after < trial.tokens_before
-
-
-def test_what_a_summary_does_not_say_is_lost_with_its_places():
     (trial,) = summarised(f"It is about {NAMES[0]}, and not about src/module_011.py.")
     assert trial.lost == 11
     assert trial.named[0].stood_in == ("e3",)
     assert NAMES[0] not in {one.reference for one in trial.named}
 
 
-def test_a_session_without_summaries_has_none_to_read():
-    assert not list(summary_trials(branch_of(*worked(2))))
+def transcript() -> Transcript:
+    """A wish, five results of growing size with their calls, and two messages."""
+    outputs = [
+        one
+        for number in range(1, 6)
+        for one in (assistant(call(f"c{number}")), result(f"c{number}", "word " * 100 * number))
+    ]
+    return transcript_of(user("go"), *outputs, assistant(text("fine")), user("end"))
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("oldest", ["e2", "e3", "e4", "e5"]),
+        ("largest", ["e10", "e11"]),
+        ("old_results", ["e2", "e3", "e4", "e5"]),
+        ("largest_results", ["e4", "e5"]),
+    ],
+)
+def test_what_goes_first(name, first):
+    shares = {"oldest": 0.15, "largest": 0.2, "old_results": 0.15, "largest_results": 0.05}
+    targets = ORDERS[name](transcript(), shares[name])
+    assert sorted(target.entry_id for target in targets) == sorted(first)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+def test_an_order_reaches_the_share_with_a_plan_that_the_airlock_accepts(name, share):
+    whole = work(Session(), 4, 120).prepare()
+    targets = ORDERS[name](whole, share)
+    store = DeletionStore(whole.with_ratio(1 - share))
+    assert store.delete(request_of(targets)) is None
+    assert store.target_met
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_delete_what_single_requests_would(seed):
+    whole = work(Session(), seed, 120).prepare().with_ratio(0.5)
+    store = DeletionStore(whole)
+    for entry in whole.entries:
+        if not store.target_met and not entry.is_protected:
+            store.delete(request_of([Target(entry.entry_id)]))
+    assert set(oldest(whole, 0.5)) == set(store.targets)

@@ -8,7 +8,6 @@ import pytest
 from compaction_app.display.branches import forget_branches
 from compaction_app.display.lost_subjects import SHOWN
 from compaction_app.losses import service
-from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import ClaudeSession
@@ -16,8 +15,8 @@ from tests.claude_sessions import text as claude_text
 from tests.clients import page
 from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
 from tests.files import snapshot
-from tests.html import HOSTILE_TEXTS, actions, assert_inert, elements, field, link, links, text_of, texts
-from tests.sessions import add_session
+from tests.html import HOSTILE_TEXTS, actions, assert_inert, elements, field, link, links, missing, text_of, texts
+from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
 
@@ -50,21 +49,16 @@ def url(idle_root):
     return add(idle_root, COMPACTED)
 
 
-def test_the_page_counts_what_is_mentioned(browser, url):
+def test_the_page_counts_what_is_mentioned_and_links_what_was_lost_to_its_place(browser, url):
     shown = page(browser, f"{url}/lost")
     assert "8 entries became a summary" in text_of(shown)
     summary, plan = elements(shown, ".held")
     assert texts(summary, ".held__count") == ["0 of 1", "1 of 2", "0 of 1", "0 of 1"]
     assert len(texts(plan, ".held__count")) == 4
     assert "Now parseLine works." in text_of(shown)
-
-
-def test_what_was_lost_is_linked_to_its_place(browser, url):
-    found = links(page(browser, f"{url}/lost"))
-    assert ("readFile 7", f"{url}/entries/e2") in found
-    assert ("src/a.py 1", f"{url}/entries/e2") in found
-    assert ("error: readFile is gone", f"{url}/entries/e3") in found
-    assert ("Mend the parser.", f"{url}/entries/e1") in found
+    found = links(shown)
+    places = {"readFile 7": "e2", "src/a.py 1": "e2", "error: readFile is gone": "e3", "Mend the parser.": "e1"}
+    assert not missing(found, *((words, f"{url}/entries/{place}") for words, place in places.items()))
     assert "parseLine 5" not in [words for words, _ in found]
 
 
@@ -102,26 +96,19 @@ def test_a_plan_that_cannot_leave_as_little_says_so(browser, idle_root):
 
 
 def test_summaries_of_a_branch_are_linked_with_each_other(browser, idle_root):
-    again = chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]
-    url = add(idle_root, [*COMPACTED, *again])
-    newest = page(browser, f"{url}/lost")
-    assert link(newest, "Earlier summary") == f"{url}/lost?entry=e11"
+    url = add(idle_root, [*COMPACTED, *chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]])
+    assert link(page(browser, f"{url}/lost"), "Earlier summary") == f"{url}/lost?entry=e11"
     earlier = page(browser, f"{url}/lost?entry=e11")
     assert link(earlier, "Later summary") == f"{url}/lost?entry=e13"
     assert "Earlier summary" not in text_of(earlier)
 
 
-def test_the_conversation_before_it_can_be_forked_or_compacted(browser, url):
+def test_the_conversation_before_it_can_be_forked_or_compacted_to_the_same_size(browser, url):
     shown = page(browser, f"{url}/lost")
     assert f"{url}/fork" in actions(shown)
-    assert link(shown, "Curate it instead…") == f"{url}/compact?leaf=e10"
-    assert field(shown, "entry") == "e10"
-    answer = browser.post(f"{url}/fork", {"entry": "e10"}, follow=True)
-    assert answer.status_code == 200
+    assert (link(shown, "Curate it instead…"), field(shown, "entry")) == (f"{url}/compact?leaf=e10", "e10")
+    assert browser.post(f"{url}/fork", {"entry": "e10"}, follow=True).status_code == 200
     assert Session.objects.count() == 2
-
-
-def test_the_form_for_the_same_plan_has_its_size(browser, url):
     form = page(browser, link(page(browser, f"{url}/lost"), "Make that plan…"))
     assert field(form, "leaf") == "e10"
     assert 0 < float(field(form, "keep")) < 50
@@ -131,8 +118,7 @@ def test_nothing_is_written(browser, idle_root, url):
     before = snapshot(idle_root)
     page(browser, f"{url}/lost")
     page(browser, f"{url}/lost/report")
-    assert snapshot(idle_root) == before
-    assert Session.objects.get().runs.count() == 0
+    assert (snapshot(idle_root), Session.objects.get().runs.count()) == (before, 0)
 
 
 def test_many_names_are_folded_away(browser, idle_root):
@@ -152,12 +138,13 @@ def test_an_entry_that_is_no_summary_is_refused(browser, url, entry, status, wor
         assert words in text_of(page(browser, f"{url}/{part}?entry={entry}", status))
 
 
-def test_a_session_without_summaries_says_so_and_links_to_none(browser, idle_root):
+def test_a_session_without_summaries_that_its_reader_honours_says_so_and_links_to_none(browser, idle_root):
     url = add(idle_root, chain(*TALK))
-    refused = text_of(page(browser, f"{url}/lost", 409))
-    assert "No summary has replaced anything on this branch" in refused
+    assert "No summary has replaced anything on this branch" in text_of(page(browser, f"{url}/lost", 409))
     for shown in (page(browser, f"{url}?view=all"), page(browser, f"{url}/timeline")):
         assert not [address for _, address in links(shown) if "/lost" in address]
+    url = add_session(idle_root, "b.jsonl", COMPACTED, "atomic-0.8")
+    assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
@@ -174,9 +161,6 @@ def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     assert_inert(page(browser, f"{url}/lost/report"))
 
 
-# ---- the report ------------------------------------------------------------------------------------------
-
-
 def test_the_report_needs_nothing_else(browser, url):
     answer = page(browser, f"{url}/lost/report?entry=e11")
     assert answer["Content-Disposition"] == 'attachment; filename="a.jsonl-lost.html"'
@@ -185,9 +169,6 @@ def test_the_report_needs_nothing_else(browser, url):
     assert not elements(answer, "script, link, img, iframe, object, [src], [href], [style], form")
     for words in (*("8 entries became a summary", "readFile"), "error: readFile is gone", "Now parseLine works."):
         assert words in text_of(answer)
-
-
-# ---- the cache -------------------------------------------------------------------------------------------
 
 
 def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeypatch):
@@ -203,30 +184,18 @@ def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeyp
     assert len(worked_out) == 2
 
 
-# ---- the ways there --------------------------------------------------------------------------------------
-
-
 def test_the_page_is_linked_from_the_session_and_its_timeline(browser, url):
     address = f"{url}/lost?entry=e11"
     session = links(page(browser, f"{url}?view=all"))
-    assert ("What it lost", address) in session
-    assert ("What the last summary lost", address) in session
+    assert not missing(session, ("What it lost", address), ("What the last summary lost", address))
     assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
-
-
-def test_a_summary_that_the_reader_ignores_is_not_linked(browser, idle_root):
-    url = add_session(idle_root, "a.jsonl", COMPACTED, "atomic-0.8")
-    assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
-
-
-# ---- other agents ----------------------------------------------------------------------------------------
 
 
 def root_of(agent: str, directory: Path, settings: Any) -> Path:
     """A configured root with the sessions of an agent."""
     root = directory / agent
     root.mkdir()
-    settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent=agent)])
+    use_root(settings, root, agent)
     return root
 
 
@@ -243,9 +212,8 @@ def test_the_summary_of_claude_code_is_linked_and_shown(browser, tmp_path, setti
     address = link(page(browser, f"{found.get_absolute_url()}?view=all"), "What it lost")
     assert address == f"{found.get_absolute_url()}/lost?entry={summary}"
     shown = page(browser, address)
-    assert "The summary of Claude Code." in text_of(shown)
-    assert "written by claude-opus-5-5" in text_of(shown)
-    assert "the session went on for 1.0 s" in text_of(shown)
+    words = ("The summary of Claude Code.", "written by claude-opus-5-5", "the session went on for 1.0 s")
+    assert not missing(text_of(shown), *words)
     assert texts(shown, ".lost__item") == ["readFile 5"]
 
 

@@ -24,6 +24,7 @@ from tests.html import (
     fields,
     link,
     links,
+    missing,
     outermost,
     parse,
     text_of,
@@ -66,18 +67,11 @@ def add(browser: Client, **values: str) -> str:
     return sent(browser, "/providers/add", {**OWN, **values})
 
 
-# ---- what the page shows -----------------------------------------------------------------------------------
-
-
-def test_a_fresh_machine_is_shown_both_ways_to_a_model(browser):
+def test_a_fresh_machine_is_shown_both_ways_to_a_model_between_runs_and_settings(browser):
     words = text_of(page(browser))
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         assert f"set {variable} to use it" in words
-    assert "needs no key" in words
-    assert "nothing leaves this machine" in words
-
-
-def test_the_page_is_between_runs_and_settings(browser):
+    assert not missing(words, "needs no key", "nothing leaves this machine")
     nav = element(page(browser), 'nav[aria-label="Main"]')
     places = [address for _, address in links(nav)]
     assert places.index("/runs/") < places.index("/models") < places.index("/settings")
@@ -89,8 +83,8 @@ def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_charact
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
     shown = page(browser)
     words = text_of(shown)
-    assert "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL" in words
-    assert "…WXYZ from the environment, sent only to https://gateway.example.com" in words
+    hint = "…WXYZ from the environment, sent only to https://gateway.example.com"
+    assert not missing(words, "the environment: ANTHROPIC_API_KEY and ANTHROPIC_BASE_URL", hint)
     assert KEY[:-4] not in shown
     assert "/providers/anthropic" not in addresses(shown)
     variables = texts(shown, ".mono")
@@ -111,8 +105,7 @@ def test_a_model_is_listed_with_all_that_is_known_of_it(browser):
     add(browser)
     sent(browser, "/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
     words = text_of(page(browser))
-    for shown in ("own", "qwen3:32b", "40,960", "8,192", "low, high", "$0.5", "unknown", "added by you"):
-        assert shown in words
+    assert not missing(words, "own", "qwen3:32b", "40,960", "8,192", "low, high", "$0.5", "unknown", "added by you")
     assert "at http://localhost:9/v1" in words
 
 
@@ -190,20 +183,14 @@ def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser):
     assert text_of(narrow).count("unknown") == 1
 
 
-def test_a_slash_more_or_less_leads_to_the_page(browser):
+def test_a_slash_more_or_less_and_a_page_that_is_gone_lead_to_the_models(browser):
     for typed, there in (("/models/", "/models"), ("/runs", "/runs/")):
         answer = browser.get(f"{typed}?page=1", follow=True)
         assert answer.status_code == 200
         assert (answer.request["PATH_INFO"], answer.request["QUERY_STRING"]) == (there, "page=1")
-
-
-def test_the_empty_page_links_to_the_models_too(browser):
     shown = page(browser, "/models/12345", 404)
     assert "a model or a provider may have been removed" in text_of(shown)
     assert elements(shown, 'a.button[href="/models"]')
-
-
-# ---- suggestions -------------------------------------------------------------------------------------------
 
 
 def put_sessions(root: Path, *pairs: tuple[str, str]) -> None:
@@ -223,10 +210,8 @@ def test_models_of_sessions_are_suggested_if_their_provider_is_configured(browse
     suggested = element(page(browser), 'section[aria-labelledby="suggested"]')
     assert "gpt-5" not in text_of(suggested)
     claude, odd = [page(browser, address) for _, address in links(suggested)]
-    assert field(claude, "name") == "claude-x"
-    assert field(claude, "window") == "200,000"
-    assert field(claude, "provider") == "anthropic"
-    assert field(odd, "name") == "odd & name/1"
+    shown = [field(claude, name) for name in ("name", "window", "provider")]
+    assert (shown, field(odd, "name")) == (["claude-x", "200,000", "anthropic"], "odd & name/1")
     sent(browser, "/models/add", {**MODEL, "provider": "anthropic", "name": "claude-x"})
     assert "claude-x" not in text_of(element(page(browser), 'section[aria-labelledby="suggested"]'))
 
@@ -257,19 +242,14 @@ def test_presets_for_local_servers_are_one_click_away(browser):
     assert field(page(browser, "/providers/add?for=nobody"), "name") == ""
 
 
-# ---- forms -------------------------------------------------------------------------------------------------
-
-
 def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirmation(browser, redline):
     place, _, anchor = add(browser, key=TYPED).partition("#")
     assert (anchor, "Added: own" in text_of(page(browser, place))) == ("provider-own", True)
     sent(browser, "/models/add", MODEL)
     sent(browser, "/providers/own", {"dialect": "anthropic", "base_url": OWN["base_url"]})
-    assert Provider.objects.get().dialect == "anthropic"
-    assert read_keys(redline.data)["own"].key == TYPED
+    assert (Provider.objects.get().dialect, read_keys(redline.data)["own"].key) == ("anthropic", TYPED)
     words = text_of(page(browser, "/providers/own/remove"))
-    assert "…ZYXW is deleted" in words
-    assert "1, removed with it: qwen3:32b" in words
+    assert not missing(words, "…ZYXW is deleted", "1, removed with it: qwen3:32b")
     assert Provider.objects.exists()
     sent(browser, "/providers/own/remove", {})
     assert (Provider.objects.count(), PlannerModel.objects.count(), read_keys(redline.data)) == (0, 0, {})
@@ -296,8 +276,7 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
     add(browser)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
     shown = sent(browser, "/models/add", wrong, 422)
-    assert "Enter the context window in digits" in text_of(shown)
-    assert "Enter a price in US dollars" in text_of(shown)
+    assert not missing(text_of(shown), "Enter the context window in digits", "Enter a price in US dollars")
     for name, value in (("window", "many"), ("price_in", "cheap"), ("name", "kept <b>")):
         assert field(shown, name) == value
         assert ("aria-invalid" in element(shown, f'input[name="{name}"]').attributes) is (name != "name")
@@ -307,8 +286,7 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
 
 
 def test_a_key_is_never_filled_in_again(browser):
-    wrong = {**OWN, "name": "Bad Name", "key": TYPED}
-    shown = sent(browser, "/providers/add", wrong, 422)
+    shown = sent(browser, "/providers/add", {**OWN, "name": "Bad Name", "key": TYPED}, 422)
     assert field(shown, "base_url") == "https://llm.example.com/v1"
     assert "type it again" in text_of(shown)
     assert TYPED not in shown
@@ -331,8 +309,7 @@ def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
     words = text_of(page(browser, place.partition("#")[0]))
-    assert "The key of own was deleted" in words
-    assert "plan only when you start a run" in words
+    assert not missing(words, "The key of own was deleted", "plan only when you start a run")
     assert read_keys(redline.data) == {}
 
 
@@ -359,8 +336,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser,
 def test_an_entered_key_is_used_if_the_variable_is_unusable(browser, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
     words = text_of(page(browser))
-    assert "Not used. OPENAI_API_KEY cannot be used." in words
-    assert "or enter a key on the Models page" in words
+    assert not missing(words, "Not used. OPENAI_API_KEY cannot be used.", "or enter a key on the Models page")
     assert link(page(browser), "Key… of OpenAI") == "/providers/openai"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": "https://api.openai.com"})
     shown = page(browser)
@@ -396,11 +372,7 @@ def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser, red
     shown = sent(browser, "/providers/add", {**OWN, "name": "other", "key": TYPED}, 503)
     assert "It is never overwritten" in text_of(shown)
     sent(browser, "/providers/own/remove", {}, 503)
-    assert (redline.data / "keys.json").read_text() == "{ torn"
-    assert Provider.objects.count() == 1
-
-
-# ---- automatic planning ------------------------------------------------------------------------------------
+    assert ((redline.data / "keys.json").read_text(), Provider.objects.count()) == ("{ torn", 1)
 
 
 def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser):
@@ -419,9 +391,6 @@ def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser):
     assert browser.get("/providers/own/agreement")["Location"] == "/models#provider-own"
 
 
-# ---- the test of a model -----------------------------------------------------------------------------------
-
-
 def put_model(base_url: str, name: str = "m", dialect: str = "openai", **values: Any) -> PlannerModel:
     Provider.objects.update_or_create(name="own", defaults={"dialect": dialect, "base_url": base_url})
     return PlannerModel.objects.create(
@@ -438,11 +407,12 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
     return text_of(verdict)
 
 
-def test_a_model_that_calls_a_tool_passes_and_its_time_is_shown(browser, echo):
-    words = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
+def test_a_model_that_calls_a_tool_at_its_lowest_level_passes_and_its_time_is_shown(browser, echo):
+    words = verdict_of(browser, put_model(f"{echo.base}/good/v1", thinking_levels=["high", "low"]))
     assert words.startswith("It can plan.")
     assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", words)
     assert len(echo.received) == 1
+    assert b'"reasoning_effort":"low"' in echo.bodies[0].replace(b" ", b"")
 
 
 def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser, echo):
@@ -451,20 +421,14 @@ def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser, ech
     assert [one.id for one in outermost(part)] == [f"verdict-{row.pk}"]
     assert "called a tool" in text_of(part)
     whole = browser.post(f"/models/{row.pk}/test")
-    assert texts(whole, "h1") == ["Models"]
-    assert text_of(whole).count("called a tool") == 1
+    assert (texts(whole, "h1"), text_of(whole).count("called a tool")) == (["Models"], 1)
     assert browser.get(f"/models/{row.pk}/test")["Location"] == f"/models#model-{row.pk}"
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
 def test_faults_of_a_model_are_explained_in_plain_words(browser, dialect):
-    expected = {
-        "wrong-key": "key",
-        "no-such-model": "no-such-model",
-        "quota-used": "",
-        "stops-early": "without a tool call",
-    }
-    for name, message in expected.items():
+    faults = (("wrong-key", "key"), ("no-such-model", "no-such-model"), ("quota-used", ""))
+    for name, message in (*faults, ("stops-early", "without a tool call")):
         with ScriptedProvider() as provider:
             words = verdict_of(browser, put_model(provider.base_url(dialect), name, dialect))
             assert message in words
@@ -480,14 +444,6 @@ def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser):
     assert base.removeprefix("http://") in verdict_of(browser, put_model(f"{base}/v1"))
     row = PlannerModel.objects.create(provider="openai", name="m", window=9_999, output_limit=99)
     assert "Set OPENAI_API_KEY" in verdict_of(browser, row)
-
-
-def test_a_thinking_model_is_tested_at_its_lowest_level(browser, echo):
-    verdict_of(browser, put_model(f"{echo.base}/good/v1", thinking_levels=["high", "low"]))
-    assert b'"reasoning_effort":"low"' in echo.bodies[0].replace(b" ", b"")
-
-
-# ---- keys, as the provider's side sees them ----------------------------------------------------------------
 
 
 def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edited(browser, echo):
@@ -525,8 +481,7 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser, echo, dialect):
         sent(browser, "/providers/add", {**OWN, "dialect": dialect, "base_url": base, "key": TYPED})
         sent(browser, "/models/add", MODEL)
         words = verdict_of(browser, PlannerModel.objects.get())
-        assert len(echo.received) == 1
-        assert evil.received == []
+        assert (len(echo.received), evil.received) == (1, [])
     assert TYPED not in words
     assert "called a tool" not in words
 

@@ -12,7 +12,7 @@ import pytest
 
 from compaction_app.planning import api_keys
 from compaction_app.planning.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
-from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from tests.installation import refusal
 from tests.processes import become_nobody, in_child
 
@@ -27,9 +27,6 @@ def mode(path: Path) -> int:
 @pytest.fixture
 def file(tmp_path):
     return tmp_path / "keys.json"
-
-
-# ---- the file ----------------------------------------------------------------------------------------------
 
 
 def test_without_a_file_there_are_no_keys_and_no_file_is_created(tmp_path, file):
@@ -60,8 +57,7 @@ def test_the_file_is_private_whatever_the_umask(tmp_path, file, mask):
 def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path, file, found):
     keep_key(tmp_path, "own", KEPT)
     file.chmod(found)
-    assert read_keys(tmp_path)["own"] == KEPT
-    assert mode(file) == 0o600
+    assert (read_keys(tmp_path)["own"], mode(file)) == (KEPT, 0o600)
     file.chmod(found)
     keep_key(tmp_path, "other", KEPT)
     assert mode(file) == 0o600
@@ -122,8 +118,6 @@ def test_a_file_of_another_user_is_permission_denied(tmp_path):
     assert answer == ("6 permission_denied" if os.geteuid() == 0 else "done")
 
 
-# ---- a damaged file ----------------------------------------------------------------------------------------
-
 ORIGIN = {"origin": "https://x.example"}
 ENTRIES = [KEY, ORIGIN, {**ORIGIN, "key": ["x", KEY]}, {**ORIGIN, "key": f"{KEY}\r\nHost: evil"}]
 DAMAGED = [
@@ -152,27 +146,18 @@ def test_a_damaged_file_is_an_error_and_never_overwritten(tmp_path, file, conten
 
 def test_a_directory_in_place_of_the_file_is_refused(tmp_path, file):
     file.mkdir()
-    with pytest.raises(RedlineError) as failure:
-        keep_key(tmp_path, "own", KEPT)
-    assert failure.value.code == "not_a_file"
+    assert refusal(lambda: keep_key(tmp_path, "own", KEPT)).endswith(" not_a_file")
     assert list(file.iterdir()) == []
 
 
-# ---- keys --------------------------------------------------------------------------------------------------
-
-
-def test_a_key_unfit_for_a_header_is_refused_without_being_quoted():
+def test_a_key_unfit_for_a_header_is_refused_unquoted_and_blanks_around_it_are_cut():
     within = "\nx-evil: two|\r\ntwo| |\x00|\x7f|\x1b[31m|\u202e|–|\u00a0two".split("|")
     for given in (*(f"sk-one{part}one" for part in within), "sk-öne", "\ud83d", "x" * 8_193):
         with pytest.raises(BadInput) as refused:
             checked_key(given)
         assert refused.value.code == "bad_key", given
         assert "one" not in refused.value.message.replace("This one", "").replace("this one", "")
-
-
-def test_blanks_around_a_key_are_not_part_of_it():
-    assert checked_key(f"  {KEY}\r\n") == KEY
-    assert checked_key(" \n") == ""
+    assert (checked_key(f"  {KEY}\r\n"), checked_key(" \n")) == (KEY, "")
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,6 @@ def key_sent(planner: str) -> str:
         return "quoted" if KEY in refused.message or TYPED in refused.message else refused.code
 
 
-# ---- where keys are sent -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_an_environment_key_is_sent_to_its_providers_own_host(redline, monkeypatch, name):
     monkeypatch.setenv(f"{name.upper()}_API_KEY", f"{KEY}\n")
@@ -140,10 +137,14 @@ def test_no_key_is_sent_over_plain_http_to_another_machine(redline, monkeypatch,
     assert key_sent("own/m") == ""
 
 
-def test_a_key_is_sent_over_plain_http_to_this_machine(redline):
+def test_a_server_on_this_machine_gets_a_key_over_plain_http_and_needs_none(redline, monkeypatch):
     add("own", "http://127.0.0.1:4000/v1", TYPED)
     put("own", "m")
     assert key_sent("own/m") == TYPED
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
+    put("openai", "m")
+    assert not provider_named("openai").unset
+    assert key_sent("openai/m") == ""
 
 
 @pytest.mark.parametrize(
@@ -151,8 +152,7 @@ def test_a_key_is_sent_over_plain_http_to_this_machine(redline):
 )
 def test_changing_the_base_url_drops_the_key_for_good(redline, added, elsewhere):
     assert key_sent("own/m") == TYPED
-    done = change("own", elsewhere)
-    assert done.key_dropped
+    assert change("own", elsewhere).key_dropped
     assert key_sent("own/m") == ""
     change("own", added.base_url)
     assert key_sent("own/m") == ""
@@ -161,25 +161,25 @@ def test_changing_the_base_url_drops_the_key_for_good(redline, added, elsewhere)
 
 def test_a_base_url_changed_in_the_database_gets_no_key(added):
     Provider.objects.update(base_url="https://evil.example/v1")
-    assert key_sent("own/m") == ""
-    assert provider_named("own").key_hint == ""
+    assert (key_sent("own/m"), provider_named("own").key_hint) == ("", "")
 
 
-def test_the_key_stays_if_only_the_spelling_of_the_base_url_changes(added):
-    done = change("own", " https://LLM.example.com:443/v1/ ")
-    assert not done.key_dropped
+def test_the_key_stays_with_another_spelling_of_the_base_url_and_gives_way_to_one_entered_with_a_new_url(
+    added, redline
+):
+    assert not change("own", " https://LLM.example.com:443/v1/ ").key_dropped
     assert key_sent("own/m") == TYPED
-
-
-def test_a_key_entered_with_a_new_base_url_belongs_to_it(redline, added):
     change("own", "https://new.example.com/v1", KEY)
     assert key_sent("own/m") == KEY
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_model_at_another_host_does_not_get_the_entered_key(added):
+def test_neither_a_model_at_another_host_nor_a_namesake_gets_the_entered_key(added):
     put("own", "elsewhere", base_url="https://evil.example/v1")
     assert key_sent("own/elsewhere") == ""
+    with pytest.raises(BadInput):
+        add("own", "https://evil.example/v1", KEY)
+    assert key_sent("own/m") == TYPED
 
 
 def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redline, added):
@@ -190,12 +190,6 @@ def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redlin
     put("own", "m2")
     assert key_sent("own/m2") == ""
     assert not PlannerModel.objects.filter(name="m").exists()
-
-
-def test_adding_an_existing_provider_leaves_its_key_alone(added):
-    with pytest.raises(BadInput):
-        add("own", "https://evil.example/v1", KEY)
-    assert key_sent("own/m") == TYPED
 
 
 def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variable(redline, monkeypatch):
@@ -257,13 +251,9 @@ def test_a_damaged_key_file_stops_only_providers_that_may_need_it(openai_key, re
     put("own", "m")
     put("openai", "m")
     (redline.data / "keys.json").write_text("{")
-    assert key_sent("openai/m") == KEY
-    assert key_sent("own/m") == "provider_unusable"
+    assert (key_sent("openai/m"), key_sent("own/m")) == (KEY, "provider_unusable")
     assert "keys.json" in provider_named("own").fault
     assert model_of(provider="own", model="m") is None
-
-
-# ---- where providers come from -----------------------------------------------------------------------------
 
 
 def test_the_environment_offers_three_providers_and_reports_missing_keys(redline):
@@ -285,13 +275,6 @@ def test_a_provider_shows_its_origin_and_four_characters_of_its_key(redline, mon
     assert TYPED not in repr(models())
 
 
-def test_a_local_server_from_the_environment_needs_no_key(redline, monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
-    put("openai", "m")
-    assert not provider_named("openai").unset
-    assert key_sent("openai/m") == ""
-
-
 def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, added):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     put("own", "elsewhere", base_url="https://evil.example/v1")
@@ -307,9 +290,6 @@ def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, add
     with pytest.raises(RedlineError):
         agree("own", "https://evil.example")
     assert Agreement.objects.get().provider == "openai"
-
-
-# ---- models ------------------------------------------------------------------------------------------------
 
 
 def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline, added):
@@ -354,17 +334,19 @@ def test_a_sessions_own_model_is_found_if_it_is_usable(redline, monkeypatch, add
     assert model_of(provider="amazon-bedrock", model="claude") is None
 
 
-# ---- what a form refuses -----------------------------------------------------------------------------------
-
 LIMITS = {"window": "200,000", "output_limit": "8 000"}
 GOOD = {"provider": "own", "name": "new", **LIMITS, "thinking_style": "budget", "price_in": "$3", "price_out": "0.25"}
 
 
-def test_the_form_becomes_a_model(added):
+def test_the_form_becomes_a_model_and_none_is_added_twice(added):
     row = save_model(PlannerModelForm(GOOD))
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
     assert row.price_cache_read is None
+    with pytest.raises(BadInput, match="already"):
+        save_model(PlannerModelForm(GOOD))
+    with pytest.raises(BadInput, match="already"):
+        save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
 INVALID = [
@@ -387,23 +369,12 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
     assert list(PlannerModel.objects.values()) == before
 
 
-def test_a_model_cannot_be_added_twice(added):
-    row = save_model(PlannerModelForm(GOOD))
-    with pytest.raises(BadInput, match="already"):
-        save_model(PlannerModelForm(GOOD))
-    with pytest.raises(BadInput, match="already"):
-        save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
-
-
 def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key):
     values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="is sent nowhere else"):
         save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
     own = save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"}))
     assert own.base_url == ""
-
-
-# ---- thinking ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

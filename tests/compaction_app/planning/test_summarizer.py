@@ -1,6 +1,5 @@
 """Summaries by models: the scripts of both dialects over a real socket, what is sent, and how a request ends."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,9 +50,6 @@ def provider(redline, request, monkeypatch):
         yield scripted
 
 
-Write = Callable[..., WrittenSummary]
-
-
 @pytest.fixture
 def write(provider):
     def written(script: str, *parts: SummaryPart, listener: Listener | None = None) -> WrittenSummary:
@@ -64,7 +60,7 @@ def write(provider):
     return written
 
 
-def test_a_summary_is_one_request_whose_text_is_returned(write):
+def test_a_summary_is_one_request_and_a_divided_turn_is_two(write):
     listener = Listener()
     summary = write("good-plan", listener=listener)
     assert summary.texts[SummaryKind.HISTORY].startswith("## Goal\n")
@@ -72,9 +68,6 @@ def test_a_summary_is_one_request_whose_text_is_returned(write):
     assert (listener.kinds[0], listener.kinds[-1]) == (EventKind.ASKED, EventKind.ANSWERED)
     assert listener.kinds.count(EventKind.ASKED) == 1
     assert set(write("good-plan", TURN).texts) == {SummaryKind.TURN}, "a turn without a history"
-
-
-def test_a_divided_turn_is_two_requests(write):
     listener = Listener()
     summary = write("good-plan", HISTORY, TURN, listener=listener)
     assert listener.kinds.count(EventKind.ASKED) == 2
@@ -114,15 +107,12 @@ def test_every_script_ends_with_a_summary_or_a_reason(write, monkeypatch):
     assert [script for script in sorted(SCRIPTS.keys() - {LASTING}) if not ending(script)] == []
 
 
-def test_what_is_too_long_for_the_window_is_not_sent(write):
+def test_what_is_too_long_is_not_sent_or_refused_by_the_provider(write):
     listener = Listener()
     long = HISTORY._replace(conversation="word " * 100_000)
     with pytest.raises(Overflow, match="window"):
         write("good-plan", long, listener=listener)
     assert not listener.kinds
-
-
-def test_a_provider_that_finds_it_too_long_says_so(write):
     with pytest.raises(Overflow):
         write("overflow")
 

@@ -3,13 +3,16 @@
 The services that move and summarise call these functions; here they are called as those do, on a file that was read.
 """
 
+import ast
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from compaction_app import hook_answers
 from compaction_app.core.summary_ranges import branch_left, compaction_range
+from compaction_app.hook_answers import answers_in
 from compaction_app.hooks import (
     AFTER,
     AFTER_TREE,
@@ -47,8 +50,10 @@ from sessions_app.agents.summary_format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.compaction_app.planning.test_hooks import DOCUMENT, table_of
 from tests.factories import message, prepare, session_bytes, user, whole, working_session
 from tests.files import place
+from tests.html import missing
 
 WORDS = "Both ways were tried."
 pytestmark = pytest.mark.usefixtures("restored_receivers")
@@ -80,9 +85,6 @@ def code_of(act: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(RedlineError) as refused:
         act()
     return refused.value.code, refused.value.message
-
-
-# ---- moves -----------------------------------------------------------------------------------------------
 
 
 def move(loaded: LoadedSession, **values: Any) -> TreeMove:
@@ -194,9 +196,6 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tm
     assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("other", "e9")
 
 
-# ---- summaries -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def transcript(loaded):
     branch = loaded.tree.branch("e27")
@@ -258,8 +257,7 @@ def test_a_first_entry_that_cannot_be_kept_is_refused(ask, first, why):
 
 def test_a_hook_may_keep_more(ask):
     answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
-    supplied = ask().supplied
-    assert supplied.first_kept_id == "e4"
+    assert ask().supplied.first_kept_id == "e4"
 
 
 @pytest.mark.parametrize("index", [None, 0])
@@ -267,8 +265,7 @@ def test_a_summary_does_not_replace_what_a_hook_pins(ask, index):
     answer(session_before_compact, Pin([Target("e2", index)], "it has a label"))
     code, words = code_of(ask)
     assert code == "pinned_by_hook"
-    assert "entry e2, which is pinned by" in words
-    assert "it has a label" in words
+    assert not missing(words, "entry e2, which is pinned by", "it has a label")
 
 
 def test_a_pin_of_what_stays_does_not_matter(ask, preparation):
@@ -300,3 +297,84 @@ def test_receivers_learn_that_a_compaction_is_a_summary(loaded, session, tmp_pat
     assert set(sent) == {"signal", "sender", *AFTER}
     assert (sent["summary"], sent["result"], sent["parameters"]) == (WORDS, None, None)
     assert sent["entries"] == [{"id": "n"}]
+
+
+DELETION = {"kind": "entry", "entryId": "e3"}
+TEXT = "It is mended."
+
+
+@pytest.mark.parametrize(
+    ("found", "answers"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"cancel": False}, ()),
+        ({"cancel": None, "summary": None}, ()),
+        ({"cancel": True}, (Cancel(""), )),
+        ({"cancel": True, "summary": {"summary": TEXT}}, (Cancel(""), )),
+        ({"deletionRequest": {"deletions": [DELETION]}}, (Supply([DELETION]), )),
+        ({"compaction": {"summary": TEXT, "tokensBefore": 3}}, (SupplySummary(TEXT), )),
+        ({"compaction": {"summary": TEXT, "firstKeptEntryId": "e5", "details": {"modifiedFiles": ["a"]}}},
+            (SupplySummary(TEXT, first_kept_id="e5", modified_files=["a"]), )),
+        ({"summary": {"summary": TEXT, "details": {"readFiles": ["a"]}}}, (SupplySummary(TEXT, read_files=["a"]),
+            )),
+        ({"customInstructions": "tests"}, (Adjust(focus="tests"), )),
+        ({"label": "x", "summary": {"summary": TEXT}}, (Adjust(label="x"), SupplySummary(TEXT))),
+        (Cancel("no"), (Cancel("no"), )),
+        (Pin([Target("e3")]), (Pin([Target("e3")]), )),
+    ],
+)  # fmt: skip
+def test_an_object_means_the_same_as_a_class(found, answers):
+    assert answers_in(found) == answers
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        True, "cancel", [DELETION], {"canceled": True}, {"cancel": "yes"}, {"deletions": [DELETION]},
+        {"deletionRequest": [DELETION]}, {"deletionRequest": {"deletions": []}}, {"deletionRequest": {}},
+        {"compaction": TEXT}, {"compaction": {"summary": "  "}},
+        {"compaction": {"summary": TEXT, "firstKeptEntryId": 3}}, {"summary": TEXT},
+        {"summary": {"summary": TEXT, "details": {"readFiles": "a"}}},
+        {"summary": {"summary": TEXT}, "deletionRequest": {"deletions": [DELETION]}}, {"label": 3},
+        {"customInstructions": ["a"]}, {3: True},
+    ],
+)  # fmt: skip
+def test_anything_else_is_an_error(found):
+    with pytest.raises((TypeError, ValueError)):
+        answers_in(found)
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (SupplySummary, {"text": 3}),
+        (SupplySummary, {"text": " "}),
+        (SupplySummary, {"text": TEXT, "read_files": "a"}),
+        (SupplySummary, {"text": TEXT, "modified_files": [3]}),
+        (SupplySummary, {"text": TEXT, "first_kept_id": None}),
+        (Adjust, {"focus": 3}),
+        (Adjust, {"label": ["a"]}),
+        (Adjust, {"why": None}),
+        (Cancel, {"why": None}),
+        *((Pin, {"targets": [wrong]}) for wrong in ("e3", Target(3), Target("e3", True), whole("e3"))),
+        *((Supply, {"deletions": wrong}) for wrong in ({"deletions": []}, [])),
+    ],
+)
+def test_an_invalid_answer_is_refused_when_it_is_created(make, values):
+    with pytest.raises((TypeError, ValueError)):
+        make(**values)
+
+
+def test_the_objects_of_the_document_mean_what_it_says():
+    found = table_of("Objects")
+    assert len(found) == 6
+    for shown, same in found.items():
+        named = ast.literal_eval(shown.replace("true", "True"))
+        expected = eval(same.strip("`"), vars(hook_answers))  # noqa: S307  # our own document
+        assert answers_in(named) == (() if expected is None else (expected,))
+
+
+def test_the_document_names_every_answer():
+    for name in ("Adjust(focus, label, why)", "SupplySummary(text, why, first_kept_id, read_files, modified_files)"):
+        assert f"`{name}`" in DOCUMENT

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import functools
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -18,16 +17,6 @@ from tests.compaction_app.providers.streams import small_request
 from tests.wait import WAIT_SECONDS
 
 QUICK = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=2, longest_wait=0.01)
-
-
-def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on its own event loop."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), WAIT_SECONDS))
-
-    return run
 
 
 @dataclass
@@ -157,3 +146,14 @@ async def failure(server: RawServer, dialect: Dialect, patience: Patience = QUIC
     with pytest.raises(ProviderError) as caught:
         await collect(server.endpoint(dialect, key), patience=patience)
     return caught.value
+
+
+async def failed(
+    play: Play | bytes, dialect: Dialect, kind: type[ProviderError] = ProviderError, requests: int = 1, **how: Any
+) -> ProviderError:
+    """The error with which an answer ended, after so many requests."""
+    async with RawServer(play) as server:
+        error = await failure(server, dialect, **how)
+        assert len(server.requests) == requests
+    assert isinstance(error, kind)
+    return error

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -24,19 +24,31 @@ from compaction_app.providers.types import (
     TextPiece,
     ThoughtPiece,
 )
+from tests.wait import WAIT_SECONDS
 
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
 
 
-def both(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test in each dialect, one after the other; the failures of both are reported."""
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on its own event loop."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), WAIT_SECONDS))
+
+    return run
+
+
+def both(test: Callable[..., Any]) -> Callable[..., None]:
+    """Run a test in each dialect, one after the other, if need be on an event loop; all failures are reported."""
+    act = on_a_loop(test) if inspect.iscoroutinefunction(test) else test
 
     @functools.wraps(test)
     def run(**given: Any) -> None:
         failures = []
         for dialect in DIALECTS:
             try:
-                test(dialect=dialect, **given)
+                act(dialect=dialect, **given)
             except Exception as failure:  # noqa: BLE001  # it is raised below
                 failure.add_note(f"in the dialect {dialect}")
                 failures.append(failure)

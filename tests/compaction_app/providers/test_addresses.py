@@ -20,8 +20,7 @@ from sessions_app.sessionlog.errors import BadInput
     ],
 )
 def test_an_address_is_kept_in_one_form(typed, kept, origin):
-    assert checked_base_url(typed) == kept
-    assert checked_base_url(kept) == kept
+    assert (checked_base_url(typed), checked_base_url(kept)) == (kept, kept)
     assert origin_of(typed) == origin_of(kept) == origin
 
 

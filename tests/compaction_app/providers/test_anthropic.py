@@ -48,9 +48,6 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
     return turns
 
 
-# ---- what is sent ---------------------------------------------------------------------------------------
-
-
 def test_a_request_follows_the_dialect():
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     said = {"type": "text", "text": "Look.", "cache_control": CACHED}
@@ -171,9 +168,6 @@ def test_adaptive_thinking_is_requested_by_effort_and_streamed(level, model, eff
     assert "thinking" not in body_of(small_request(thinking="", thinking_style="adaptive"))
 
 
-# ---- what is read ---------------------------------------------------------------------------------------
-
-
 def test_parallel_calls_may_be_interleaved_and_keep_their_order():
     one, two = call_block(1, "t1", "look", '{"a"', ": 1}"), call_block(2, "t2", "seek", '{"b": ', "2}")
     mixed = [one[0], two[0], two[1], one[1], {"type": "ping"}, one[2], two[2], two[3], one[3]]
@@ -231,8 +225,7 @@ def test_fragments_win_over_an_input_that_was_given_at_the_start():
 
 
 def test_empty_input_is_empty():
-    pieces = read("anthropic", message(call_block(0, "t1", "look", "")))
-    assert calls(pieces) == [CallPart("t1", "look", "")]
+    assert calls(read("anthropic", message(call_block(0, "t1", "look", "")))) == [CallPart("t1", "look", "")]
 
 
 @pytest.mark.parametrize(

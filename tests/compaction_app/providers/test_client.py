@@ -1,15 +1,19 @@
-"""Requests over a real socket, to servers that break off, stop sending, refuse, and answer in unusual ways."""
+"""Requests over a real socket: servers that fail in any way, what is tried again, and a caller that stops."""
 
+import asyncio
+import email.utils
 import json
+import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, UserMessage
-from compaction_app.providers.client import Patience, size_of
-from compaction_app.providers.errors import Broken, Rejected, TimedOut, Unreachable
-from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint, Retrying, Sent, TextPiece
+from compaction_app.providers.client import Patience, ask, size_of
+from compaction_app.providers.errors import Broken, Overflow, QuotaUsed, Rejected, TimedOut, Unavailable, Unreachable
+from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Retrying, Sent, TextPiece
 from sessions_app.sessionlog.errors import BadInput
 from tests.compaction_app.providers.raw_server import (
     QUICK,
@@ -22,11 +26,22 @@ from tests.compaction_app.providers.raw_server import (
     chunked,
     collect,
     cutting,
+    failed,
     failure,
     falling_silent,
-    on_a_loop,
 )
-from tests.compaction_app.providers.streams import LOOKING, begun, both, small_request
+from tests.compaction_app.providers.streams import (
+    LOOKING,
+    begun,
+    both,
+    chunk,
+    message,
+    on_a_loop,
+    small_request,
+    sse,
+    text_block,
+)
+from tests.html import missing
 from tests.wait import WAIT_SECONDS
 
 END = b"0\r\n\r\n"
@@ -34,24 +49,17 @@ SLOW = Patience(connect=5, first_byte=0.3, between=0.3, attempts=2, longest_wait
 LOOKED = AssistantMessage([TextPart("Let me look."), CallPart("t1", "look", '{"at": "ü"}')])
 
 
-# ---- an answer ------------------------------------------------------------------------------------------
-
-
 @both
-@on_a_loop
 async def test_an_answer_arrives_piece_by_piece(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
     assert isinstance(pieces[0], Sent)
-    assert pieces[1:3] == [TextPiece("Let me "), TextPiece("look.")]
-    last = pieces[-1]
-    assert last.answer == LOOKED
+    assert (pieces[1:3], pieces[-1].answer) == ([TextPiece("Let me "), TextPiece("look.")], LOOKED)
     path = {"anthropic": "/v1/messages", "openai": "/chat/completions"}[dialect]
     assert server.requests[0].head.startswith(f"POST {path} HTTP/1.1\r\n")
 
 
 @both
-@on_a_loop
 async def test_the_reported_size_is_the_size_sent(dialect):
     request = small_request(UserMessage("größer als 大きさ 🔎 \ud83d lone"))
     async with RawServer(answer(LOOKING[dialect])) as server:
@@ -61,7 +69,6 @@ async def test_the_reported_size_is_the_size_sent(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_connection_is_used_again_after_a_whole_answer(dialect):
     async with RawServer(STREAM + chunked(LOOKING[dialect]) + END) as server:
         for _ in range(3):
@@ -70,7 +77,6 @@ async def test_a_connection_is_used_again_after_a_whole_answer(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect):
     async with RawServer(falling_silent(STREAM + chunked(LOOKING[dialect]))) as server:
         # A wait for the end of the stream would last longer than a test may.
@@ -79,7 +85,6 @@ async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_stream_is_read_under_any_content_type(dialect):
     for kind in ("text/event-stream; charset=latin-1", "TEXT/EVENT-STREAM", "text/plain", ""):
         async with RawServer(answer(LOOKING[dialect], kind=kind)) as server:
@@ -87,12 +92,10 @@ async def test_a_stream_is_read_under_any_content_type(dialect):
 
 
 @both
-@on_a_loop
 async def test_an_answer_that_comes_whole_is_read(dialect):
     text = "Let me look."
     parts = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}}]
-    function = {"name": "look", "arguments": '{"at": "ü"}'}
-    calls = [{"id": "t1", "type": "function", "function": function}]
+    calls = [{"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at": "ü"}'}}]
     said = {"role": "assistant", "content": text, "tool_calls": calls}
     whole: dict[Dialect, Any] = {
         "anthropic": {
@@ -115,24 +118,17 @@ async def test_an_answer_that_comes_whole_is_read(dialect):
 
 
 @both
-@on_a_loop
 async def test_json_or_a_stream_that_is_not_a_response_is_broken(dialect):
     bodies = {
         "application/json": [b"{}", b"[]", b"", b"{", b"3", b"[" * 100_000, b"\xff", b'{"done": true}\n{"done": true}'],
         "text/event-stream": [b"", b"\n\n", b": hello\n\n", b"welcome", b"data: {}\n\n", b"id: 1\n\n"],
     }  # fmt: skip
     for kind, body in [(kind, body) for kind, all_of_them in bodies.items() for body in all_of_them]:
-        async with RawServer(answer(body, kind=kind)) as server:
-            assert isinstance(await failure(server, dialect), Broken), body[:20]
-            assert len(server.requests) == 1
-
-
-# ---- a connection that breaks -----------------------------------------------------------------------------
+        await failed(answer(body, kind=kind), dialect, Broken)
 
 
 @both
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", STREAM], ids=["nothing", "half a head", "a head"])
-@on_a_loop
 async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dialect, said):
     async with RawServer(cutting(said), answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
@@ -145,33 +141,23 @@ async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dia
 
 
 @both
-@on_a_loop
 async def test_after_repeated_broken_responses_the_client_gives_up_with_the_number_of_attempts(dialect):
-    async with RawServer(cutting()) as server:
-        error = await failure(server, dialect)
-        assert len(server.requests) == QUICK.attempts
-    assert isinstance(error, Unreachable)
+    error = await failed(cutting(), dialect, Unreachable, requests=QUICK.attempts)
     assert "Redline tried 2 times." in error.message
 
 
 @both
 @pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
-@on_a_loop
 async def test_a_response_that_breaks_off_is_not_requested_again(dialect, head):
     async def play(received: ReceivedRequest) -> None:
         await received.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
         received.writer.close()
 
-    async with RawServer(play) as server:
-        error = await failure(server, dialect)
-        assert len(server.requests) == 1
-    assert isinstance(error, Broken)
-    assert "ended too early" in error.message
-    assert "Its calls were not run." in error.message
+    error = await failed(play, dialect, Broken)
+    assert not missing(error.message, "ended too early", "Its calls were not run.")
 
 
 @both
-@on_a_loop
 async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect):
     """The missing rest is only the number of tokens."""
     rest = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}
@@ -181,7 +167,6 @@ async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect):
 
 
 @both
-@on_a_loop
 async def test_an_unreachable_address_is_reported(dialect):
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
@@ -192,18 +177,12 @@ async def test_an_unreachable_address_is_reported(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_server_that_does_not_speak_http_is_reported(dialect):
-    async with RawServer(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as server:
-        assert isinstance(await failure(server, dialect), Unreachable)
-
-
-# ---- silence --------------------------------------------------------------------------------------------
+    await failed(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), dialect, Unreachable, QUICK.attempts)
 
 
 @both
 @pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
-@on_a_loop
 async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(dialect, said):
     async with RawServer(falling_silent(said)) as server:
         error = await failure(server, dialect, SLOW)
@@ -214,7 +193,6 @@ async def test_silence_before_the_first_byte_times_out_and_closes_the_connection
 
 
 @both
-@on_a_loop
 async def test_silence_within_a_response_times_out_and_closes_the_connection(dialect):
     async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
         error = await failure(server, dialect, replace(SLOW, first_byte=5))
@@ -223,30 +201,23 @@ async def test_silence_within_a_response_times_out_and_closes_the_connection(dia
     assert "stopped sending in the middle of its answer, for 0.3 s" in error.message
 
 
-# ---- not this dialect -------------------------------------------------------------------------------------
-
-
 @both
-@on_a_loop
 async def test_a_web_page_is_not_a_response(dialect):
-    async with RawServer(answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")) as server:
-        error = await failure(server, dialect)
-    assert isinstance(error, Rejected)
+    error = await failed(
+        answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8"), dialect, Rejected
+    )
     assert error.code == "not_this_dialect"
     assert "Welcome" not in error.message
 
 
 @both
-@on_a_loop
 async def test_an_event_without_an_end_is_cut_off(dialect):
     async def play(received: ReceivedRequest) -> None:
         await received.say(UNTIL_CLOSED + b"data: ")
         while not received.writer.is_closing():
             await received.say(b"x" * 100_000)
 
-    async with RawServer(play) as server:
-        error = await failure(server, dialect)
-    assert isinstance(error, Broken)
+    error = await failed(play, dialect, Broken)
     assert "one of its events is longer" in error.message
 
 
@@ -256,3 +227,241 @@ async def test_an_invalid_address_is_bad_input():
         with pytest.raises(BadInput) as caught:
             await collect(Endpoint("p", "openai", address))
         assert caught.value.code == "bad_base_url", address
+
+
+def stalling_in_a_call(dialect: Dialect) -> RawServer:
+    return RawServer(falling_silent(STREAM + chunked(begun(dialect))))
+
+
+async def request_to(server: RawServer) -> ReceivedRequest:
+    while not server.requests:
+        await asyncio.sleep(0.001)
+    return server.requests[0]
+
+
+async def read_all(pieces: AsyncIterator[Piece]) -> None:
+    async for _ in pieces:
+        pass
+
+
+@both
+async def test_closing_in_the_middle_of_a_call(dialect):
+    async with stalling_in_a_call(dialect) as server:
+        pieces = ask(server.endpoint(dialect), small_request())
+        async for piece in pieces:
+            if isinstance(piece, CallBegun):
+                break
+        await pieces.aclose()
+        await server.requests[0].closed.wait()
+
+
+@both
+async def test_cancelling_while_the_next_piece_is_waited_for(dialect):
+    async with stalling_in_a_call(dialect) as server:
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
+        received = await request_to(server)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await received.closed.wait()
+
+
+@both
+async def test_cancelling_before_the_first_byte(dialect):
+    async with RawServer(falling_silent()) as server:
+        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
+        received = await request_to(server)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await received.closed.wait()
+        assert len(server.requests) == 1
+
+
+@both
+async def test_closing_before_anything_was_sent(dialect):
+    async with RawServer(falling_silent()) as server:
+        pieces = ask(server.endpoint(dialect), small_request())
+        assert isinstance(await anext(pieces), Sent)
+        await pieces.aclose()
+        assert not server.requests
+
+
+@both
+async def test_cancelling_a_wait_before_asking_again(dialect):
+    busy = answer(b"{}", "429 No", "application/json", "retry-after: 30")
+    async with RawServer(busy) as server:
+        waiting = asyncio.Event()
+
+        async def read() -> None:
+            async for piece in ask(server.endpoint(dialect), small_request()):
+                if isinstance(piece, Retrying):
+                    assert piece.seconds == 30
+                    waiting.set()
+
+        task = asyncio.create_task(read())
+        await waiting.wait()
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(server.requests) == 1
+
+
+@both
+async def test_closing_at_a_wait_before_asking_again(dialect):
+    async with RawServer(answer(b"{}", "503 No", "application/json")) as server:
+        pieces = ask(server.endpoint(dialect), small_request(), Patience(longest_wait=30))
+        async for piece in pieces:
+            if isinstance(piece, Retrying):
+                break
+        await pieces.aclose()
+        assert len(server.requests) == 1
+
+
+@on_a_loop
+async def test_a_timeout_is_reported_and_closes_the_connection():
+    limit = asyncio.timeout(None)
+
+    async def play(received: ReceivedRequest) -> None:
+        limit.reschedule(asyncio.get_running_loop().time())
+        await received.wait()
+
+    async with RawServer(play) as server:
+        with pytest.raises(TimeoutError):
+            async with limit:
+                await read_all(ask(server.endpoint("openai"), small_request()))
+        await server.requests[0].closed.wait()
+
+
+@on_a_loop
+async def test_twenty_concurrent_requests_each_get_their_response():
+    models = [f"m-{number}" for number in range(20)]
+    async with RawServer(answer(LOOKING["openai"])) as server:
+        endpoint = server.endpoint("openai")
+        found = await asyncio.gather(*(collect(endpoint, small_request(model=model)) for model in models))
+        assert all(found)
+        assert sorted(received.json["model"] for received in server.requests) == sorted(models)
+
+
+ERRORS: dict[Dialect, Any] = {
+    "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    "openai": {"error": {"message": "Overloaded", "type": "server_error", "code": None}},
+}
+
+
+@both
+async def test_temporary_statuses_are_retried(dialect):
+    for status in (408, 409, 429, 500, 502, 503, 504, 529):
+        refusal = as_json(ERRORS[dialect], f"{status} No")
+        async with RawServer(refusal, answer(LOOKING[dialect])) as server:
+            pieces = await collect(server.endpoint(dialect))
+        assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent], status
+        assert f"({status})" in pieces[1].why
+        assert "Try again" not in pieces[1].why
+
+
+@both
+async def test_permanent_statuses_are_not_retried(dialect):
+    for status in (400, 401, 402, 403, 404, 405, 413, 418, 422):
+        refusal = as_json({"error": {"message": "no"}}, f"{status} No", "retry-after: 0")
+        async with RawServer(refusal) as server:
+            assert not isinstance(await failure(server, dialect), Unavailable), status
+            assert len(server.requests) == 1
+
+
+@both
+async def test_an_error_that_calls_itself_a_stream_is_still_an_error(dialect):
+    """JSON with status 529, whatever its content type says."""
+    body = json.dumps(ERRORS[dialect]).encode()
+    error = await failed(answer(body, "529 Overloaded", "text/event-stream"), dialect, Unavailable, QUICK.attempts)
+    assert "“Overloaded”" in error.message
+
+
+@both
+async def test_an_error_whose_body_never_comes_is_known_by_its_status(dialect):
+    head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
+    async with RawServer(cutting(head)) as server:
+        assert (await failure(server, dialect)).code == "no_key"
+
+
+@both
+async def test_an_overload_before_the_first_piece_of_a_response_is_retried(dialect):
+    first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
+    async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
+
+
+@both
+async def test_an_overload_inside_an_answer_ends_it_after_its_first_piece(dialect):
+    start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
+    await failed(answer(start + sse(ERRORS[dialect])), dialect, Unavailable)
+
+
+@both
+async def test_an_exhausted_quota_is_never_retried(dialect):
+    said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    await failed(as_json(said, "429 Too Many Requests", "retry-after: 0.001"), dialect, QuotaUsed)
+    await failed(answer(sse(said)), dialect, QuotaUsed)
+
+
+@both
+async def test_an_overflow_is_known_by_status_and_inside_an_answer(dialect):
+    said = {"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}
+    for body in (as_json(said, "400 Bad Request"), answer(sse(said)), as_json(said, "200 OK")):
+        await failed(body, dialect, Overflow)
+
+
+@both
+async def test_a_window_that_is_full_in_the_middle_is_an_overflow(dialect):
+    full = "model_context_window_exceeded"
+    of_dialect = {"anthropic": message(text_block(0, "a"), stop=full), "openai": sse(chunk({"content": "a"}, full))}
+    await failed(answer(of_dialect[dialect]), dialect, Overflow)
+
+
+def in_seconds(seconds: float) -> str:
+    return email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+
+LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("retry-after: 0.05", 0.05),
+        ("retry-after-ms: 60", 0.06),
+        ("RETRY-AFTER:0.07", 0.07),
+        *((f"retry-after: {unusable}", 0.09) for unusable in ("0", "-5", "soon", "nan", "inf", LONG_PAST)),
+    ],
+)
+@on_a_loop
+async def test_the_provider_decides_how_long_to_wait(header, seconds):
+    patience = Patience(attempts=2, longest_wait=0.09)
+    async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
+        began = time.monotonic()
+        pieces = await collect(server.endpoint("openai"), patience=patience)
+        assert time.monotonic() - began >= seconds
+    assert pieces[1].seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("header", ["retry-after: 3600", "retry-after-ms: 3600000"])
+@on_a_loop
+async def test_a_wait_that_is_too_long_is_not_begun(header):
+    error = await failed(as_json({}, "429 No", header), "openai", Unavailable, patience=Patience())
+    assert "It demands a wait of 3,600 s" in error.message
+
+
+@on_a_loop
+async def test_a_date_to_wait_for_is_understood():
+    error = await failed(as_json({}, "503 No", f"retry-after: {in_seconds(7_200)}"), "openai", patience=Patience())
+    assert "of 7,1" in error.message or "of 7,200 s" in error.message
+
+
+@on_a_loop
+async def test_waits_grow_and_have_an_end():
+    patience = Patience(attempts=5, longest_wait=0.02)
+    error = await failed(as_json({}, "500 No"), "openai", requests=5, patience=patience)
+    assert "Redline tried 5 times." in error.message

@@ -14,7 +14,7 @@ from compaction_app.providers.client import Patience
 from compaction_app.providers.connection_test import LONGEST, TOOL, Verdict, try_model
 from compaction_app.providers.types import Dialect, Endpoint, Piece, Retrying, Sent
 from devtools.scripted.server import ScriptedProvider
-from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
+from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer
 from tests.compaction_app.providers.streams import USED, both, call_block, chunk, fragment, message, sse, text_block
 
 
@@ -52,7 +52,6 @@ async def tried(dialect: Dialect, play: Play | bytes, key: str = "", thinking: s
 
 
 @both
-@on_a_loop
 async def test_a_model_that_calls_the_tool_is_ready(dialect):
     verdict, server = await tried(dialect, calling(dialect, TOOL.name))
     assert verdict.ok
@@ -63,7 +62,6 @@ async def test_a_model_that_calls_the_tool_is_ready(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect):
     verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
     assert verdict.ok
@@ -71,14 +69,12 @@ async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(di
 
 
 @both
-@on_a_loop
 async def test_the_request_is_one_tiny_tool_call(dialect):
     _, server = await tried(dialect, calling(dialect, TOOL.name), thinking="low")
     assert len(server.requests) == 1
     body = server.requests[0].json
     assert len(server.requests[0].body) < 1_000
-    assert len(body["tools"]) == 1
-    assert body["max_tokens"] == 4_096
+    assert (len(body["tools"]), body["max_tokens"]) == (1, 4_096)
     thinking = {"anthropic": body.get("thinking"), "openai": body.get("reasoning_effort")}[dialect]
     assert thinking in ({"type": "enabled", "budget_tokens": 2_048}, "low")
 
@@ -101,7 +97,6 @@ CASES = [
 
 @both
 @pytest.mark.parametrize(("play", "words"), CASES)
-@on_a_loop
 async def test_faults_are_explained_in_plain_words(dialect, play, words):
     verdict, _ = await tried(dialect, play(dialect), key="sk-0123456789abcdef")
     assert not verdict.ok
@@ -111,7 +106,6 @@ async def test_faults_are_explained_in_plain_words(dialect, play, words):
 
 
 @both
-@on_a_loop
 async def test_an_unreachable_provider_is_reported_with_its_address(dialect):
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
@@ -124,7 +118,6 @@ async def test_an_unreachable_provider_is_reported_with_its_address(dialect):
 @pytest.mark.parametrize(
     ("script", "words"), [("long-thinking", "thought for longer than a minute without"), ("stalls", "a minute")]
 )
-@on_a_loop
 async def test_one_that_never_comes_to_an_end_is_not_waited_for(dialect, script, words, monkeypatch):
     end_after_first_piece(monkeypatch)
     with ScriptedProvider() as provider:

@@ -182,12 +182,8 @@ def test_a_response_without_an_error_is_not_an_error(body_said):
 def test_no_form_of_an_error_crashes(junk):
     raw = json.dumps({"error": junk, "message": junk}).encode()
     for status in (0, 400, 404, 429, 500):
-        fault = fault_of(status, False, raw)
-        assert len(error_of(fault, ENDPOINT, "m-1").message) < 1_000
+        assert len(error_of(fault_of(status, False, raw), ENDPOINT, "m-1").message) < 1_000
     fault_of(400, False, b'{"error":' * 50_000)
-
-
-# ---- quoting --------------------------------------------------------------------------------------------
 
 
 def shows_key(text: str) -> bool:

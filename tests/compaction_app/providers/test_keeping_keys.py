@@ -17,9 +17,8 @@ from tests.compaction_app.providers.raw_server import (
     ReceivedRequest,
     answer,
     collect,
-    on_a_loop,
 )
-from tests.compaction_app.providers.streams import LOOKING, both, chunk, sse, text_block
+from tests.compaction_app.providers.streams import LOOKING, both, chunk, on_a_loop, sse, text_block
 
 KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
 PIECES = [KEY[start : start + 6].lower() for start in range(len(KEY) - 5)]
@@ -36,7 +35,6 @@ def echo(dialect: Dialect, status: str, kind: str = "application/json") -> bytes
 
 
 @both
-@on_a_loop
 async def test_the_key_goes_into_its_header(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         await collect(server.endpoint(dialect, KEY))
@@ -51,7 +49,6 @@ async def test_the_key_goes_into_its_header(dialect):
 
 
 @both
-@on_a_loop
 async def test_no_error_shows_it_however_it_is_echoed(dialect, caplog):
     caplog.set_level(logging.DEBUG)
     start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
@@ -89,7 +86,6 @@ def _said_once(said: bytes) -> Play:
 
 
 @both
-@on_a_loop
 async def test_no_redirect_takes_it_along(dialect):
     async with RawServer(answer(LOOKING[dialect])) as other:
         for status in (301, 302, 303, 307, 308):
@@ -104,7 +100,6 @@ async def test_no_redirect_takes_it_along(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         for key in (f"{KEY}\n", f"{KEY}\r\nx-more: 1", f"ü{KEY}", f"{KEY} {KEY}", f"{KEY}\0", f"{KEY}\u2028"):
@@ -116,7 +111,6 @@ async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect):
 
 
 @both
-@on_a_loop
 async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect):
     for host in ("192.0.2.1", "localhost.example.com", "127.1", "0.0.0.0:9"):
         with pytest.raises(Rejected) as caught:
@@ -126,7 +120,6 @@ async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect):
 
 
 @both
-@on_a_loop
 async def test_local_requests_bypass_the_proxy(dialect, monkeypatch):
     async with RawServer(answer(LOOKING[dialect])) as proxy, RawServer(answer(LOOKING[dialect])) as server:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -151,7 +144,6 @@ async def test_an_unusable_proxy_is_reported(proxy, monkeypatch):
 
 
 @both
-@on_a_loop
 async def test_no_cookie_is_kept(dialect):
     async with RawServer(
         answer(LOOKING[dialect], "200 OK", "text/event-stream", "set-cookie: who=you; path=/")

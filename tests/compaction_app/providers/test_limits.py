@@ -1,11 +1,18 @@
-"""What a provider sends is bounded: compressed data is refused, an answer has a deadline, and a wait has a limit."""
+"""What a provider sends is bounded: no compressed data, no endless answer or wait, and no memory is filled."""
 
 import asyncio
 import contextlib
 import gzip
 import json
+import re
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import pytest
 
@@ -14,7 +21,6 @@ from compaction_app.providers.client import Patience, ask
 from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import Broken, TimedOut
 from compaction_app.providers.types import AnswerEnd, ArgumentsPiece
-from tests.compaction_app.providers.provider_bombs import bomb
 from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
@@ -25,21 +31,27 @@ from tests.compaction_app.providers.raw_server import (
     as_json,
     chunked,
     collect,
-    failure,
+    failed,
     falling_silent,
-    on_a_loop,
 )
-from tests.compaction_app.providers.streams import LOOKING, both, small_request
+from tests.compaction_app.providers.streams import LOOKING, both, on_a_loop, small_request
+from tests.html import missing
+from tests.scripted_models import added_provider
 from tests.wait import WAIT_SECONDS
 
 KEY = "sk-0123456789abcdefghij"
+MEGABYTE: Final = 1 << 20
+GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
 
 
-# ---- compressed data --------------------------------------------------------------------------------------
+def bomb(megabytes: int) -> bytes:
+    """Zeros, gzipped twice: some 10 KB for 3,500 MB. The inner stream repeats one block and has no end."""
+    squeezed = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = squeezed.compress(bytes(MEGABYTE)) + squeezed.flush(zlib.Z_FULL_FLUSH)
+    return gzip.compress(GZIP_HEAD + block * megabytes, 9)
 
 
 @both
-@on_a_loop
 async def test_only_uncompressed_responses_are_requested(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         await collect(server.endpoint(dialect))
@@ -50,21 +62,15 @@ async def test_only_uncompressed_responses_are_requested(dialect):
 
 @both
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "text/plain"])
-@on_a_loop
 async def test_a_compressed_answer_is_refused_unread(dialect, kind):
     for encoding in ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own"):
         compressed = answer(bomb(megabytes=1), "200 OK", kind, f"content-encoding: {encoding}")
-        async with RawServer(compressed) as server:
-            error = await failure(server, dialect)
-            assert len(server.requests) == 1
-        assert isinstance(error, Broken)
+        error = await failed(compressed, dialect, Broken)
         assert error.code == "compressed"
-        assert f"“{encoding}”" in error.message
-        assert "Turn compression off" in error.message
+        assert not missing(error.message, f"“{encoding}”", "Turn compression off")
 
 
 @both
-@on_a_loop
 async def test_an_answer_declared_uncompressed_is_read(dialect):
     for encoding in ("identity", "IDENTITY", ""):
         plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
@@ -73,18 +79,15 @@ async def test_an_answer_declared_uncompressed_is_read(dialect):
 
 
 @both
-@on_a_loop
 async def test_a_compressed_error_is_recognized_by_its_status(dialect):
     body = gzip.compress(json.dumps({"error": {"message": "You exceeded your current quota"}}).encode())
     refused = answer(body, "401 No", "application/json", "content-encoding: gzip")
-    async with RawServer(refused) as server:
-        error = await failure(server, dialect, key=KEY)
+    error = await failed(refused, dialect, key=KEY)
     assert error.code == "wrong_key"
     assert "quota" not in error.message
 
 
 @both
-@on_a_loop
 async def test_the_connection_test_reports_a_compressed_response(dialect):
     async with RawServer(
         answer(bomb(megabytes=1), "200 OK", "text/event-stream", "content-encoding: gzip, gzip")
@@ -96,12 +99,8 @@ async def test_the_connection_test_reports_a_compressed_response(dialect):
 
 @on_a_loop
 async def test_an_encoding_that_quotes_the_key_does_not_show_it():
-    async with RawServer(answer(b"", "200 OK", "text/event-stream", f"content-encoding: {KEY}")) as server:
-        error = await failure(server, "openai", key=KEY)
+    error = await failed(answer(b"", "200 OK", "text/event-stream", f"content-encoding: {KEY}"), "openai", key=KEY)
     assert KEY not in error.message
-
-
-# ---- the deadline of an answer ----------------------------------------------------------------------------
 
 
 DEADLINE = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
@@ -131,17 +130,12 @@ ENDLESS = {
 @pytest.mark.parametrize("play", ENDLESS.values(), ids=ENDLESS)
 @on_a_loop
 async def test_an_answer_without_an_end_has_a_deadline(play):
-    async with RawServer(play) as server:
-        error = await failure(server, "openai", DEADLINE)
-        assert len(server.requests) == 1
-    assert isinstance(error, TimedOut)
+    error = await failed(play, "openai", TimedOut, patience=DEADLINE)
     assert error.code == "too_long"
-    assert "had not finished its answer after 0.3 s" in error.message
-    assert "answer_minutes" in error.message
+    assert not missing(error.message, "had not finished its answer after 0.3 s", "answer_minutes")
 
 
 @both
-@on_a_loop
 async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect):
     """The deadline ends the connection; the answer is whole and is used."""
     end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
@@ -160,22 +154,15 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
     assert isinstance(found[-1], AnswerEnd)
 
 
-# ---- sizes ------------------------------------------------------------------------------------------------
-
-
 @both
-@on_a_loop
 async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect):
     play = repeating(STREAM, chunked(b"event: ping\ndata: {}\n\n" * 1_000), 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sse, "STREAM_BYTES", 200_000)
-        async with RawServer(play) as server:
-            error = await failure(server, dialect)
+        error = await failed(play, dialect)
     assert isinstance(error, Broken)
     assert "it is longer than 200,000 bytes" in error.message
 
-
-# ---- the wait that a provider demands ---------------------------------------------------------------------
 
 FAR = "Fri, 31 Dec 9999 23:59:59 GMT"
 TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {FAR}", "retry-after: 86401"]
@@ -184,9 +171,7 @@ TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {F
 @pytest.mark.parametrize("header", TOO_LONG, ids=["1e300", "300 digits", "the year 9999", "86401"])
 @on_a_loop
 async def test_an_excessive_wait_is_not_started_and_reported_briefly(header):
-    async with RawServer(as_json({}, "429 No", header)) as server:
-        error = await failure(server, "openai", Patience())
-        assert len(server.requests) == 1
+    error = await failed(as_json({}, "429 No", header), "openai", patience=Patience())
     demanded = "It demands a wait of more than a day before the next attempt, and Redline waits 60 s at most."
     assert demanded in error.message
     assert len(error.message) < 400
@@ -210,3 +195,63 @@ async def test_a_malformed_wait_is_ignored(header):
     async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
         pieces: list[Any] = await collect(server.endpoint("openai"), patience=patience)
     assert isinstance(pieces[-1], AnswerEnd)
+
+
+BAR_MEGABYTES: Final = 20
+
+
+class Provider(BaseHTTPRequestHandler):
+    """Answers every request with 3.5 GB of zeros, gzipped twice: some 8 KB on the network."""
+
+    body: Final = bomb(megabytes=3_500)
+    answered: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.answered.append(self.path)
+        self.rfile.read(int(self.headers["content-length"]))
+        # The first part of the address says with which status.
+        self.send_response(int(self.path.split("/")[1]))
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("content-encoding", "gzip, gzip")
+        self.send_header("content-length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as its base calls it
+        del format, args
+
+
+@contextmanager
+def hostile() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def peak_megabytes(process: int) -> float:
+    """The most memory that a process has had so far."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(found[1]) / 1_000
+
+
+def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_server):
+    assert len(Provider.body) < 10_000
+    process = shared_server.child.pid
+    with hostile() as address, ExitStack() as added:
+        bases = {"closed": "http://127.0.0.1:1/v1", "ok": f"{address}/200", "failing": f"{address}/500"}
+        models = {
+            name: added.enter_context(added_provider(shared_server, name, base, "m"))[0] for name, base in bases.items()
+        }
+        # What it needs for any request to a provider is loaded before it is measured.
+        shared_server.post("/models", f"{models['closed']}/test")
+        # What it needed for earlier tests is forgotten.
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+        before = peak_megabytes(process)
+        for name in ("ok", "failing"):
+            shared_server.post("/models", f"{models[name]}/test")
+        grown = peak_megabytes(process) - before
+    assert Provider.answered == ["/200/chat/completions", "/500/chat/completions"]
+    assert grown < BAR_MEGABYTES, f"{grown:.1f} MB"

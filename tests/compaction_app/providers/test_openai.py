@@ -42,11 +42,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 
 def read_chunks(*deltas: dict[str, Any], finish: str = "stop", conversation: Sequence[Message] = ()) -> list[Piece]:
     """The pieces of an answer in these deltas."""
-    events = sse(*map(chunk, deltas), chunk(finish=finish))
-    return read("openai", events, conversation=conversation)
-
-
-# ---- what is sent ---------------------------------------------------------------------------------------
+    return read("openai", sse(*map(chunk, deltas), chunk(finish=finish)), conversation=conversation)
 
 
 def test_a_request_follows_the_dialect():
@@ -120,9 +116,6 @@ def test_arguments_that_are_not_an_object_are_returned_as_text(arguments):
     """Servers parse the arguments of earlier calls, and fail on what is not JSON."""
     call = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[2]["tool_calls"][0]
     assert json.loads(call["function"]["arguments"]) == {"unparsed": arguments}
-
-
-# ---- what is read ---------------------------------------------------------------------------------------
 
 
 def test_fragments_are_put_together_by_index():

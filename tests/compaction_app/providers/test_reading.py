@@ -71,8 +71,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def test_any_cut_of_the_bytes_gives_the_same_answer(dialect, data):
     whole = data.draw(answers(dialect))
     at_once = read(dialect, whole)
-    in_parts = read(dialect, *cut(whole, data.draw(CUTS)))
-    assert in_parts == at_once
+    assert read(dialect, *cut(whole, data.draw(CUTS))) == at_once
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -103,8 +102,7 @@ def test_every_single_byte_may_come_alone(dialect):
 def test_all_ends_of_lines_are_ends_of_lines(dialect, end):
     usual = read(dialect, LOOKING[dialect])
     data = LOOKING[dialect].replace(b"\n", end)
-    assert read(dialect, data) == usual
-    assert read(dialect, *cut(data, list(range(0, len(data), 7)))) == usual
+    assert (read(dialect, data), read(dialect, *cut(data, list(range(0, len(data), 7))))) == (usual, usual)
 
 
 @both
@@ -154,9 +152,6 @@ def test_any_bytes_are_a_response_or_a_reported_fault(dialect, data):
 def test_invalid_utf8_becomes_replacement_characters():
     data = sse(chunk({"content": "HERE"}), chunk(finish="stop")).replace(b"HERE", b"a\xff\xed\xa0\x80b")
     assert answered(read("openai", data)).answer.parts == [TextPart("a\ufffd\ufffd\ufffd\ufffdb")]
-
-
-# ---- limits ---------------------------------------------------------------------------------------------
 
 
 def endless(dialect: Dialect, text: str, times: int) -> bytes:

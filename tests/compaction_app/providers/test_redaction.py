@@ -1,8 +1,9 @@
-"""A key that a provider echoes is hidden in the forms that are cheap to find, even across pieces of a stream."""
+"""What a model streams is buffered for rows, and a key that its provider echoes is hidden in forms cheap to find."""
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from compaction_app.planning.stream_buffer import SecretRedactor, StreamBuffer
 from compaction_app.providers.error_mapping import without_key
 from compaction_app.providers.redaction import GAP, KeyForms
-from compaction_app.providers.types import ArgumentsPiece, CallBegun, TextPiece, ThoughtPiece
+from compaction_app.providers.types import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
 from tests.budget import examples
 
 KEY: Final = "sk-ant-api03-Vq7TzLw2NfX/k9Rb+YpHsJd8"
@@ -64,6 +65,22 @@ FORMS: Final[dict[str, Callable[[str], str]]] = {
 by_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
+def batches_of(*batches: list[Piece]) -> list[list[list[object]]]:
+    """The rows of each batch."""
+    pieces = StreamBuffer(SecretRedactor(KEY))
+    rows = []
+    for batch in batches:
+        for piece in batch:
+            pieces.add(piece)
+        rows.append(pieces.take(last=batch is batches[-1]))
+    return rows
+
+
+def shown_of(pieces: Iterable[Piece]) -> str:
+    """The text in all rows of pieces that come one by one."""
+    return "".join(str(row[-1]) for rows in batches_of(*([piece] for piece in pieces)) for row in rows)
+
+
 def leaks(shown: str, written: str) -> bool:
     """Whether more than a few characters in a row of what was written are left."""
     return any(written[at : at + GAP] in shown for at in range(4, len(written) - 2 * GAP))
@@ -87,23 +104,14 @@ def test_each_form_is_hidden_in_a_text_and_in_what_an_error_quotes(form):
 def test_each_form_is_hidden_however_it_is_cut_into_pieces(form, data):
     whole = f"It was {form(KEY)} all the time."
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)) | {0, len(whole)})
-    pieces, rows = StreamBuffer(SecretRedactor(KEY)), []
-    for start, end in pairwise(cuts):
-        pieces.add(ArgumentsPiece(0, whole[start:end]))
-        rows += pieces.take()
-    rows += pieces.take(last=True)
-    assert "".join(str(row[-1]) for row in rows) == SecretRedactor(KEY).text(whole)
+    make = data.draw(st.sampled_from([TextPiece, ThoughtPiece, partial(ArgumentsPiece, 0)]))
+    shown = shown_of([make(whole[start:end]) for start, end in pairwise(cuts)])
+    assert shown == SecretRedactor(KEY).text(whole)
 
 
 @given(st.text(alphabet="skantpi03Vq7 -_./+=%\\nux0&#;:,", max_size=80), st.integers(1, 9))
 def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text, length):
-    pieces = StreamBuffer(SecretRedactor(KEY))
-    rows = []
-    for start in range(0, len(text), length):
-        pieces.add(TextPiece(text[start : start + length]))
-        rows += pieces.take()
-    rows += pieces.take(last=True)
-    assert "".join(str(row[-1]) for row in rows) == text
+    assert shown_of([TextPiece(text[start : start + length]) for start in range(0, len(text), length)]) == text
 
 
 def test_a_piece_is_held_only_as_long_as_it_could_become_the_key():
@@ -115,10 +123,8 @@ def test_a_piece_is_held_only_as_long_as_it_could_become_the_key():
 
 
 def test_held_back_text_stays_before_what_follows_it():
-    pieces = StreamBuffer(SecretRedactor(KEY))
-    for piece in (ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")):
-        pieces.add(piece)
-    assert pieces.take(last=True) == [["thought", "Yes"], ["text", "It is"], ["call", 0, "look"], ["thought", "s"]]
+    pieces: list[Piece] = [ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")]
+    assert batches_of(pieces) == [[["thought", "Yes"], ["text", "It is"], ["call", 0, "look"], ["thought", "s"]]]
 
 
 def test_the_name_of_a_call_is_shown_at_once_and_whole():
@@ -139,3 +145,30 @@ def test_the_longest_key_is_hidden_in_a_long_text():
     hiding = SecretRedactor(key)
     assert len(hiding.text(text)) < 200_100
     assert hiding.split(text + " " * 100)[1] == ""
+
+
+def test_neighbours_of_one_kind_are_one_piece_and_each_call_starts_afresh():
+    assert batches_of([TextPiece("a"), TextPiece("b"), ThoughtPiece("c"), TextPiece("d")]) == [
+        [["text", "ab"], ["thought", "c"], ["text", "d"]]
+    ]
+    assert batches_of([CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]) == [
+        [["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]
+    ]
+
+
+def test_the_texts_of_two_calls_are_not_taken_for_one():
+    (row,) = batches_of([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
+    of_call = ["".join(str(text) for _, call, text in row if call == number) for number in (0, 1)]
+    assert of_call == [KEY[:10], KEY[10:]]
+
+
+def test_values_of_any_shape_are_freed_of_the_key():
+    hidden = SecretRedactor(KEY).value({"a": [KEY, 1, None], f"x{KEY}": {"b": f"{KEY}{KEY}"}})
+    assert KEY not in json.dumps(hidden)
+    assert hidden == {"a": [HINT, 1, None], f"x{HINT}": {"b": f"{HINT}{HINT}"}}
+
+
+@pytest.mark.parametrize("word", ["", "ollama", "EMPTY", "lm-studio"])
+def test_placeholder_keys_of_local_servers_are_not_secrets(word):
+    value = {"pattern": f"the {word} server"}
+    assert SecretRedactor(word).value(value) == value

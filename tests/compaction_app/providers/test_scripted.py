@@ -65,9 +65,7 @@ def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(provider, dia
         ids += [call.call_id for call in last.answer.calls]
         messages.append(last.answer)
         messages.append(results_of(last.answer) if last.answer.calls else UserMessage("Go on."))
-    assert provider.faults == []
-    assert len(ids) == len(set(ids))
-    assert (last.usage is None) == (script == "no-usage")
+    assert (provider.faults, len(ids), last.usage is None) == ([], len(set(ids)), script == "no-usage")
 
 
 @both

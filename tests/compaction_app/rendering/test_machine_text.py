@@ -28,8 +28,6 @@ from compaction_app.rendering.markup import sanitized
 from compaction_app.rendering.memory import ENTRY_CHARACTERS, RenderedTexts
 from tests.html import active_markup, elements, texts
 
-# ---- programs ----------------------------------------------------------------------------------------------
-
 
 def test_the_name_of_a_file_tells_its_language():
     languages = {"src/parse.py": "python", "C:\\src\\App.TSX": "typescript", "Makefile": "make"}
@@ -44,12 +42,12 @@ def test_each_language_is_drawn_without_a_change_of_its_text(language):
     assert "".join(one.text() for one in elements(f"<pre><i></i>{drawn}</pre>", "pre")) == code
 
 
-def test_words_texts_names_and_notes_have_a_class():
+def test_words_texts_names_and_notes_of_a_known_language_have_a_class():
     drawn = sanitized(highlighted('class A:\n    def f(self):  # go\n        return "x"', "py") or "")
     assert texts(drawn, ".code__word") == ["class", "def", "return"]
-    assert texts(drawn, ".code__name") == ["A", "f"]
-    assert texts(drawn, ".code__note") == ["# go"]
+    assert (texts(drawn, ".code__name"), texts(drawn, ".code__note")) == (["A", "f"], ["# go"])
     assert texts(drawn, ".code__string") == ['"x"']
+    assert (highlighted("x", "brainfuck"), highlighted("x", "")) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +58,6 @@ def test_words_texts_names_and_notes_have_a_class():
 def test_a_long_text_is_not_highlighted(text):
     assert highlighted(text, "python") is None
     assert highlighted_file(text, "python") is None
-
-
-def test_an_unknown_language_is_not_highlighted():
-    assert (highlighted("x", "brainfuck"), highlighted("x", "")) == (None, None)
 
 
 @pytest.mark.parametrize("language", ["java", "csharp"])
@@ -117,9 +111,6 @@ def test_json_is_shown_with_one_value_on_each_line():
         assert pretty_json(written) == pretty, written[:30]
 
 
-# ---- terminals ---------------------------------------------------------------------------------------------
-
-
 def spans_of(text: str) -> list[tuple[str, str]]:
     drawn = sanitized(coloured(text) or "")
     return [(str(one.attributes["class"]), one.text()) for one in elements(drawn, "span")]
@@ -144,18 +135,12 @@ def test_colours_and_styles_are_classes(text, spans):
     assert spans_of(text) == spans
 
 
-def test_what_could_hide_or_move_text_is_shown():
+def test_what_could_hide_or_move_text_is_shown_and_an_output_without_colours_has_none():
     drawn = sanitized(coloured("\x1b[32mok\x1b[0m\x1b[8mx \x1b]0;t\x07 \x1b[2J\rover\x1b[1A") or "")
     assert drawn == '<span class="ansi__green">ok</span>x \\x1b]0;t\\x07 \\x1b[2J\\x0dover\\x1b[1A'
-
-
-def test_an_output_without_colours_has_none_and_its_words_are_those_without_them():
     assert coloured("ok [32m") is None
     assert coloured("\x1b]0;t\x07") is None
     assert without_styles("a \x1b[1;32mok\x1b[0m\x1b[K \x1b[2J") == "a ok \x1b[2J"
-
-
-# ---- diffs -------------------------------------------------------------------------------------------------
 
 
 def diff(old: str, new: str) -> str:
@@ -183,13 +168,10 @@ def test_long_texts_are_compared_at_their_ends():
     assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
 
 
-def test_places_are_apart():
+def test_places_are_apart_and_a_patch_has_its_signs_already():
     lines = list(diff_of([TextChange("a", "b"), TextChange("c", "d")]))
     assert lines == [("-", "a"), ("+", "b"), ("@", "⋯"), ("-", "c"), ("+", "d")]
     assert counts(lines) == (2, 2)
-
-
-def test_a_patch_has_its_signs_already():
     patch = ["*** Update File: a.py", "@@ def f():", " x", "-y", "+z", ""]
     assert list(diff_of_patch(patch)) == [
         *(("@", "*** Update File: a.py"), ("@", "@@ def f():")),
@@ -207,9 +189,6 @@ def test_a_diff_is_text_with_signs():
         ("diff__removed", "-\n"),
         ("diff__gap", "⋯\n"),
     ]
-
-
-# ---- memory ------------------------------------------------------------------------------------------------
 
 
 def test_a_text_is_rendered_once_for_each_style():

@@ -55,21 +55,19 @@ def test_nothing_in_a_hostile_text_acts_or_is_loaded(text):
     assert not set(markup) & set("\x00\x07\x1b\u202e\ud800")
 
 
-def test_tags_are_words():
+def test_tags_are_words_a_line_break_stays_and_what_stands_between_two_tildes_is_not_struck():
     shown = text_of(markup_of("<system-reminder>Be *brief*.</system-reminder>"))
     assert shown == "<system-reminder>Be brief .</system-reminder>"
+    assert "one<br>" in markup_of("one\ntwo")
+    assert text_of(markup_of("~~kept~~")) == "~~kept~~"
 
 
-def test_a_link_says_where_it_leads_and_tells_nothing():
+def test_a_link_says_where_it_leads_whatever_its_words_and_tells_nothing():
     said = "See [the docs](https://docs.example/a), <https://docs.example/b> and <me@docs.example>."
     markup = markup_of(said)
     shown = "See the docs (https://docs.example/a) , https://docs.example/b and me@docs.example ."
-    assert text_of(markup) == shown
-    assert link(markup, "the docs") == "https://docs.example/a"
+    assert (text_of(markup), link(markup, "the docs")) == (shown, "https://docs.example/a")
     assert {one.attributes["rel"] for one in elements(markup, "a")} == {"noopener noreferrer nofollow"}
-
-
-def test_no_words_hide_where_a_link_leads_and_a_long_target_is_cut():
     assert "(https://evil.example)" in text_of(markup_of("[https://good.example](https://evil.example)"))
     shown = texts(markup_of(f"[a](https://docs.example/{'x' * 500})"), ".rich__target")
     assert shown == [f"(https://docs.example/{'x' * 59}…)"]
@@ -93,24 +91,15 @@ def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_las
         return " ".join(f"{one.tag}:{one.text()}" for one in elements(markup_of(said), "h3,h4,h5,h6"))
 
     assert headings("## A\n#### B\n# C\n### D\n#### E") == "h3:A h4:B h3:C h4:D h5:E"
-    steps = "\n".join(f"{'#' * level} x" for level in range(1, 7))
-    assert headings(steps) == "h3:x h4:x h5:x h6:x h6:x h6:x"
+    assert headings("\n".join(f"{'#' * level} x" for level in range(1, 7))) == "h3:x h4:x h5:x h6:x h6:x h6:x"
 
 
-def test_a_line_break_stays_and_what_stands_between_two_tildes_is_not_struck():
-    assert "one<br>" in markup_of("one\ntwo")
-    assert text_of(markup_of("~~kept~~")) == "~~kept~~"
-
-
-def test_code_scrolls_by_keyboard_names_its_language_and_begins_and_ends_where_it_does():
+def test_code_and_tables_scroll_by_keyboard_and_code_names_its_language_and_is_whole():
     (code,) = elements(markup_of("```python\ndef f(): # x\n```"), "pre")
     assert (code.attributes["tabindex"], code.attributes["aria-label"]) == ("0", "Code, python")
     assert texts(code, ".code__word, .code__name, .code__note") == ["def", "f", "# x"]
     (code,) = elements(markup_of("```\n\n  a\n\tb\n\n```"), "pre")
     assert code.text() == "\n  a\n\tb"
-
-
-def test_a_table_scrolls_by_keyboard():
     (table,) = elements(markup_of("| a | b |\n|---|--:|\n| 1 | 2 |"), "div")
     assert (table.attributes["tabindex"], texts(table, "th, td")) == ("0", ["a", "b", "1", "2"])
 

@@ -130,5 +130,4 @@ def test_pictures_are_found_in_their_order_up_to_a_depth_and_a_number():
     for _ in range(LEVELS + 1):
         deep = [deep]
     assert not list(pictures_in(deep))
-    assert len(list(pictures_in(deep[0]))) == 1
-    assert len(list(pictures_in(texts * PICTURES))) == PICTURES
+    assert (len(list(pictures_in(deep[0]))), len(list(pictures_in(texts * PICTURES)))) == (1, PICTURES)

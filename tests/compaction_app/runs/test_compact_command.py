@@ -39,9 +39,6 @@ def the_run() -> Run:
     return Run.objects.get()
 
 
-# What is left of it ---------------------------------------------------------------------------------------
-
-
 def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, browser, path):
     shown = redline.call("compact", path, "--ratio", "0.4", "--json")
     assert shown.code == 5
@@ -73,21 +70,17 @@ def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
     assert (run.pk, run.state, compaction.run) == (written.json["run"], RunState.COMMITTED, run)
     assert compaction.entry_id == written.json["entryId"]
     assert [step.kind for step in run.decisions.all()] == [Kind.APPROVE]
-    assert review_of(run).undecided == 0
-    assert browser.get(f"/runs/{run.pk}/result").status_code == 200
+    assert (review_of(run).undecided, browser.get(f"/runs/{run.pk}/result").status_code) == (0, 200)
     assert redline.call("restore", written.json["backupPath"], "--yes").code == 0
     run.refresh_from_db()
     assert run.state == RunState.RESTORED
 
 
-def test_a_dry_run_leaves_no_run(redline, path):
+def test_a_dry_run_and_a_plan_that_could_never_be_written_leave_no_run(redline, path, known_root):
     shown = redline.call("compact", path, "--dry-run", "--json")
     assert (shown.code, shown.json["run"]) == (0, None)
     assert not Run.objects.exists()
     assert not Session.objects.exists()
-
-
-def test_a_plan_that_could_never_be_written_leaves_no_run(redline, known_root):
     path = place(known_root / "work.jsonl", session_bytes(working_session()[1:]))
     assert redline.call("compact", path, "--yes", "--json").error == "no_header"
     assert not Run.objects.exists()
@@ -125,9 +118,6 @@ def test_it_plans_during_another_run_of_the_session(redline, path):
     assert other.state == RunState.QUEUED
 
 
-# A decision in the browser --------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def approved(redline, path):
     """A run that the command planned, and what it showed before its prompt."""
@@ -143,8 +133,7 @@ def test_a_proposal_that_was_rejected_meanwhile_is_not_written(approved, path):
     decide(run, Kind.REJECT, [approved.targets[0]], timezone.now())
     with pytest.raises(RedlineError) as refused:
         approve_proposals(run, timezone.now())
-    assert refused.value.code == "decided_elsewhere"
-    assert path.read_bytes() == before
+    assert (refused.value.code, path.read_bytes()) == ("decided_elsewhere", before)
 
 
 def test_nothing_more_is_written_than_was_shown(approved, path):
@@ -154,11 +143,7 @@ def test_nothing_more_is_written_than_was_shown(approved, path):
     approve_proposals(run, timezone.now())
     with pytest.raises(RedlineError) as refused:
         commit(approved, Confirmations(), timezone.now())
-    assert refused.value.code == "plan_differs"
-    assert path.read_bytes() == before
-
-
-# Who works on it ------------------------------------------------------------------------------------------
+    assert (refused.value.code, path.read_bytes()) == ("plan_differs", before)
 
 
 def test_no_other_worker_can_claim_its_run(redline, path):
@@ -201,11 +186,7 @@ def test_a_run_that_another_process_ended_is_not_committed(redline, path, acting
     acting(act)
     ended = redline.call("compact", path, "--yes", "--json")
     assert (ended.code, ended.error) == (4, code)
-    assert the_run().state == state
-    assert path.read_bytes() == before
-
-
-# An LLM planner -------------------------------------------------------------------------------------------
+    assert (the_run().state, path.read_bytes()) == (state, before)
 
 
 @pytest.fixture
@@ -236,9 +217,6 @@ def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with):
     assert the_run().events.filter(kind="ended").exists()
 
 
-# In a process of its own ----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def stalled(redline, path, provider):
     """A command in the middle of its run: its model has deleted something, and sends nothing more."""
@@ -259,8 +237,7 @@ def test_it_is_watched_and_stopped_in_the_browser(browser, path, stalled):
     _, err = stalled.communicate(timeout=WAIT_SECONDS)
     assert stalled.returncode == 4
     assert f"Run {the_run().pk} was stopped" in err
-    assert the_run().state == RunState.CANCELLED
-    assert path.read_bytes() == before
+    assert (the_run().state, path.read_bytes()) == (RunState.CANCELLED, before)
 
 
 def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(path, stalled, clock):

@@ -1,7 +1,6 @@
 """The form that starts a run: the planner it selects, and what it shows before anything is sent."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,12 +55,10 @@ def address(session: Session) -> str:
     return f"/sessions/{session.root_id}/{session.relative_path}/compact"
 
 
-Look = Callable[..., HttpResponse]
-"""Opens the form; with `part`, as htmx requests a part of it."""
-
-
 @pytest.fixture
 def look(browser, session):
+    """Opens the form; with `part`, as htmx requests a part of it."""
+
     def page(**query: str) -> HttpResponse:
         answer = browser.get(address(session), query, headers=HTMX if "part" in query else {})
         assert answer.status_code == 200
@@ -79,11 +76,15 @@ def text_of_size(page: HttpResponse) -> str:
     return text_of(element(page, "#size"))
 
 
-def test_without_a_model_the_embedded_planner_is_selected_and_nothing_is_sent(look):
+def test_without_a_usable_model_the_embedded_planner_is_selected_and_nothing_is_sent(look):
     page = look()
     assert field(page, "planner") == "embedded"
     assert "Nothing. The embedded planner works offline." in text_of(page)
     assert "disclosed" not in fields(page)
+    PlannerModel.objects.create(provider="anthropic", name="claude-x", window=200_000, output_limit=8_000)
+    page = look()
+    assert field(page, "planner") == "embedded"
+    assert [one.attributes["value"] for one in elements(page, "option[disabled]")] == ["anthropic/claude-x"]
 
 
 def test_the_sessions_own_model_and_thinking_level_are_selected(look):
@@ -102,14 +103,7 @@ def test_the_sessions_own_model_and_thinking_level_are_selected(look):
     assert "nearest" not in text_of(page)
 
 
-def test_an_unusable_model_is_listed_but_cannot_be_selected(look):
-    PlannerModel.objects.create(provider="anthropic", name="claude-x", window=200_000, output_limit=8_000)
-    page = look()
-    assert field(page, "planner") == "embedded"
-    assert [one.attributes["value"] for one in elements(page, "option[disabled]")] == ["anthropic/claude-x"]
-
-
-def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look):
+def test_the_form_shows_what_is_sent_and_a_size_that_was_not_shown_starts_nothing(look, browser, session):
     configured(price_in=3.0, price_out=15.0)
     page = look()
     assert f"To {HOST} https://{HOST}/api" in text_of(page)
@@ -117,10 +111,6 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look):
     assert "$3.00 for a million tokens in, $15.00 for a million out." in text_of(page)
     assert element(page, "#size").attributes["hx-get"] == "?part=size"
     assert SIZE.match(text_of_size(page))
-
-
-def test_a_planner_whose_size_was_not_shown_cannot_be_started(browser, session, look):
-    configured()
     without = look(part="planning", planner="acme/claude-x")
     assert "Not measured yet" in text_of(without)
     assert "disclosed" not in fields(without)
@@ -137,19 +127,14 @@ def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(look
     assert str(known_root / session.relative_path) in shown
 
 
-def test_only_the_sessions_own_model_is_marked_as_such(look):
+def test_only_the_sessions_own_model_is_marked_and_another_planner_shows_its_host_and_levels(look):
     configured()
     configured("other")
     own = "This is the session’s own model."
     for planner, is_own in (("acme/claude-x", True), ("acme/other", False), ("embedded", False)):
         part = look(part="planning", planner=planner)
-        label = element(part, "#planner-of[hx-swap-oob=true]")
-        assert (own in text_of(label)) is is_own
+        assert (own in text_of(element(part, "#planner-of[hx-swap-oob=true]"))) is is_own
         assert text_of(part).count(own) == is_own
-
-
-def test_selecting_another_planner_shows_its_host_and_thinking_levels(look):
-    configured()
     configured("local", "llama", base_url="http://127.0.0.1:8080/v1", thinking_levels=[])
     part = look(part="planning", planner="llama/local")
     assert "To 127.0.0.1:8080 , on this machine" in text_of(element(part, "#planning"))
@@ -176,7 +161,7 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser, session):
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("beta/elsewhere", "low")
 
 
-def test_a_host_changed_meanwhile_is_shown_again(browser, session):
+def test_a_changed_host_is_shown_again_and_the_embedded_planner_needs_no_disclosure(browser, session):
     configured()
     mark = disclosed(browser.get(address(session)))
     Provider.objects.update(base_url="https://elsewhere.example")
@@ -184,10 +169,6 @@ def test_a_host_changed_meanwhile_is_shown_again(browser, session):
     assert answer.status_code == 409
     assert "elsewhere.example" in text_of(answer)
     assert not Run.objects.exists()
-
-
-def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(browser, session):
-    configured()
     assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
 
@@ -209,9 +190,6 @@ def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_
     assert "nowhere" in part
 
 
-# ---- how much ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("window", [200_000, 12_000], ids=["a large window", "a small one"])
 def test_the_size_shown_is_the_size_sent(look, session, browser, provider, window):
     base_url = provider.base_url("anthropic")
@@ -220,8 +198,7 @@ def test_the_size_shown_is_the_size_sent(look, session, browser, provider, windo
     shown = text_of(look(part="size", thinking="high", **typed)).partition(" characters")[0]
     mark = disclosed(look(planner="acme/good-plan"))
     assert posted(browser, session, thinking="high", disclosed=mark, **typed).status_code == 303
-    run = Run.objects.get()
-    asked = finish_run(run).events.filter(kind="asked").order_by("seq").first()
+    asked = finish_run(Run.objects.get()).events.filter(kind="asked").order_by("seq").first()
     assert asked.data["characters"] == int(shown.replace(",", ""))
 
 

@@ -21,7 +21,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.runs import finish_run
+from tests.runs import failure_of, finish_run
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS
 
@@ -60,9 +60,6 @@ def dialect(request):
     return str(getattr(request, "param", "anthropic"))
 
 
-Start = Callable[..., Run]
-
-
 @pytest.fixture
 def start(session, provider, dialect):
     """Starts a run whose planner is a script."""
@@ -96,8 +93,6 @@ def data_of(run: Run, kind: str) -> list[dict[str, Any]]:
 def kinds_of(run: Run) -> list[str]:
     return list(run.events.order_by("seq").values_list("kind", flat=True))
 
-
-# ---- whole plans -------------------------------------------------------------------------------------------
 
 WHOLE = (
     "good-plan", "parallel-calls", "split-bytes", "pings", "whole-calls", "no-usage", "no-done", "not-streamed",
@@ -165,19 +160,14 @@ def test_a_model_is_notified_that_the_output_limit_cut_its_answer(plan, provider
     assert b"reached the output limit" in provider.requests[1].raw
 
 
-def test_a_failed_run_is_not_retried_during_another_run(plan, session):
-    run = plan("cut-inside")
-    start_run(session, planner="embedded", requested_parameters={})
-    with pytest.raises(Conflict, match="already planning"):
-        resume_run(run)
-
-
-def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan):
-    run = plan("good-plan")
+def test_what_the_model_says_is_the_reason_of_its_deletions_and_it_plans_again_at_its_level(plan):
+    run = plan("good-plan", thinking="low")
     streamed = [one["pieces"] for one in data_of(run, "streamed")]
     said = {"".join(text for kind, *_, text in pieces if kind == "text") for pieces in streamed}
     reasons = run.proposals.filter(source=Proposal.Source.PLANNER).values_list("reason", flat=True)
     assert set(reasons) <= {*said, ""}
+    again = plan_again(run)
+    assert (again.planner, again.thinking) == (run.planner, "low")
 
 
 @both
@@ -201,9 +191,6 @@ def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan, provider):
     assert len(provider.requests[0].raw) < 100_000
 
 
-# ---- what goes wrong ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("script", ["error-midway", "cut-inside", "cut-after", "stalls"])
 def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(plan, provider, patience, script):
     if script == "stalls":
@@ -217,8 +204,7 @@ def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(plan, 
     # The calls of the answer that broke off were not run.
     assert data_of(run, "called")[-1]["turn"] < data_of(run, "asked")[-1]["turn"]
     again = resumed(run, provider)
-    assert again.state == RunState.TARGET_MET
-    assert data_of(again, "carried")[0]["kept"] == kept
+    assert (again.state, data_of(again, "carried")[0]["kept"]) == (RunState.TARGET_MET, kept)
     assert again.usage["requests"] == len(data_of(again, "asked"))
 
 
@@ -234,8 +220,7 @@ def test_a_provider_that_does_not_answer_fails_the_run_in_words(plan, provider, 
     """What is permanent is not asked again."""
     patience(lambda: replace(PATIENT, attempts=2))
     run = plan(script)
-    assert run.state == RunState.FAILED
-    assert words in run.failure
+    assert words in failure_of(run)
     assert "127.0.0.1" in run.failure or "scripted" in run.failure
     assert data_of(run, "ended")[0]["state"] == "failed"
     assert not run.proposals.exists()
@@ -244,8 +229,7 @@ def test_a_provider_that_does_not_answer_fails_the_run_in_words(plan, provider, 
 
 @pytest.mark.parametrize(("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)])
 def test_every_retry_is_a_row(plan, provider, script, times):
-    run = plan(script)
-    retried = data_of(run, "retried")
+    retried = data_of(plan(script), "retried")
     assert [one["attempt"] for one in retried] == list(range(1, times + 1))
     assert all(one["why"] for one in retried)
     if script == "rate-limited":
@@ -263,30 +247,26 @@ def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan):
 @pytest.mark.parametrize("script", ["overflow", "too-large"])
 def test_an_overflow_before_anything_was_validated_fails_the_run(plan, script):
     run = plan(script)
-    assert run.state == RunState.FAILED
-    assert "too long for" in run.failure
+    assert "too long for" in failure_of(run)
     assert run.failure.endswith("Nothing was planned.")
 
 
 def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(plan):
     run = plan("never-reaches")
-    assert run.state == RunState.BELOW_TARGET
-    assert kinds_of(run).count("nudged") == 1
+    assert (run.state, kinds_of(run).count("nudged")) == (RunState.BELOW_TARGET, 1)
 
 
 def test_a_model_that_never_finishes_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "TURNS", 7)
     run = plan("calls-50")
-    assert run.state == RunState.FAILED
-    assert len(data_of(run, "asked")) == 7
+    assert (run.state, len(data_of(run, "asked"))) == (RunState.FAILED, 7)
     assert "has not finished after 7 requests" in run.failure
 
 
 def test_a_model_whose_calls_are_all_refused_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     run = plan("nonsense-arguments")
-    assert run.state == RunState.FAILED
-    assert "refused" in run.failure
+    assert "refused" in failure_of(run)
     assert len(data_of(run, "asked")) == 2
 
 
@@ -304,31 +284,23 @@ def test_one_call_that_is_taken_ends_the_count_of_refused_answers(plan, monkeypa
     assert run.state == RunState.TARGET_MET, run.failure
 
 
-# ---- its own window ----------------------------------------------------------------------------------------
-
-
 def test_old_results_are_dropped_before_the_window_is_full(plan, provider):
     run = plan("fifty-searches", window=12_000)
     assert run.state == RunState.TARGET_MET, run.failure
     trimmed = data_of(run, "trimmed")
     assert trimmed
     assert trimmed[0]["results"] > 0
-    sizes = [one["characters"] for one in data_of(run, "asked")]
-    assert max(sizes) / 3 < 12_000
+    assert max(one["characters"] for one in data_of(run, "asked")) / 3 < 12_000
 
 
 def test_a_small_window_gets_a_shorter_manifest(plan, provider):
     plan("good-plan")
     whole = len(provider.requests[0].raw)
     PlannerModel.objects.all().delete()
-    run = plan("good-plan", window=8_000)
-    assert data_of(run, "asked")[0]["characters"] < whole
+    assert data_of(plan("good-plan", window=8_000), "asked")[0]["characters"] < whole
 
 
-# ---- what is sent, and where --------------------------------------------------------------------------------
-
-
-def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan):
+def test_an_answer_that_broke_off_is_estimated_and_not_asked_again_during_another_run(plan, session):
     run = plan("cut-inside")
     whole = data_of(run, "answered")
     assert run.usage["estimated"] is True
@@ -337,6 +309,9 @@ def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan):
     assert run.usage["received"] > sum(one["characters"] for one in whole)
     pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 3 for piece in one["pieces"]]
     assert ["text", "I go on."] in pieces
+    start_run(session, planner="embedded", requested_parameters={})
+    with pytest.raises(Conflict, match="already planning"):
+        resume_run(run)
 
 
 def test_a_request_that_was_refused_counts_no_tokens(plan):
@@ -354,8 +329,7 @@ def test_a_run_continues_only_at_the_confirmed_address(plan, provider, act):
     with pytest.raises(BadInput, match="Nothing was sent"):
         act(run)
     run.refresh_from_db()
-    assert run.state == RunState.FAILED
-    assert len(provider.requests) == count
+    assert (run.state, len(provider.requests)) == (RunState.FAILED, count)
 
 
 def test_a_waiting_run_is_not_sent_to_another_address(start, provider):
@@ -378,12 +352,8 @@ def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan, pro
     last = run.calls
     again = resumed(run, provider)
     first = next(one for one in data_of(again, "called") if one["call"] == last + 1)
-    assert first["tool"] == "context_compaction_budget"
-    assert first["gain"] == 0
+    assert (first["tool"], first["gain"]) == ("context_compaction_budget", 0)
     assert [one["call"] for one in data_of(again, "called")] == list(range(1, again.calls + 1))
-
-
-# ---- stopping ----------------------------------------------------------------------------------------------
 
 
 def test_a_stop_closes_the_connection_and_keeps_what_was_validated(start, provider):
@@ -416,9 +386,3 @@ def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(start, monk
     monkeypatch.setattr(Workbench, "call", stop_at_the_third)
     stopped = finish_run(run)
     assert (stopped.state, stopped.calls) == (RunState.CANCELLED, 3)
-
-
-def test_a_run_is_planned_again_with_its_model_and_level(plan):
-    run = plan("good-plan", thinking="low")
-    again = plan_again(run)
-    assert (again.planner, again.thinking) == (run.planner, "low")

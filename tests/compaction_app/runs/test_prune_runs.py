@@ -1,19 +1,25 @@
-"""Promises of runs of the prune planner: wherever a planner is named, it can be chosen, and its plan is reviewed."""
+"""Runs of the prune planner, the list of runs with its filters, and the objects of a review that stay opened."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run
 from compaction_app.runs.automatic import automatic_planner
+from compaction_app.runs.openings import opened_targets, record_opened
 from sessions_app.index.indexer import index_file
-from sessions_app.models import Session
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from sessions_app.models import Root, Session
+from sessions_app.sessionlog.targets import Target
+from tests.factories import assistant, call, chain, result, session_bytes, text, user, working_session
 from tests.files import backdate, place
-from tests.html import field, text_of
+from tests.html import element, elements, field, missing, text_of, texts
 from tests.installation import override_configuration
-from tests.runs import finish_run
+from tests.runs import finish_run, plan_session
+from tests.sessions import add_session
 
 SIZES = (12_000, 15_000, 39_000)
 GROUP = "Older than the newest 40,000 tokens of tool results"
@@ -34,12 +40,8 @@ def written(root: Path, *sizes: int) -> Path:
     return backdate(place(root / "work.jsonl", session_bytes(chain(*recorded))))
 
 
-def session_at(path: Path) -> Session:
-    return index_file(path)
-
-
 def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
-    session = session_at(path)
+    session = index_file(path)
     form = f"{session.get_absolute_url()}/compact"
     page = browser.get(form, {"planner": "prune"})
     assert field(page, "planner") == "prune"
@@ -54,14 +56,14 @@ def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
 
 
 def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
-    session = session_at(written(known_root, 12_000, 39_000))
+    session = index_file(written(known_root, 12_000, 39_000))
     assert browser.post(f"{session.get_absolute_url()}/compact", {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
     assert (run.state, run.proposals.count()) == (RunState.FAILED, 0)
     assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/runs/{run.pk}"))
 
 
-def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redline, path):
+def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_confirmed(redline, path):
     before = path.read_bytes()
     refused = redline.call("compact", path, "--planner", "prune", "--yes", "--json")
     assert (refused.code, path.read_bytes()) == (3, before)
@@ -72,14 +74,95 @@ def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redlin
     again = redline.call("compact", path, "--planner", "prune", "--dry-run", "--json")
     assert again.code != 0
     assert "could go have about 0 tokens" in again.json["error"]["message"]
-
-
-def test_it_takes_no_thinking_level(redline, path):
-    refused = redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json")
-    assert refused.json["error"]["code"] == "bad_thinking"
+    thinking = redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json")
+    assert thinking.error == "bad_thinking"
 
 
 def test_it_can_plan_automatically(path, browser):
     with override_configuration(plan_by_itself=True, plan_by_itself_with="prune"):
-        assert automatic_planner(session_at(path)).planner == "prune"
+        assert automatic_planner(index_file(path)).planner == "prune"
         assert "are planned with the prune planner." in text_of(browser.get("/runs/"))
+
+
+ENTRY, BLOCK = Target("e3"), Target("e4", 0)
+
+
+@pytest.fixture
+def run(known_root):
+    return plan_session(index_file(place(known_root / "work.jsonl", session_bytes(working_session()))))
+
+
+def test_entries_and_blocks_are_remembered(run):
+    assert opened_targets(run) == frozenset()
+    record_opened(run, [ENTRY, BLOCK], timezone.now())
+    assert opened_targets(run) == {ENTRY, BLOCK}
+    assert opened_targets(plan_session(run.session)) == frozenset(), "another run of the session"
+
+
+def test_the_first_time_counts(run):
+    first = timezone.now()
+    record_opened(run, [ENTRY, ENTRY], first)
+    record_opened(run, [ENTRY], first + timedelta(minutes=1))
+    assert [opening.at for opening in run.openings.all()] == [first]
+
+
+SHOWN = {
+    "waiting": {RunState.TARGET_MET, RunState.BELOW_TARGET},
+    "active": {RunState.QUEUED, RunState.RUNNING},
+    "stopped": {RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED},
+    "written": {RunState.COMMITTED, RunState.RESTORED},
+    "replaced": {RunState.SUPERSEDED},
+}
+
+
+@pytest.fixture
+def states(idle_root):
+    """One run in each state, and two that wait."""
+    add_session(idle_root, "a.jsonl", chain(user("Mend it.")))
+    session = Session.objects.get()
+    for state in (*RunState, RunState.TARGET_MET):
+        Run.objects.create(session=session, planner="embedded", state=state, created_at=timezone.now())
+
+
+def sentences(browser: Client, show: str) -> set[str]:
+    return set(texts(browser.get("/runs/", {"show": show}), ".run-state"))
+
+
+def test_every_filter_shows_its_states_and_each_state_has_one(browser, states):
+    for name, expected in SHOWN.items():
+        assert sentences(browser, name) == {state.sentence for state in expected}
+    assert {state for found in SHOWN.values() for state in found} == set(RunState)
+    assert sentences(browser, "") == sentences(browser, "nonsense") == {state.sentence for state in RunState}
+
+
+def test_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
+    tabs = dict(one.rsplit(" ", 1) for one in texts(browser.get("/runs/"), ".tabs a"))
+    assert tabs == {
+        "All": "11",
+        "Wait for a decision": "3",
+        "At work": "2",
+        "Stopped or failed": "3",
+        "Committed": "2",
+        "Replaced": "1",
+    }
+    waiting = browser.get("/runs/", {"show": "waiting"})
+    assert text_of(element(waiting, ".tabs [aria-current]")) == "Wait for a decision 3"
+    assert len(elements(waiting, "tbody tr")) == 3
+    assert "wait for a decision" in text_of(element(waiting, "title"))
+    Root.objects.update(configured=False)
+    assert "0 runs" in text_of(browser.get("/runs/"))
+
+
+def test_a_filter_without_runs_says_so_and_leads_to_all(browser, states):
+    Run.objects.filter(state__in=SHOWN["waiting"]).delete()
+    shown = browser.get("/runs/", {"show": "waiting"})
+    assert not missing(text_of(shown), "Nothing waits for a decision", "Show all runs")
+
+
+def test_pages_keep_the_filter(browser, states):
+    run = Run.objects.filter(state=RunState.TARGET_MET)[0]
+    for _ in range(60):
+        run.pk = None
+        run.save()
+    links = elements(browser.get("/runs/", {"show": "waiting"}), "a[rel=next]")
+    assert [one.attributes["href"] for one in links] == ["?show=waiting&page=2"]

@@ -1,7 +1,6 @@
 """Promises of the page of a model's run: what streams appears in its place, and a reload changes nothing."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SH
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import addresses, element, elements, ids, text_of, texts
+from tests.html import addresses, element, elements, ids, missing, text_of, texts
 from tests.run_factories import (
     HOST,
     MODEL,
@@ -42,9 +41,6 @@ def run(known_root):
 @pytest.fixture
 def factory(run, redline):
     return RunFactory(redline.data / "redline.sqlite3", run.pk)
-
-
-Look = Callable[[], str]
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def words_of_bar(page: str) -> str:
     return text_of(element(page, "#brief"))
 
 
-def test_a_turn_shows_request_thinking_text_calls_and_results(factory, look):
+def test_a_turn_shows_all_that_came_and_progress_and_cost_are_next_to_stop(factory, look):
     add_plan(factory, turns=2)
     shown = words(look())
     for message in (
@@ -93,6 +89,9 @@ def test_a_turn_shows_request_thinking_text_calls_and_results(factory, look):
     assert shown.index("38,567 characters") < shown.index("The largest entries") < shown.index("I search for")
     assert "The answer is still coming." not in shown
     assert "pending" not in shown
+    assert words_of_bar(look()) == "21.6% struck $0.024"
+    factory.end("target_met")
+    assert words_of_bar(look()) == ""
 
 
 def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory, look):
@@ -112,9 +111,8 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory, look):
         [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
     )
     factory.end("failed", f"{HOST} closed the connection.", f"{HOST} closed the connection.")
-    shown = words(look())
-    assert 'context_delete {"de not run The answer broke off.' in shown
-    assert f"The run ended: failed. {HOST} closed the connection." in shown
+    ended = f"The run ended: failed. {HOST} closed the connection."
+    assert not missing(words(look()), 'context_delete {"de not run The answer broke off.', ended)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +146,7 @@ def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory, look):
     factory.add_call(1, 0, "context_read_0", {})
     factory.end("target_met")
     shown = words(look())
-    assert "context_read_1 not run context_read_2 not run" in shown
-    assert "412 tokens out" in shown
+    assert not missing(shown, "context_read_1 not run context_read_2 not run", "412 tokens out")
 
 
 def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory, look):
@@ -180,9 +177,6 @@ def test_everything_from_a_model_is_shown_as_text(factory, look):
         assert text_of(page).count(shown) == times
 
 
-# ---- long ones ---------------------------------------------------------------------------------------------
-
-
 def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     thought, message = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
     factory.add_all([PREPARED, asked_event(1)])
@@ -190,8 +184,7 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     for kind, all_of_it in (("thought", thought), ("text", message)):
         factory.add_all(streamed_event(1, piece) for piece in pieces_of([kind], all_of_it, 4_000))
     open_page = look()
-    assert thought in open_page
-    assert message in open_page
+    assert not missing(open_page, thought, message)
     factory.add_all([answered_event(1)])
     page = look()
     for kind, letter, shown, length in (
@@ -201,8 +194,7 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
         part = element(page, f"#turn-{began}-{kind}")
         assert text_of(part) == f"{letter * shown}… All {length:,} characters"
         assert addresses(part) == [f"/runs/{factory.run}/requests/{began}"]
-    assert thought in look(f"/requests/{began}")
-    assert message in look(f"/requests/{began}")
+    assert not missing(look(f"/requests/{began}"), thought, message)
 
 
 def test_a_request_of_another_run_is_not_found(factory, browser):
@@ -248,8 +240,7 @@ def test_streamed_text_is_sent_once_at_any_length(factory):
         assert found.steps is None
         sent += sum(len(change.text) for change in found.changes)
         queries.append(len(captured))
-    assert sent == 100_000
-    assert max(queries) == 2
+    assert (sent, max(queries)) == (100_000, 2)
 
 
 def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory, look):
@@ -268,9 +259,6 @@ def test_a_cost_has_only_significant_decimals():
     costs = (0, 0.00001, 0.0004, 0.0123, 0.05, 0.5, 1.236, 1234.5)
     shown = "$0.00; less than $0.0001; $0.0004; $0.012; $0.05; $0.50; $1.24; $1,234.50"
     assert "; ".join(map(dollars, costs)) == shown
-
-
-# ---- next to the log -----------------------------------------------------------------------------------------
 
 
 def test_what_was_sent_and_received_is_added_up(factory, look):
@@ -292,8 +280,7 @@ def test_what_was_sent_and_received_is_added_up(factory, look):
 
 def test_unreported_tokens_are_not_shown_as_a_total(factory, look):
     factory.add_all([PREPARED, asked_event(1, 30_000)])
-    message = beside(look())
-    assert message.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
+    assert beside(look()).endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
     assert "$" not in words_of_bar(look())
     factory.end("failed", "It is gone.")
     assert beside(look()).endswith("Received nothing Tokens, cost not reported")
@@ -307,15 +294,7 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory, look):
     assert beside(look()).endswith("Received 90 characters Tokens, cost not reported yet")
     factory.usage |= {"input": 7_500, "output": 23, "estimated": True}
     factory.end("cancelled")
-    message = beside(look())
-    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in message
-
-
-def test_progress_and_cost_are_next_to_stop(factory, look):
-    add_plan(factory, turns=2)
-    assert words_of_bar(look()) == "21.6% struck $0.024"
-    factory.end("target_met")
-    assert words_of_bar(look()) == ""
+    assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in beside(look())
 
 
 def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
@@ -323,8 +302,7 @@ def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
         return text_of(element(browser.get("/runs/"), "tbody"))
 
     factory.add_all([PREPARED, asked_event(1)])
-    assert MODEL in row()
-    assert "not reported yet" in row()
+    assert not missing(row(), MODEL, "not reported yet")
     factory.add_all([answered_event(1)])
     assert "$0.012" in row()
     assert "about" not in row()

@@ -47,10 +47,10 @@ from sessions_app.web import broadcast
 from sessions_app.web.server_log import kept_log
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import addresses, assert_inert, element, elements, field, text_of
+from tests.html import addresses, assert_inert, element, elements, field, missing, text_of
 from tests.installation import Installation, refusal
 from tests.lease_clock import Clock
-from tests.runs import finish_run
+from tests.runs import failure_of, finish_run
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS, wait_until
 
@@ -111,9 +111,6 @@ def raising(error: BaseException) -> Callable[..., NoReturn]:
     return fail
 
 
-# ---- states ----------------------------------------------------------------------------------------------
-
-
 def test_a_row_changes_its_state_only_by_the_table(session):
     run, became = started(session), {}
     for state, other in itertools.product(RunState, RunState):
@@ -124,22 +121,14 @@ def test_a_row_changes_its_state_only_by_the_table(session):
     }
 
 
-# ---- a run -----------------------------------------------------------------------------------------------
-
-
-def test_a_run_keeps_every_step_as_a_row(session):
+def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origins(session):
     run = planned(session)
     assert run.state == RunState.TARGET_MET
     events = list(run.events.order_by("seq"))
     assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
-    assert events[0].kind == "prepared"
-    assert events[-1].kind == "ended"
+    assert (events[0].kind, events[-1].kind) == ("prepared", "ended")
     assert [event.data["call"] for event in events if event.kind == "called"] == list(range(1, run.calls + 1))
     assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
-
-
-def test_proposals_are_the_chosen_targets_with_their_origins(session):
-    run = planned(session)
     proposals = list(run.proposals.order_by("order"))
     added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
     assert [
@@ -159,28 +148,20 @@ def test_requested_parameters_are_kept_with_their_sources(session):
     assert run.sources == {"compression_ratio": "this run", "preserve_recent": "default", "query": "this run"}
 
 
-def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session):
-    run = planned(session)
-    kept = snapshot_of(run)
+def test_a_snapshot_finds_its_texts_again_unless_the_file_was_rewritten(session):
+    kept = snapshot_of(planned(session))
     texts = read_snapshot_texts(session.real_path(), kept.prepared)
     assert len(texts) == len(kept.transcript) == session.entry_count
-    entry = kept.transcript.entry("e3")
-    assert texts["e3"].joined(entry.blocks).startswith("line_1_0 line_1_1")
-
-
-def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session):
-    run = planned(session)
+    assert texts["e3"].joined(kept.transcript.entry("e3").blocks).startswith("line_1_0 line_1_1")
     path = session.real_path()
     path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
-    prepared = snapshot_of(run).prepared
-    assert refusal(lambda: read_snapshot_texts(path, prepared)) == "4 session_rewritten"
+    assert refusal(lambda: read_snapshot_texts(path, kept.prepared)) == "4 session_rewritten"
 
 
 def test_a_run_on_nothing_to_compact_fails_in_words(known_root):
     path = place(known_root / "short.jsonl", session_bytes(working_session(steps=0)[:2]))
     run = planned(index_file(path))
-    assert run.state == RunState.FAILED
-    assert "fewer than two entries" in run.failure
+    assert "fewer than two entries" in failure_of(run)
 
 
 @pytest.mark.parametrize(
@@ -224,21 +205,24 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(session):
     assert Run.objects.count() == 3
 
 
-# ---- workers ---------------------------------------------------------------------------------------------
-
-
-def test_only_one_worker_can_claim_a_run(session):
+def test_only_one_worker_can_claim_a_run_and_renew_its_lease(session):
     run = started(session)
     assert claim(run.pk, "one", timezone.now()) is not None
     assert claim(run.pk, "two", timezone.now()) is None
     assert not Run.objects.queued().exists()
+    assert renew_lease(run.pk, "one", timezone.now()) is False
+    assert renew_lease(run.pk, "two", timezone.now()) is None
+    run.refresh_from_db()
+    assert run.beats == 1
 
 
-def test_a_task_that_comes_twice_does_no_harm(session):
+def test_no_event_comes_twice_with_a_second_task_or_with_the_same_number(session):
     run = planned(session)
     events = run.events.count()
     work(run.pk, worker_name())
     assert run.events.count() == events
+    with pytest.raises(IntegrityError), transaction.atomic():
+        RunEvent.objects.create(run=run, seq=1, kind="called", at=timezone.now(), data={})
 
 
 def test_a_silent_worker_is_given_up_and_writes_nothing_more(session, stubborn):
@@ -247,14 +231,6 @@ def test_a_silent_worker_is_given_up_and_writes_nothing_more(session, stubborn):
     run = planned(session, "stubborn")
     assert (given_up, run.state) == ([run.pk], RunState.INTERRUPTED)
     assert [event.kind for event in run.events.all()] == ["prepared"]
-
-
-def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session):
-    run = claimed(session)
-    assert renew_lease(run.pk, "one", timezone.now()) is False
-    assert renew_lease(run.pk, "two", timezone.now()) is None
-    run.refresh_from_db()
-    assert run.beats == 1
 
 
 def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session, stubborn):
@@ -282,8 +258,7 @@ def test_a_killed_worker_loses_nothing_and_its_run_resumes(session, redline):
     events = list(run.events.order_by("seq").values_list("seq", "kind"))
     kept = list(run.proposals.order_by("order").values_list("entry_id", "block_index"))
     assert kept
-    assert swept() == [run.pk]
-    assert state_of(run) == RunState.INTERRUPTED
+    assert (swept(), state_of(run)) == ([run.pk], RunState.INTERRUPTED)
     Run.objects.update(planner="embedded", base_url="")
     run.refresh_from_db()
     resume_run(run)
@@ -311,9 +286,6 @@ def test_targets_that_are_no_longer_valid_are_dropped_and_listed(session):
     assert not run.proposals.filter(entry_id="gone").exists()
 
 
-# ---- planned again ---------------------------------------------------------------------------------------
-
-
 def decide(run: Run, kind: str, *targets: str) -> None:
     seq = run.decisions.count() + 1
     said = [{"kind": "entry", "entryId": entry_id} for entry_id in targets]
@@ -334,47 +306,28 @@ def test_planning_again_keeps_what_was_decided(session):
     assert {row.kind for row in later.decisions.all()} == {Kind.APPROVE, Kind.REJECT}
 
 
-def test_two_events_never_have_one_number(session):
-    run = planned(session)
-    with pytest.raises(IntegrityError), transaction.atomic():
-        RunEvent.objects.create(run=run, seq=1, kind="called", at=timezone.now(), data={})
-
-
-# ---- pages -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def address(session):
-    return f"/sessions/{session.root_id}/{session.relative_path}"
-
-
-def test_the_form_shows_each_value_with_its_source(browser, address):
-    page = browser.get(f"{address}/compact")
-    assert field(page, "keep") == "50"
-    assert text_of(page).count("Source: default") == 3
-
-
-def test_starting_leads_to_the_run(browser, address):
-    answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
+def test_the_form_shows_sources_refuses_a_ratio_out_of_range_and_leads_to_the_run(browser, session):
+    address = f"{session.get_absolute_url()}/compact"
+    page = browser.get(address)
+    assert (field(page, "keep"), text_of(page).count("Source: default")) == ("50", 3)
+    for keep in ("0", "100", "nan", "all", "-1", "1e999"):
+        answer = browser.post(address, {"keep": keep, "planner": "embedded"})
+        assert (answer.status_code, "between 0 and 100" in text_of(answer)) == (422, True), keep
+    assert not Run.objects.exists()
+    answer = browser.post(address, {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
     assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
-def test_a_ratio_out_of_range_is_reported_and_nothing_starts(browser, address):
-    for keep in ("0", "100", "nan", "all", "-1", "1e999"):
-        answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
-        assert (answer.status_code, "between 0 and 100" in text_of(answer)) == (422, True), keep
-    assert not Run.objects.exists()
-
-
-def test_the_run_page_shows_each_call(browser, session):
+def test_the_run_page_shows_each_call_and_its_transcript_can_be_downloaded(browser, session):
     run = planned(session)
     page = browser.get(f"/runs/{run.pk}")
     drawn = [one.attributes["data-seq"] for one in elements(page, "[data-seq]")]
     assert drawn == [str(event.seq) for event in run.events.order_by("seq")]
     assert not elements(page, "[ws-connect]")
     assert f"/runs/{run.pk}/review" in addresses(page)
+    assert "attachment" in browser.get(f"/runs/{run.pk}/transcript.jsonl")["Content-Disposition"]
 
 
 def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser, session):
@@ -382,12 +335,6 @@ def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser, se
     page = browser.get(f"/runs/{run.pk}")
     assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
     assert elements(page, 'noscript meta[http-equiv="refresh"]')
-
-
-def test_the_transcript_of_a_run_can_be_downloaded(browser, session):
-    run = planned(session)
-    answer = browser.get(f"/runs/{run.pk}/transcript.jsonl")
-    assert "attachment" in answer["Content-Disposition"]
 
 
 def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser, session):
@@ -415,9 +362,6 @@ def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
         page = browser.get("/runs/")
     assert text_of(page).count("replaced by a later run") == 30
     assert len(queries) <= 7
-
-
-# ---- when something else goes wrong ----------------------------------------------------------------------
 
 
 class Gone(io.StringIO):
@@ -455,13 +399,17 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session, monkeypatch)
     assert run.events.get(kind="carried").data["kept"] == kept
 
 
-def test_a_run_that_was_not_even_prepared_fails(session, monkeypatch):
+def test_a_run_that_was_not_even_prepared_or_gets_no_worker_fails_in_words(session, monkeypatch):
     monkeypatch.setattr(worker, "prepare_snapshot", raising(ZeroDivisionError()))
     run = started(session)
     with pytest.raises(ZeroDivisionError):
         work(run.pk, worker_name())
     assert state_of(run) == RunState.FAILED
     assert "Nothing was planned" in run.failure
+    run = started(session)
+    assert fail_unstarted(run.pk, "exit code 2")
+    assert state_of(run) == RunState.FAILED
+    assert run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
 
 
 @pytest.fixture
@@ -481,9 +429,7 @@ def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session,
         ended = redline.call("worker", "--run", run.pk)
     seen = path.read_text(encoding="utf-8")
     assert ended.code == 1
-    assert f"run {run.pk} failed" in seen
-    assert "test_runs.py" in seen
-    assert "  ValueError\n" in seen
+    assert not missing(seen, f"run {run.pk} failed", "test_runs.py", "  ValueError\n")
     assert "secret" not in seen + ended.err + ended.out
 
 
@@ -538,11 +484,13 @@ def test_a_heart_beats_on_after_a_busy_database(session, stubborn, monkeypatch):
     assert planned(session, "stubborn").events.filter(kind="ended").exists()
 
 
-def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_watcher(session, clock):
+def test_another_worker_of_the_same_run_begins_another_lease_and_is_given_up_when_it_is_over(session, clock):
     run, watch = claimed(session), LeaseWatch(RUNS)
-    assert watch.give_up_dead() == []
-    assert clock.watch(watch, LEASE_SECONDS - 1) == []
-    assert clock.watch(watch, 1) == [run.pk]
+    assert (watch.give_up_dead(), clock.watch(watch, LEASE_SECONDS - 1)) == ([], [])
+    change_state(run.pk, RunState.INTERRUPTED)
+    resume_run(run)
+    claim(run.pk, "two", timezone.now())
+    assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
@@ -572,17 +520,7 @@ def test_a_new_watcher_waits_for_the_whole_lease(session, clock):
     run = started(session)
     claim(run.pk, "one", timezone.now() - timedelta(days=1))
     watch = LeaseWatch(RUNS)
-    assert clock.watch(watch, LEASE_SECONDS) == []
-    assert clock.watch(watch, 1) == [run.pk]
-
-
-def test_another_worker_of_the_same_run_begins_another_lease(session, clock):
-    run, watch = claimed(session), LeaseWatch(RUNS)
-    assert clock.watch(watch, LEASE_SECONDS - 1) == []
-    change_state(run.pk, RunState.INTERRUPTED)
-    resume_run(run)
-    claim(run.pk, "two", timezone.now())
-    assert clock.watch(watch, LEASE_SECONDS - 1) == []
+    assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
 def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time():
@@ -606,15 +544,7 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, cl
     with monkeypatch.context() as patched:
         patched.setattr(transaction, "atomic", after_a_while)
         assert clock.watch(watch, 1) == []
-    assert clock.watch(watch, LEASE_SECONDS) == []
-    assert clock.watch(watch, 1) == [run.pk]
-
-
-def test_a_run_for_which_no_worker_starts_fails_in_words(session):
-    run = started(session)
-    assert fail_unstarted(run.pk, "exit code 2")
-    assert state_of(run) == RunState.FAILED
-    assert run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
+    assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
 def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session):
@@ -639,6 +569,5 @@ def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(session, monkeypatc
         seen.append(connection.in_atomic_block)
 
     monkeypatch.setattr(commands, "publish", hear)
-    run = claimed(session)
-    stop_run(run)
+    stop_run(claimed(session))
     assert seen == [False]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 from django.utils import timezone
 from websockets.sync.client import ClientConnection
 
@@ -87,10 +86,15 @@ def look(after: timedelta = timedelta()) -> list[int]:
     return plan_due(timezone.now() + after, Path.home()).started
 
 
-def planned() -> Run:
-    """The one run that a check starts, worked on to its end."""
-    [number] = look()
-    return finish_run(Run.objects.get(pk=number))
+def begun(after: timedelta = timedelta()) -> Run:
+    """The one run that a check starts."""
+    [number] = look(after)
+    return Run.objects.get(pk=number)
+
+
+def planned(after: timedelta = timedelta()) -> Run:
+    """The same, worked on to its end."""
+    return finish_run(begun(after))
 
 
 def plan_by_hand(session: Session) -> Run:
@@ -98,20 +102,20 @@ def plan_by_hand(session: Session) -> Run:
 
 
 def fail(run: int, now: datetime | None = None) -> None:
-    ended = now or timezone.now()
-    assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=ended)
+    assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=now or timezone.now())
 
 
 def why_left(session: Session) -> str:
     return left_because(session, timezone.now(), Path.home())
 
 
-# ---- when a session is due ---------------------------------------------------------------------------------
-
-
-def test_a_session_past_its_threshold_is_due(known_root):
+def test_a_session_is_due_past_its_threshold_or_with_any_window_after_an_overflow(known_root):
     assert put(known_root, full()).due == "threshold"
     assert put(known_root, assistant(text("x"), **MODEL, usage={"totalTokens": 30_000})).due == ""
+    unknown = {"provider": "p", "model": "nobody-knows-it"}
+    session = put(known_root, assistant(**unknown, **TOO_LONG))
+    assert (session.due, session.window) == ("overflow", None)
+    assert put(known_root, assistant(**unknown, **TOO_LONG), assistant(text("x"), **unknown)).due == ""
 
 
 def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline):
@@ -123,13 +127,6 @@ def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline):
     assert index_file(path).due == "overflow"
     settings.write_text('{"compaction": {"keepRecentTokens": 500}}')
     assert index_file(path).due == ""
-
-
-def test_a_session_whose_last_answer_was_an_overflow_is_due_with_any_window(known_root):
-    unknown = {"provider": "p", "model": "nobody-knows-it"}
-    session = put(known_root, assistant(**unknown, **TOO_LONG))
-    assert (session.due, session.window) == ("overflow", None)
-    assert put(known_root, assistant(**unknown, **TOO_LONG), assistant(text("x"), **unknown)).due == ""
 
 
 def test_an_overflow_is_kept_while_a_file_grows(known_root):
@@ -156,17 +153,13 @@ def test_the_list_says_why_a_session_is_due(known_root, browser):
     assert "window unknown" in text_of(row)
 
 
-# ---- what is planned ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("message", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")])
 def test_a_session_that_is_due_is_planned_and_nothing_is_written(known_root, message, reason):
     session = put(known_root, message)
     before = snapshot(known_root)
     run = planned()
     assert (run.session_id, run.reason, run.automatic, run.planner) == (session.pk, reason, True, "embedded")
-    assert run.state == RunState.TARGET_MET
-    assert snapshot(known_root) == before
+    assert (run.state, snapshot(known_root)) == (RunState.TARGET_MET, before)
     assert list(Run.objects.unseen()) == [run]
 
 
@@ -202,10 +195,13 @@ def test_what_the_user_switched_off_a_project_can_switch_on(known_root, redline,
     assert "enabled: false" in why_left(off)
 
 
-def test_what_could_not_be_written_is_left(known_root):
+def test_what_could_not_or_may_not_be_written_to_is_left(known_root, monkeypatch):
     old = session_bytes(recorded(full())).replace(b'"version": 3', b'"version": 2', 1)
-    session = index_file(place(known_root / "old.jsonl", old))
-    assert "version 2" in why_left(session)
+    assert "version 2" in why_left(index_file(place(known_root / "old.jsonl", old)))
+    assert look() == []
+    session = put(known_root, full())
+    monkeypatch.setattr(os, "access", lambda path, _: path != session.path)
+    assert "is not writable" in why_left(session)
     assert look() == []
 
 
@@ -217,13 +213,6 @@ def test_a_session_of_pi_is_planned(known_root, redline):
     assert [Run.objects.get(pk=one).session for one in look()] == [session]
 
 
-def test_what_may_not_be_written_to_is_left(known_root, monkeypatch):
-    session = put(known_root, full())
-    monkeypatch.setattr(os, "access", lambda path, _: path != session.path)
-    assert "is not writable" in why_left(session)
-    assert look() == []
-
-
 def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root):
     session = put(known_root, full())
     remember_own_write(known_root / "work.jsonl", session.size)
@@ -232,14 +221,11 @@ def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_roo
     assert len(look()) == 1
 
 
-# ---- once --------------------------------------------------------------------------------------------------
-
-
 def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root):
     session = put(known_root, full())
-    [number] = look()
+    run = begun()
     assert look() == [], "its run is under way"
-    run = finish_run(Run.objects.get(pk=number))
+    finish_run(run)
     write_on(session, 1, full())
     assert look(after=2 * REST) == [], "its proposal waits"
     mark_seen(run)
@@ -248,8 +234,7 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root):
 
 
 def test_a_session_is_not_planned_automatically_during_a_run(known_root):
-    session = put(known_root, full())
-    run = start_run(session, planner="embedded", requested_parameters={})
+    run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     assert look() == []
     mark_seen(finish_run(run))
     assert look(after=2 * REST) == [], "it was planned as it is"
@@ -257,8 +242,7 @@ def test_a_session_is_not_planned_automatically_during_a_run(known_root):
 
 def test_a_failure_rests_before_it_is_tried_again(known_root):
     session = put(known_root, full())
-    [number] = look()
-    fail(number)
+    fail(begun().pk)
     assert look(after=2 * REST) == [], "the session is as it was then"
     assert not Run.objects.unseen().exists()
     session = write_on(session, 1, full())
@@ -301,8 +285,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root):
 def test_a_run_started_by_hand_ends_the_series_of_failures(known_root):
     session = put(known_root, full())
     for number in range(3):
-        [run] = look(after=number * 10 * REST)
-        fail(run)
+        fail(begun(after=number * 10 * REST).pk)
         session = continue_session(session, number)
     assert look(after=2 * REST) == []
     plan_by_hand(session)
@@ -311,8 +294,7 @@ def test_a_run_started_by_hand_ends_the_series_of_failures(known_root):
 
 
 def stopped() -> None:
-    [number] = look()
-    stop_run(Run.objects.get(pk=number))
+    stop_run(begun())
 
 
 def cancelled() -> None:
@@ -329,8 +311,7 @@ def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand
     session = put(known_root, full())
     end()
     session = continue_session(session, 1)
-    assert look() == []
-    assert look(after=100 * REST) == []
+    assert (look(), look(after=100 * REST)) == ([], [])
     assert why in why_left(session)
     assert not Run.objects.unseen().exists()
     plan_by_hand(session)
@@ -340,8 +321,7 @@ def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand
 
 def test_what_was_stopped_is_begun_again_after_a_compaction(known_root):
     session = put(known_root, full())
-    [number] = look()
-    stop_run(Run.objects.get(pk=number))
+    stop_run(begun())
     session = continue_session(session, 1)
     assert look(after=2 * REST) == []
     backup = Backup.objects.create(
@@ -375,9 +355,6 @@ def test_at_most_two_run_at_once(known_root):
     assert look() == []
     finish_run(Run.objects.get(pk=looked.started[0]))
     assert len(look()) == 1
-
-
-# ---- with which planner ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -421,8 +398,7 @@ def test_nothing_is_sent_to_a_model_without_permission(known_root):
         origin = origin_of(provider.base_url("openai"))
         Agreement.objects.create(provider="scripted", origin=origin, agreed_at=timezone.now())
         write_on(session, 1, assistant(text("More."), **own, usage=FULL))
-        [number] = look(after=2 * REST)
-        run = finish_run(Run.objects.get(pk=number))
+        run = planned(after=2 * REST)
         assert (run.planner, run.thinking, run.planner_note) == ("scripted/good-plan", "medium", "")
         assert (run.state, run.automatic) == (RunState.TARGET_MET, True)
         assert provider.requests
@@ -457,14 +433,10 @@ def test_the_page_of_runs_names_the_planner_in_force_first(known_root, model, br
 def test_the_run_says_why_another_planner_was_used(known_root, browser):
     put(known_root, full())
     with override_configuration(plan_by_itself_with="nobody/nothing"):
-        [number] = look()
-        run = Run.objects.get(pk=number)
+        run = begun()
         assert run.planner == "embedded"
-        for words in (run.planner_note, *(text_of(browser.get(f"/runs/{page}")) for page in (number, ""))):
+        for words in (run.planner_note, *(text_of(browser.get(f"/runs/{page}")) for page in (run.pk, ""))):
             assert "There is no planner nobody/nothing" in words
-
-
-# ---- what is said of it ------------------------------------------------------------------------------------
 
 
 def badge(browser: Client, address: str = "/settings") -> int:
@@ -477,24 +449,18 @@ def shown_badge(page: Source) -> int:
     return 0 if "hidden" in found.attributes else int(text_of(found).split()[0])
 
 
-def test_the_badge_counts_unseen_proposals(known_root, browser):
+def test_unseen_proposals_are_counted_and_linked_until_their_review_is_opened(known_root, browser):
     put(known_root, full())
+    put(known_root, name="other")
     assert badge(browser) == 0
     run = planned()
     for address in ("/", "/runs/", f"/runs/{run.pk}", "/settings", "/nowhere"):
         assert badge(browser, address) == 1, address
-    assert browser.get(reverse("compaction:review", args=(run.pk,))).status_code == 200
-    assert badge(browser) == 0
-
-
-def test_the_list_links_to_the_review_of_waiting_proposals(known_root, browser):
-    put(known_root, full())
-    put(known_root, name="other")
-    run = planned()
     address = link(browser.get("/"), "proposal waits")
-    assert browser.get(address).status_code == 200
-    assert "proposal waits" not in text_of(browser.get("/"))
     assert address == f"/runs/{run.pk}/review"
+    assert browser.get(address).status_code == 200
+    assert badge(browser) == 0
+    assert "proposal waits" not in text_of(browser.get("/"))
 
 
 def test_a_manual_run_does_not_count_as_unseen_proposal(known_root, browser):
@@ -529,9 +495,6 @@ def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root):
     assert tell["words"].isprintable()
     assert "<b>the</b>" in tell["words"], "a system shows it as text"
     assert new_proposals(known) == ({run.pk}, [])
-
-
-# ---- on a real server --------------------------------------------------------------------------------------
 
 
 def next_message(socket: ClientConnection) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
-from tests.files import backdate
+from tests.files import place
 from tests.html import addresses, assert_inert, element, elements, hidden_fields, text_of, texts
 
 
@@ -86,8 +86,7 @@ def test_a_selection_is_one_step_and_one_undo(browser, run, do):
 
 def test_what_was_not_proposed_is_added_in_one_step(browser, run):
     before = version(run)
-    page = shown(browser, run, "by=thinking")
-    press(browser, run, page, "add")
+    press(browser, run, shown(browser, run, "by=thinking"), "add")
     assert version(run) == before + 1
     added = [item for item in review_of(run).leads() if item.added]
     assert added
@@ -145,22 +144,9 @@ def suggested(page: Any) -> list[str]:
     return [" ".join(words.split()) for words in texts(page, ".selection__suggestions a")]
 
 
-def test_the_page_offers_what_is_worth_selecting(browser, run):
+def test_what_is_worth_selecting_and_more_like_a_proposal_is_offered(browser, run):
     offers = ["all results of bash 11", "all thinking 10", "outputs that are repeated later"]
     assert suggested(shown(browser, run, "")) == offers
-
-
-def test_everything_before_the_last_turns_is_offered(browser, known_root):
-    turns = [(user(f"turn {number}"), assistant(text(f"answer {number}"))) for number in range(8)]
-    run = planned(known_root, chain(*itertools.chain(*turns)), keep=0.9)
-    page = shown(browser, run, "")
-    offer = elements(page, '.selection__suggestions a[href*="by=older"]')
-    assert [" ".join(text_of(one).split()) for one in offer] == ["everything before the last 5 turns 6"]
-    older = shown(browser, run, str(offer[0].attributes["href"]).removeprefix("?"))
-    assert "3 more stay" in text_of(element(older, ".selection"))
-
-
-def test_more_like_a_proposal_is_offered(browser, run):
     offered = {
         "e5": ["all results of bash 11", "everything older than e5 6"],
         "e4:0": ["all thinking 10", "everything older than e4 4"],
@@ -170,6 +156,15 @@ def test_more_like_a_proposal_is_offered(browser, run):
     assert {like: suggested(shown(browser, run, f"like={like}")) for like in offered} == offered
     opened: Any = browser.get(f"/runs/{run.pk}/review?at=e5")
     assert "select?like=e5" in addresses(opened)
+
+
+def test_everything_before_the_last_turns_is_offered(browser, known_root):
+    turns = [(user(f"turn {number}"), assistant(text(f"answer {number}"))) for number in range(8)]
+    run = planned(known_root, chain(*itertools.chain(*turns)), keep=0.9)
+    offer = elements(shown(browser, run, ""), '.selection__suggestions a[href*="by=older"]')
+    assert [" ".join(text_of(one).split()) for one in offer] == ["everything before the last 5 turns 6"]
+    older = shown(browser, run, str(offer[0].attributes["href"]).removeprefix("?"))
+    assert "3 more stay" in text_of(element(older, ".selection"))
 
 
 def test_more_reads_of_the_same_file_are_offered(browser, known_root):
@@ -182,24 +177,17 @@ def test_more_reads_of_the_same_file_are_offered(browser, known_root):
     assert "all reads of src/a.py but the last 2" in suggested(shown(browser, run, "like=e3"))
 
 
-def test_in_place_only_the_preview_is_sent(browser, run):
+def test_in_place_only_the_preview_is_sent_and_a_run_that_was_not_planned_has_none(browser, run):
     page = shown(browser, run, "by=tool&what=bash", **HTMX)
     assert texts(page, ".selection form button")
     assert not elements(page, "html, h1")
-
-
-def test_hostile_words_are_inert(browser, known_root):
-    hostile = "<script>alert(1)</script>\x1b[31m\u202e"
-    run = planned(known_root, session(hostile), keep=0.6)
-    assert_inert(shown(browser, run, "by=pattern&what=<script>"))
-    assert_inert(shown(browser, run, "by=tool&what=<b>%1b"))
-
-
-def test_a_run_that_was_not_planned_has_nothing_to_select(browser, run):
     assert browser.get(f"/runs/{run.pk + 1}/select").status_code == 404
 
 
-# --- a plan from a selection ---------------------------------------------------------------------------------
+def test_hostile_words_are_inert(browser, known_root):
+    run = planned(known_root, session("<script>alert(1)</script>\x1b[31m\u202e"), keep=0.6)
+    assert_inert(shown(browser, run, "by=pattern&what=<script>"))
+    assert_inert(shown(browser, run, "by=tool&what=<b>%1b"))
 
 
 def start(browser: Client, found: Session, query: str) -> Run:
@@ -215,24 +203,14 @@ def start(browser: Client, found: Session, query: str) -> Run:
     return run
 
 
-def test_a_plan_from_a_selection_proposes_it_and_nothing_else(browser, run):
+def test_a_plan_from_a_selection_proposes_it_alone_and_keeps_it_when_it_is_planned_again(browser, run):
     made = start(browser, run.session, "by=tool&what=bash")
     assert (made.planner, made.state) == ("hand", RunState.TARGET_MET)
     chosen = list(review_of(made).leads())
     assert {item.target.entry_id for item in chosen} == {f"e{number}" for number in range(3, 22, 2)}
     assert {(item.source, item.standing) for item in chosen} == {("human", ReviewStatus.UNDECIDED)}
     assert {item.origin.reason for item in chosen if item.origin} == {"selected: all results of bash"}
-
-
-def test_a_plan_below_the_target_stays_as_it_was_selected(browser, run):
-    made = start(browser, run.session, "by=thinking&what=")
-    assert made.state == RunState.BELOW_TARGET
-    assert {item.target.block_index for item in review_of(made).leads()} == {0}
-
-
-def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser, run):
-    made = start(browser, run.session, "by=tool&what=bash")
-    first, second, *others = [item.target for item in review_of(made).leads()]
+    first, second, *others = [item.target for item in chosen]
     decide(made, Kind.APPROVE, [first], NOW)
     decide(made, Kind.REJECT, [second], NOW)
     again = plan_again(made)
@@ -243,20 +221,23 @@ def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser, run)
     assert now == dict.fromkeys(others, ReviewStatus.UNDECIDED)
 
 
+def test_a_plan_below_the_target_stays_as_it_was_selected(browser, run):
+    made = start(browser, run.session, "by=thinking&what=")
+    assert made.state == RunState.BELOW_TARGET
+    assert {item.target.block_index for item in review_of(made).leads()} == {0}
+
+
 def test_a_selection_that_has_changed_starts_nothing(browser, run):
     address = f"{run.session.get_absolute_url()}/select"
     page: Any = browser.get(f"{address}?by=tool&what=bash")
-    fields = {**hidden_fields(element(page, ".selection form")), "addable": "3"}
-    answer: Any = browser.post(address, fields)
+    answer: Any = browser.post(address, {**hidden_fields(element(page, ".selection form")), "addable": "3"})
     assert answer.status_code == 409
     assert "Nothing was planned" in text_of(answer)
     assert Run.objects.count() == 1
 
 
 def test_a_session_that_cannot_be_written_has_nothing_to_select(browser, known_root):
-    path = known_root / "headless.jsonl"
-    path.write_bytes(session_bytes(session()[1:]))
-    found = index_file(backdate(path))
+    found = index_file(place(known_root / "headless.jsonl", session_bytes(session()[1:])))
     answer: Any = browser.get(f"{found.get_absolute_url()}/select")
     assert answer.status_code == 409
     assert "no session header" in text_of(answer)

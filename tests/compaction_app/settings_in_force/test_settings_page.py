@@ -12,9 +12,9 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.clients import page
-from tests.factories import HEADER, assistant, chain, compaction, session_bytes, text, user, whole
+from tests.factories import HEADER, assistant, chain, compaction, session_bytes, text, user, whole, working_session
 from tests.files import backdate, place
-from tests.html import elements, text_of
+from tests.html import elements, missing, text_of
 from tests.installation import override_configuration
 
 MODEL = "acme/claude-x"
@@ -92,8 +92,7 @@ def test_the_page_names_the_file_of_each_value(browser, session, home, own, of_p
         "compaction.enabled": ("false", str(own)),
         "compaction.keepRecentTokens": ("7", str(own)),
     }
-    line = json.loads(f"{{{row(view, 'compaction.keepRecentTokens').line}}}")
-    assert line == {"compaction": override}
+    assert json.loads(f"{{{row(view, 'compaction.keepRecentTokens').line}}}") == {"compaction": override}
     assert (view.compacts_automatically, view.switched_off_in) == (False, str(own))
     shown = text_of(page(browser, f"{session.get_absolute_url()}/settings"))
     assert "Automatic compaction is off, by ~/.pi/agent/settings.json" in shown
@@ -153,19 +152,14 @@ def test_hooks_of_the_agent_and_of_redline_are_listed(session, home):
         assert view_settings(of_agent(session, key), home).hooks[0][1] == (words,)
 
 
-def test_values_of_files_are_escaped(browser, session, own):
-    hostile = "<script>alert(1)</script>\u202e\x1b[2J" + "x" * 5_000
-    write(own, {"compaction": {"query": hostile}})
+def test_values_of_files_are_escaped_and_a_file_that_cannot_be_read_is_named(browser, session, own):
+    write(own, {"compaction": {"query": "<script>alert(1)</script>\u202e\x1b[2J" + "x" * 5_000}})
     body = page(browser, f"{session.get_absolute_url()}/settings").content.decode()
     for words in ("<script>alert", "\u202e", "\x1b", "x" * 400):
         assert words not in body
-
-
-def test_a_file_that_cannot_be_read_is_named(browser, session, own):
     write(own, "{")
     shown = text_of(page(browser, f"{session.get_absolute_url()}/settings"))
-    assert "Nothing of this file is in force." in shown
-    assert own.name in shown
+    assert not missing(shown, "Nothing of this file is in force.", own.name)
 
 
 def test_the_number_of_compactions_is_shown(browser, known_root, home):
@@ -179,3 +173,28 @@ def test_the_page_is_linked_where_a_plan_is_started(browser, session):
     at = session.get_absolute_url()
     for address in (at, f"{at}/compact"):
         assert elements(page(browser, address), f'a[href="{at}/settings"]')
+
+
+@pytest.fixture
+def path(redline):
+    settings = {"compaction": {"keepRecentTokens": 9_000, "reserveTokens": "much", "enabled": False}}
+    place(redline.home / ".pi" / "agent" / "settings.json", json.dumps(settings).encode())
+    return place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(working_session()))
+
+
+def test_the_command_names_each_value_its_default_and_its_file_what_is_ignored_and_how_to_change_it(redline, path):
+    found = redline.call("compaction-settings", path, "--json").json
+    rows = {row["name"]: row for row in found["settings"]}
+    kept = rows["compaction.keepRecentTokens"]
+    assert (kept["value"], kept["default"]) == ("9000", "20000")
+    assert kept["source"].endswith(".pi/agent/settings.json")
+    assert rows["compaction.reserveTokens"]["source"] is None
+    assert rows["compaction.reserveTokens"]["ignored"] == [kept["source"]]
+    assert found["automatic"] is False
+    assert found["switchedOffIn"] == kept["source"]
+    assert {row["name"] for row in found["parameters"]} == {"compression_ratio", "preserve_recent", "query"}
+    shown = redline.call("compaction-settings", path).out
+    assert "Automatic compaction is off, by" in shown
+    assert "The value of compaction.reserveTokens in" in shown
+    assert '"compaction": {"reserveTokens": 16384}' in shown
+    assert "0 compactions so far." in shown

@@ -1,14 +1,12 @@
 """`redline summarise`: a draft appends nothing, and what is appended is what was read."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from compaction_app.hooks import (
     Adjust,
     Cancel,
-    HookSignal,
     Pin,
     SupplySummary,
     Target,
@@ -19,22 +17,14 @@ from compaction_app.hooks import (
 from compaction_app.models import AuditEntry
 from tests.factories import session_bytes, turns_of_work
 from tests.files import place
-
-from .scripted import scripted_provider
+from tests.html import missing
 
 MODEL = "scripted/good-plan"
 
 
 @pytest.fixture
 def path(redline):
-    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    return place(path, session_bytes(turns_of_work(turns=8)))
-
-
-@pytest.fixture
-def provider(redline):
-    with scripted_provider("openai") as found:
-        yield found
+    return place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(turns_of_work(turns=8)))
 
 
 @pytest.fixture
@@ -43,30 +33,23 @@ def edited(tmp_path):
     return place(tmp_path / "edited.md", b"We look at the cache.\n")
 
 
-Connect = Callable[[HookSignal, Callable[..., object]], None]
-
-
 def test_a_draft_is_shown_and_saved_and_nothing_is_appended(redline, provider, path, tmp_path):
     before, saved = path.read_bytes(), tmp_path / "draft.md"
     ended = redline.call("summarise", path, "--model", MODEL, "--save", saved)
     assert ended.code == 0, ended.err
-    assert "## Goal" in ended.out
-    assert "This is a draft. Nothing was appended." in ended.out
-    assert f"--text={saved}" in ended.out
+    assert not missing(ended.out, "## Goal", "This is a draft. Nothing was appended.", f"--text={saved}")
     assert saved.read_text().startswith("## Goal")
     assert path.read_bytes() == before
 
 
 def test_what_is_appended_after_a_confirmation_is_the_edited_text(redline, path, edited):
     before = path.read_bytes()
-    ended = redline.call("summarise", path, "--text", edited, "--json")
-    assert (ended.code, ended.error) == (5, "not_confirmed")
+    assert redline.call("summarise", path, "--text", edited, "--json").refusal == "5 not_confirmed"
     assert path.read_bytes() == before
     ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert ended.code == 0, ended
     recorded = json.loads(path.read_bytes().splitlines()[-1])
-    assert recorded["type"] == "compaction"
-    assert recorded["id"] == ended.json["entry"]
+    assert (recorded["type"], recorded["id"]) == ("compaction", ended.json["entry"])
     assert recorded["summary"].startswith("We look at the cache.\n\n<read-files>")
     assert AuditEntry.objects.get().action == AuditEntry.Action.SUMMARY
 
@@ -90,23 +73,20 @@ def test_a_draft_that_could_not_be_saved_is_not_requested(redline, provider, pat
     there = tmp_path / "draft.md"
     there.write_text("an earlier draft")
     for target in (there, tmp_path / "nowhere" / "draft.md"):
-        ended = redline.call("summarise", path, "--model", MODEL, "--save", target, "--json")
-        assert (ended.code, ended.error) == (2, "cannot_save")
+        assert redline.call("summarise", path, "--model", MODEL, "--save", target, "--json").refusal == "2 cannot_save"
     assert there.read_text() == "an earlier draft"
 
 
 def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(redline, path, tmp_path):
     assert redline.call("summarise", path, "--json").error == "no_model"
-    wrong = place(tmp_path / "wrong", b"\xff\xfe")
-    ended = redline.call("summarise", path, "--text", wrong, "--yes", "--json")
+    ended = redline.call("summarise", path, "--text", place(tmp_path / "wrong", b"\xff\xfe"), "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
 
 
 def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(redline, connect, path, edited):
     connect(session_before_compact, lambda **_: Pin([Target("e2")], "it is needed"))
     before = path.read_bytes()
-    ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
-    assert (ended.code, ended.error) == (2, "pinned_by_hook")
+    assert redline.call("summarise", path, "--text", edited, "--yes", "--json").refusal == "2 pinned_by_hook"
     assert path.read_bytes() == before
 
 
@@ -115,8 +95,7 @@ def test_a_hook_cancels_a_summary(redline, connect, path, edited, leave):
     for signal in (session_before_compact, session_before_tree):
         connect(signal, lambda **_: Cancel("not today"))
     before = path.read_bytes()
-    ended = redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json")
-    assert (ended.code, ended.error) == (2, "cancelled_by_hook")
+    assert redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json").refusal == "2 cancelled_by_hook"
     assert path.read_bytes() == before
 
 
@@ -125,8 +104,7 @@ def test_a_hook_supplies_the_draft_and_no_model_is_asked(redline, provider, conn
     ended = redline.call("summarise", path, "--model", "scripted/refuses", "--json")
     assert ended.json["draft"] == "The notes of a hook.", ended
     assert ended.json["usage"] is None
-    assert ended.json["firstKept"] == "e9"
-    assert ended.json["replaced"][-1] == "e8"
+    assert (ended.json["firstKept"], ended.json["replaced"][-1]) == ("e9", "e8")
 
 
 def test_a_hook_changes_the_focus(redline, provider, connect, path):
@@ -156,5 +134,4 @@ def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(redline, provide
     connect(session_before_compact, lambda **_: directory.rmdir())
     ended = redline.call("summarise", path, "--model", MODEL, "--save", directory / "draft.md", "--json")
     message = ended.json["error"]["message"]
-    assert "The draft was not saved." in message
-    assert "## Goal" in message
+    assert not missing(message, "The draft was not saved.", "## Goal")

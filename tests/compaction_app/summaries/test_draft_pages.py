@@ -4,18 +4,28 @@ was not shown."""
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.display.branches import forget_branches
 from compaction_app.models import PlannerModel, Provider, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
+from tests.clients import page
 from tests.factories import chain, turns_of_work, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, hidden_fields, link, links, text_of
+from tests.html import (
+    HOSTILE_TEXTS,
+    assert_inert,
+    element,
+    elements,
+    field,
+    hidden_fields,
+    link,
+    links,
+    missing,
+    text_of,
+)
 from tests.sessions import add_session
 
 State = SummaryDraft.State
@@ -46,15 +56,6 @@ def draft(url):
     return found
 
 
-def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
-    answered = browser.get(address, data)
-    assert answered.status_code == status
-    return answered
-
-
-# ---- the request -----------------------------------------------------------------------------------------
-
-
 def test_the_session_leads_to_the_request_and_to_its_draft(browser, url):
     assert ("Summarise…", f"{url}/summarise") in links(page(browser, url))
     draft = start_draft(Session.objects.get(), WantedSummary())
@@ -63,11 +64,8 @@ def test_the_session_leads_to_the_request_and_to_its_draft(browser, url):
 
 def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser, url):
     words = text_of(page(browser, f"{url}/summarise", planner=MODEL))
-    assert "Draft a summary of the beginning" in words
-    assert "turns 1 to 5" in words
-    assert "turns 5 to 8, word for word" in words
-    assert "127.0.0.1:9" in words
-    assert "no tools, no reasoning, at most 8,000 tokens of answer" in words
+    assert not missing(words, "Draft a summary of the beginning", "turns 1 to 5", "turns 5 to 8, word for word")
+    assert not missing(words, "127.0.0.1:9", "no tools, no reasoning, at most 8,000 tokens of answer")
     assert "for what is sent" in words
 
 
@@ -105,9 +103,6 @@ def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser, draft)
     assert "Drafts of summaries" not in text_of(page(browser, "/runs/"))
 
 
-# ---- while it is written ---------------------------------------------------------------------------------
-
-
 def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser, url):
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     assert "Waiting for a worker" in text_of(page(browser, made.get_absolute_url()))
@@ -116,20 +111,15 @@ def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser, 
     coming = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
     assert "7 characters received" in text_of(coming)
     SummaryDraft.objects.update(state=State.READY, text="## Goal")
-    over = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
-    assert over["HX-Refresh"] == "true"
+    assert browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)["HX-Refresh"] == "true"
 
 
 def test_a_failed_draft_offers_its_partial_text(browser, url):
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     SummaryDraft.objects.update(state=State.FAILED, failure="The connection broke.", generated="## Goal")
-    shown = page(browser, made.get_absolute_url())
-    assert "The connection broke." in text_of(shown)
+    assert "The connection broke." in text_of(page(browser, made.get_absolute_url()))
     browser.post(f"{made.get_absolute_url()}/use")
     assert text_of(element(page(browser, made.get_absolute_url()), "textarea")) == "## Goal"
-
-
-# ---- the text --------------------------------------------------------------------------------------------
 
 
 def test_the_text_is_judged_whenever_it_is_saved(browser, draft):
@@ -170,7 +160,7 @@ def test_what_is_typed_goes_on_from_what_was_saved(browser, draft):
     assert browser.post(address, {"text": "We look on.", "digest": "older"}).status_code == 303
 
 
-def test_without_scripts_each_button_saves_the_text_first(browser, draft):
+def test_without_scripts_each_button_saves_the_text_first_or_inserts_a_missing_name(browser, draft):
     address = draft.get_absolute_url()
     for then, leads in (
         ("", address),
@@ -179,45 +169,31 @@ def test_without_scripts_each_button_saves_the_text_first(browser, draft):
         ("replaced", f"{address}/replaced"),
         ("append", f"{address}/append"),
     ):
-        sent = browser.post(address, {"text": f"Text before {then}", "then": then})
-        assert sent["Location"] == leads
+        assert browser.post(address, {"text": f"Text before {then}", "then": then})["Location"] == leads
         draft.refresh_from_db()
         assert draft.text == f"Text before {then}"
-
-
-def test_a_missing_name_is_inserted_at_the_end(browser, draft):
-    browser.post(draft.get_absolute_url(), {"text": "We look.\r\n", "insert": "src/cache_1.py"})
+    browser.post(address, {"text": "We look.\r\n", "insert": "src/cache_1.py"})
     draft.refresh_from_db()
     assert draft.text == "We look.\n\nsrc/cache_1.py\n"
 
 
-def test_changes_and_preview_show_the_saved_text(browser, draft):
-    SummaryDraft.objects.update(generated="We look at nothing.")
-    changes = text_of(page(browser, draft.get_absolute_url(), show="changes"))
-    assert "-We look at nothing." in changes
-    assert "+We look at the cache." in changes
-    preview = element(page(browser, draft.get_absolute_url(), show="preview"), ".generated")
-    assert "We look at the cache." in text_of(preview)
-    assert "src/cache_0.py" in text_of(preview)
-
-
-def test_what_it_replaces_stands_beside_a_plan_of_the_same_size(browser, draft):
+def test_the_saved_text_is_shown_beside_what_it_replaces_as_changes_and_as_a_preview(browser, draft):
     shown = page(browser, f"{draft.get_absolute_url()}/replaced")
     words = text_of(shown)
-    assert "would become a summary" in words
-    assert "The same size, verbatim" in words
+    assert not missing(words, "would become a summary", "The same size, verbatim")
     assert text_of(element(shown, "textarea")) == "We look at the cache."
-
-
-# ---- appending -------------------------------------------------------------------------------------------
+    SummaryDraft.objects.update(generated="We look at nothing.")
+    changes = text_of(page(browser, draft.get_absolute_url(), show="changes"))
+    assert not missing(changes, "-We look at nothing.", "+We look at the cache.")
+    preview = element(page(browser, draft.get_absolute_url(), show="preview"), ".generated")
+    assert not missing(text_of(preview), "We look at the cache.", "src/cache_0.py")
 
 
 def test_the_last_page_shows_the_whole_text_and_appends_it(browser, draft, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     address = f"{draft.get_absolute_url()}/append"
     shown = page(browser, address)
-    assert "We look at the cache." in text_of(shown)
-    assert "src/cache_0.py" in text_of(shown)
+    assert not missing(text_of(shown), "We look at the cache.", "src/cache_0.py")
     sent = browser.post(address, {"plan": field(shown, "plan")}, follow=True)
     recorded = json.loads((idle_root / "a.jsonl").read_bytes().removeprefix(before))
     assert recorded["type"] == "compaction"
@@ -231,8 +207,7 @@ def test_what_was_not_shown_is_not_appended(browser, draft, idle_root):
     address = f"{draft.get_absolute_url()}/append"
     plan = field(page(browser, address), "plan")
     save_text(draft, "Another text.")
-    answered = browser.post(address, {"plan": plan})
-    assert answered.status_code == 409
+    assert browser.post(address, {"plan": plan}).status_code == 409
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
@@ -240,8 +215,7 @@ def test_a_move_offers_the_summary_of_what_is_left(browser, url, idle_root):
     found = link(page(browser, f"{url}/tree/move", entry="e4"), "Summarise what you leave…")
     assert found == f"{url}/summarise?entry=e4"
     words = text_of(page(browser, found))
-    assert "Draft a summary of the branch you leave" in words
-    assert "28 entries" in words
+    assert not missing(words, "Draft a summary of the branch you leave", "28 entries")
     browser.post(f"{url}/summarise", {"planner": "hand", "entry": "e4"})
     made = SummaryDraft.objects.get()
     save_text(made, "It failed.")
@@ -270,11 +244,9 @@ def test_a_discarded_draft_is_gone_and_nothing_was_written(browser, draft, idle_
 
 
 def test_a_draft_of_a_session_that_has_continued_keeps_its_text(browser, draft, idle_root):
-    recorded = [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]]
-    add_session(idle_root, "a.jsonl", recorded)
+    add_session(idle_root, "a.jsonl", [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]])
     shown = page(browser, draft.get_absolute_url(), status=409)
-    assert "has continued since" in text_of(shown)
-    assert "We look at the cache." in text_of(shown)
+    assert not missing(text_of(shown), "has continued since", "We look at the cache.")
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)

@@ -3,14 +3,13 @@ appended."""
 
 import json
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 from django.db import connection
 
-from compaction_app.hooks import Cancel, HookSignal, SupplySummary, session_before_compact, session_compact
+from compaction_app.hooks import Cancel, SupplySummary, session_before_compact, session_compact
 from compaction_app.models import Provider, SummaryDraft
 from compaction_app.navigation.entry_append import AppendConfirmations
 from compaction_app.runs.heartbeat import Terminated
@@ -34,10 +33,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
 from tests.files import backdate, place
 
-from .scripted import scripted_provider
-
 CONFIRMED = AppendConfirmations(live=True)
-Connect = Callable[[HookSignal, Callable[..., object]], None]
 State = SummaryDraft.State
 COMPACTION: Final = WantedSummary()
 
@@ -45,14 +41,7 @@ COMPACTION: Final = WantedSummary()
 @pytest.fixture
 def session(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(path, session_bytes(turns_of_work(turns=8)))
-    return index_file(backdate(path))
-
-
-@pytest.fixture
-def provider(redline, request):
-    with scripted_provider(getattr(request, "param", "anthropic")) as found:
-        yield found
+    return index_file(place(path, session_bytes(turns_of_work(turns=8))))
 
 
 both_dialects = pytest.mark.parametrize("provider", ["anthropic", "openai"], indirect=True)
@@ -64,6 +53,13 @@ def written(session: Session, script: str = "good-plan", wanted: WantedSummary =
     write_draft(draft.pk, "one")
     draft.refresh_from_db()
     return draft
+
+
+def failure_of(draft: SummaryDraft) -> str:
+    """Why a draft has failed."""
+    draft.refresh_from_db()
+    assert draft.state == State.FAILED
+    return draft.failure
 
 
 def requested(session: Session) -> SummaryDraft:
@@ -96,9 +92,6 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
     return index_file(backdate(path))
 
 
-# ---- written by a model ----------------------------------------------------------------------------------
-
-
 @both_dialects
 def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
     before = session.real_path().read_bytes()
@@ -116,8 +109,7 @@ def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
 @pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
 def test_a_draft_that_does_not_come_says_why(session, provider, script, words):
     draft = written(session, script)
-    assert draft.state == State.FAILED
-    assert words in draft.failure
+    assert words in failure_of(draft)
 
 
 def test_the_partial_text_of_a_failed_draft_can_be_edited(session, provider):
@@ -142,9 +134,7 @@ def test_a_stop_ends_the_request(session, provider):
     provider.wait_for(lambda: provider.requests)
     stop_draft(draft)
     worker.join()
-    draft.refresh_from_db()
-    assert draft.state == State.FAILED
-    assert "You stopped it" in draft.failure
+    assert "You stopped it" in failure_of(draft)
 
 
 def _work(draft_id: int) -> None:
@@ -158,47 +148,38 @@ def test_a_queued_draft_is_stopped_before_anything_is_sent(session, provider):
     draft = requested(session)
     stop_draft(draft)
     write_draft(draft.pk, "one")
-    draft.refresh_from_db()
-    assert draft.state == State.FAILED
+    assert failure_of(draft)
     assert not provider.requests
 
 
-def test_one_draft_at_a_time_is_requested_for_a_session(session, provider):
-    requested(session)
-    with pytest.raises(Conflict, match="is being written"):
-        requested(session)
+def test_a_draft_that_is_being_written_allows_no_other_and_is_not_discarded(session, provider):
+    draft = requested(session)
+    for act in (lambda: requested(session), lambda: discard_draft(draft)):
+        with pytest.raises(Conflict, match="is being written"):
+            act()
     assert by_hand(session).state == State.READY
+    stop_draft(draft)
+    discard_draft(draft)
+    assert SummaryDraft.objects.get().state == State.READY
 
 
 def test_a_request_goes_only_to_the_address_that_was_shown(session, provider):
     draft = requested(session)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     write_draft(draft.pk, "one")
-    draft.refresh_from_db()
-    assert "address" in draft.failure
+    assert "address" in failure_of(draft)
     assert not provider.requests
 
 
-# ---- workers ---------------------------------------------------------------------------------------------
-
-
-def test_two_workers_never_write_one_draft(session, provider):
+def test_two_workers_never_write_one_draft_which_is_given_up_once_its_worker_is_gone(session, provider, clock):
     draft = requested(session)
     assert claim_draft(draft.pk, "one") is not None
     assert claim_draft(draft.pk, "two") is None
     write_draft(draft.pk, "two")
     assert not provider.requests
-
-
-def test_a_draft_whose_worker_is_gone_is_given_up(session, provider, clock):
-    draft = requested(session)
-    claim_draft(draft.pk, "one")
     watch = LeaseWatch(DRAFTS)
-    assert watch.give_up_dead() == []
-    assert clock.watch(watch, LEASE_SECONDS) == [draft.pk]
-    draft.refresh_from_db()
-    assert draft.state == State.FAILED
-    assert "Its worker is gone." in draft.failure
+    assert (watch.give_up_dead(), clock.watch(watch, LEASE_SECONDS)) == ([], [draft.pk])
+    assert "Its worker is gone." in failure_of(draft)
 
 
 def test_a_worker_that_has_to_end_says_so(session, provider):
@@ -207,8 +188,7 @@ def test_a_worker_that_has_to_end_says_so(session, provider):
     ending.set()
     with pytest.raises(Terminated):
         write_draft(draft.pk, "one", ending)
-    draft.refresh_from_db()
-    assert "Its worker was stopped." in draft.failure
+    assert "Its worker was stopped." in failure_of(draft)
     assert not provider.requests
 
 
@@ -216,11 +196,7 @@ def test_a_draft_for_which_no_worker_starts_fails_in_words(session, provider):
     draft = requested(session)
     assert fail_unstarted_draft(draft.pk, "exit code 2")
     assert not fail_unstarted_draft(draft.pk, "exit code 2")
-    draft.refresh_from_db()
-    assert "could not be started (exit code 2)" in draft.failure
-
-
-# ---- edited and appended ---------------------------------------------------------------------------------
+    assert "could not be started (exit code 2)" in failure_of(draft)
 
 
 def test_only_the_edited_text_is_appended(session):
@@ -269,18 +245,6 @@ def test_an_update_by_hand_starts_from_the_summary_before_it(session):
     assert start_draft(later, COMPACTION).text.startswith("The first summary.")
 
 
-def test_a_draft_that_is_being_written_is_not_discarded(session, provider):
-    draft = requested(session)
-    with pytest.raises(Conflict, match="is being written"):
-        discard_draft(draft)
-    stop_draft(draft)
-    discard_draft(draft)
-    assert not SummaryDraft.objects.exists()
-
-
-# ---- hooks -----------------------------------------------------------------------------------------------
-
-
 def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, provider, connect):
     notified: list[dict[str, object]] = []
     supplied = SupplySummary("From the hook.", read_files=("a.py",), first_kept_id="e9", why="cheaper")
@@ -301,6 +265,5 @@ def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, pro
 def test_a_hook_that_cancels_ends_the_draft_before_anything_is_sent(session, provider, connect):
     connect(session_before_compact, lambda **_: Cancel("not now"))
     draft = written(session)
-    assert draft.state == State.FAILED
-    assert "not now" in draft.failure
+    assert "not now" in failure_of(draft)
     assert not provider.requests

@@ -21,7 +21,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, call, chain, result, session_bytes, turns_of_work, user
 from tests.files import backdate, place
-from tests.installation import Installation
+from tests.installation import Installation, refusal
 from tests.paths import sessions_to_try
 
 CONFIRMED = AppendConfirmations(live=True)
@@ -30,9 +30,7 @@ LONG = "word " * 4_000
 
 
 def placed(redline: Installation, recorded: list[dict[str, Any]]) -> Path:
-    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(path, session_bytes(recorded))
-    return backdate(path)
+    return place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(recorded))
 
 
 def append(task: SummaryTask, words: str) -> AppendedEntries:
@@ -91,8 +89,7 @@ def test_a_turn_that_is_divided_has_a_part_of_its_own(redline):
     for number in range(8):
         name = f"c{number}"
         messages += [assistant(call(name, path=f"{number}.py")), result(name, LONG)]
-    path = placed(redline, chain(*messages))
-    task = compaction_task(path)
+    task = compaction_task(placed(redline, chain(*messages)))
     assert [part.kind for part in task.parts] == [SummaryKind.TURN]
     joined = task.text_of({SummaryKind.HISTORY: "before", SummaryKind.TURN: "within"})
     assert joined.startswith("before")
@@ -107,18 +104,20 @@ def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline):
     assert "Notes on the cache." in branch_task(path, "e4").parts[0].conversation
 
 
-def test_the_words_of_the_user_are_the_focus_of_every_part(redline):
+def test_the_words_of_the_user_are_the_focus_of_every_part_and_the_check_counts_what_a_draft_mentions(redline):
     task = compaction_task(placed(redline, turns_of_work(turns=8)), "the import paths")
     assert {part.focus for part in task.parts} == {"the import paths"}
+    silent, telling = task.judge("Nothing."), task.judge("Question 0: look at the cache.")
+    assert len(telling.still.messages) == len(silent.still.messages) + 1
+    assert len(silent.still.paths) == len(silent.subjects.paths), "the lists of files name them"
 
 
-def test_a_short_session_has_nothing_to_summarise(redline):
-    with pytest.raises(BadInput) as refused:
-        compaction_task(placed(redline, turns_of_work(turns=1)))
-    assert refused.value.code == "nothing_to_summarise"
+def test_a_short_session_has_nothing_to_summarise_and_an_empty_summary_is_refused(redline):
+    assert refusal(lambda: compaction_task(placed(redline, turns_of_work(turns=1)))) == "2 nothing_to_summarise"
+    assert refusal(lambda: compaction_task(placed(redline, turns_of_work(turns=8))).change(" \n")) == "2 empty_summary"
 
 
-def test_a_summary_of_the_branch_that_a_move_leaves(redline):
+def test_a_summary_of_the_branch_that_a_move_leaves_and_to_which_one_can_return(redline):
     path = placed(redline, turns_of_work(turns=3))
     task = branch_task(path, "e4")
     assert [entry.id for entry in task.replaced] == [f"e{number}" for number in range(5, 13)]
@@ -132,27 +131,16 @@ def test_a_summary_of_the_branch_that_a_move_leaves(redline):
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.writer) == (AuditEntry.Action.SUMMARY, "of 8 entries that were left")
     assert Backup.objects.get().reason == Backup.Reason.ENTRIES
-
-
-def test_the_branch_can_be_returned_to(redline):
-    path = placed(redline, turns_of_work(turns=3))
-    append(branch_task(path, "e4"), "We tried the other way.")
     append_entries(path, move_to("e12"), CONFIRMED, datetime.now(UTC))
     assert [message.entry.id for message in context_of(path).messages][-1] == "e12"
 
 
-def test_a_move_to_the_first_question_leaves_everything(redline):
+def test_a_move_forward_leaves_nothing_and_one_to_the_first_question_everything(redline):
     path = placed(redline, turns_of_work(turns=2))
+    assert refusal(lambda: branch_task(path, "e8")) == "2 nothing_left"
     append(branch_task(path, "e1"), "All of it.")
     assert last_line(path)["parentId"] is None
     assert [message.role for message in context_of(path).messages] == [Role.BRANCH_SUMMARY]
-
-
-def test_a_move_forward_leaves_nothing(redline):
-    path = placed(redline, turns_of_work(turns=2))
-    with pytest.raises(BadInput) as refused:
-        branch_task(path, "e8")
-    assert refused.value.code == "nothing_left"
 
 
 def test_a_draft_is_not_appended_to_a_session_that_continued(redline):
@@ -164,21 +152,7 @@ def test_a_draft_is_not_appended_to_a_session_that_continued(redline):
     before = path.read_bytes()
     with pytest.raises(Conflict) as refused:
         append(task, "Notes.")
-    assert refused.value.code == "session_moved"
-    assert path.read_bytes() == before
-
-
-def test_an_empty_summary_is_refused(redline):
-    with pytest.raises(BadInput) as refused:
-        compaction_task(placed(redline, turns_of_work(turns=8))).change(" \n")
-    assert refused.value.code == "empty_summary"
-
-
-def test_the_check_counts_what_a_draft_mentions(redline):
-    task = compaction_task(placed(redline, turns_of_work(turns=8)))
-    silent, telling = task.judge("Nothing."), task.judge("Question 0: look at the cache.")
-    assert len(telling.still.messages) == len(silent.still.messages) + 1
-    assert len(silent.still.paths) == len(silent.subjects.paths), "the lists of files name them"
+    assert (refused.value.code, path.read_bytes()) == ("session_moved", before)
 
 
 def task_if_any(path: Path) -> SummaryTask | None:
@@ -195,8 +169,7 @@ def test_what_a_compaction_of_each_real_session_leaves_is_proven(redline, tmp_pa
     compacted = 0
     for source in sessions_to_try(tmp_path):
         path = redline.home / ".pi" / "agent" / "sessions" / source.name
-        place(path, source.read_bytes())
-        task = task_if_any(backdate(path))
+        task = task_if_any(place(path, source.read_bytes()))
         if task is None:
             continue
         append(task, "Notes.")

@@ -77,8 +77,7 @@ def test_a_straight_session_is_one_line_with_its_leaf_at_the_end():
 
 def test_a_branch_bends_away_from_the_line_that_passes_it():
     _, side, _ = drawings(rows_of([("a", None), ("b", "a"), ("c", "a")]))
-    assert side.active == f"M12 0V{HEIGHT}"
-    assert side.other == f"M12 0C12 12 36 4 36 {MIDDLE}"
+    assert (side.active, side.other) == (f"M12 0V{HEIGHT}", f"M12 0C12 12 36 4 36 {MIDDLE}")
     assert (side.x, side.shape, side.width) == (36, "end", 48)
 
 

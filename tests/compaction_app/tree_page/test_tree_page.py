@@ -1,21 +1,18 @@
 """Promises of the page of a tree: every branch and what can be done with it, for every agent, and nothing acts."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compaction_app.display.branches import forget_branches
-from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
-from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import assistant, branch_summary, call, chain, message, result, summary_compaction, text, user
-from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, text_of, texts
+from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore
-from tests.sessions import add_session
+from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
 from tests.sessions_app.agents.codex.rollouts import user as prompt
 
@@ -71,9 +68,6 @@ def rows(source: Any) -> list[str]:
     return texts(source, ".knot__text")
 
 
-# ---- the tree ------------------------------------------------------------------------------------------------
-
-
 def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser, address):
     shown = page(browser, address)
     assert rows(shown) == [
@@ -83,8 +77,7 @@ def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser, ad
     knots = texts(shown, ".knot")
     parts = {0: "1 fork", 1: "turn 2, other branch, ends", 2: "better", 4: "turn 3 active leaf"}
     assert [at for at, words in parts.items() if words not in knots[at]] == []
-    assert "2 branches, 1 compaction" in text_of(shown)
-    assert "10 entries, 4 turns" in text_of(shown)
+    assert not missing(text_of(shown), "2 branches, 1 compaction", "10 entries, 4 turns")
 
 
 def test_a_compaction_leads_to_what_its_summary_lost(browser, address):
@@ -93,8 +86,7 @@ def test_a_compaction_leads_to_what_its_summary_lost(browser, address):
     there = link(knot, "what it lost")
     assert element(browser.get(there), "h1")
     assert [words for words, _ in links(shown)].count("what it lost") == 1
-    selected = page(browser, address, at=there.rpartition("entry=")[2])
-    assert link(selected, "What the summary lost") == there
+    assert link(page(browser, address, at=there.rpartition("entry=")[2]), "What the summary lost") == there
 
 
 def test_the_tokens_of_the_rows_add_up_to_the_headline(browser, idle_root):
@@ -116,7 +108,7 @@ def test_figures_are_in_the_measure_of_the_context(browser, address):
     assert "Context at its end: about 5,000 tokens" in text_of(compared)
 
 
-def test_an_entry_is_selected_with_what_can_be_done_there(browser, address):
+def test_a_selected_entry_says_what_can_be_done_there_and_what_the_provider_reported(browser, address):
     shown = page(browser, address, at="e3")
     selected = elements(shown, "[aria-current=true].knot__text")
     assert [text_of(one) for one in selected] == ["The first way."]
@@ -125,18 +117,13 @@ def test_an_entry_is_selected_with_what_can_be_done_there(browser, address):
     assert ("Open in the session", f"{session}/entries/e3") in found
     assert ("Compare with the active branch", f"{address}/compare?a=e4&b=e10") in found
     assert "Below it nothing" in text_of(shown)
-
-
-def test_the_selected_entry_tells_what_the_provider_reported(browser, address):
     words = text_of(page(browser, address, at="e5"))
-    assert "Model saw then 1,000 tokens, reported" in words
-    assert "Below it 1 branch, 3 entries" in words
+    assert not missing(words, "Model saw then 1,000 tokens, reported", "Below it 1 branch, 3 entries")
 
 
 def test_a_fork_is_made_of_what_the_row_ends_with(browser, address, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
-    shown = page(browser, address, at="e3")
-    assert "Fork from here" in text_of(shown)
+    assert "Fork from here" in text_of(page(browser, address, at="e3"))
     answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
     fork = Session.objects.exclude(relative_path="a.jsonl").get()
     assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
@@ -145,14 +132,19 @@ def test_a_fork_is_made_of_what_the_row_ends_with(browser, address, idle_root):
     assert (fork.heading, fork.get_absolute_url()) in links(again)
 
 
-def test_what_cannot_be_forked_is_not_offered_to_be(browser, address):
+def test_what_cannot_be_forked_is_not_offered_to_be_and_a_file_that_is_gone_is_reported(browser, address, idle_root):
     Session.objects.update(version=2)
     assert "Fork from here" not in text_of(page(browser, address, at="e3"))
+    (idle_root / "a.jsonl").unlink()
+    assert "does not exist" in text_of(page(browser, address, 409))
 
 
-def test_an_entry_that_does_not_exist_is_not_found(browser, address):
+def test_the_session_page_links_to_its_tree_and_an_entry_that_does_not_exist_is_not_found(browser, address):
     for query in ("?at=gone", "?from=gone", "?open=gone", "/compare?a=gone", "/compare?b=gone"):
         page(browser, address + query, 404)
+    session = address.removesuffix("/tree")
+    assert address in addresses(browser.get(session))
+    assert f"{address}?at=e4" in addresses(browser.get(session, {"leaf": "e4"}))
 
 
 def test_a_session_without_entries_says_so(browser, idle_root):
@@ -161,26 +153,15 @@ def test_a_session_without_entries_says_so(browser, idle_root):
     assert "no entries yet" in text_of(page(browser, f"{url}/tree/compare"))
 
 
-def test_the_session_page_links_to_its_tree(browser, address):
-    session = address.removesuffix("/tree")
-    assert address in addresses(browser.get(session))
-    assert f"{address}?at=e4" in addresses(browser.get(session, {"leaf": "e4"}))
-
-
-# ---- folds and pages -----------------------------------------------------------------------------------------
-
-
 def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selected_row(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", long_talk(8))
     shown = page(browser, f"{url}/tree")
     assert rows(shown) == ["Part 0.", "6 turns without a fork, 12 entries", "Part 7."]
-    fold = dict(links(shown))["6 turns without a fork, 12 entries"]
-    part = browser.get(fold, headers={"HX-Request": "true"})
+    part = browser.get(dict(links(shown))["6 turns without a fork, 12 entries"], headers={"HX-Request": "true"})
     assert rows(part) == [f"Part {number}." for number in range(8)]
     assert elements(part, "header") == []
     # Selecting another row leaves it open.
-    select = dict(links(part))["Part 4."]
-    assert rows(browser.get(select)) == rows(part)
+    assert rows(browser.get(dict(links(part))["Part 4."])) == rows(part)
     folds = ("3 turns without a fork, 6 entries", "2 turns without a fork, 4 entries")
     around = ["Part 0.", folds[0], "Part 4.", folds[1], "Part 7."]
     assert rows(page(browser, f"{url}/tree", at="e9")) == around
@@ -196,8 +177,7 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser, idle_root):
         trunk = f"t{number}"
     url = add_session(idle_root, "a.jsonl", talk)
     shown = page(browser, f"{url}/tree")
-    assert len(rows(shown)) == 200
-    assert rows(shown)[-1] == "Turn 250."
+    assert (len(rows(shown)), rows(shown)[-1]) == (200, "Turn 250.")
     assert "501 rows" in text_of(shown)
     seen = rows(shown)
     while "Earlier rows" in dict(links(shown)):
@@ -216,10 +196,7 @@ def test_labels_and_texts_are_found(browser, address):
     assert "0 rows with “nowhere”" in text_of(nothing)
 
 
-# ---- comparison ----------------------------------------------------------------------------------------------
-
-
-def test_two_branches_are_compared_turn_by_turn(browser, address):
+def test_two_branches_are_compared_turn_by_turn_the_active_one_by_default(browser, address):
     shown = page(browser, f"{address}/compare", a="e4", b="e10")
     for words in ("In common: 1 turn, 2 entries", "Only A: 1 turn, 2 entries", "Only B: 2 turns, 6 entries"):
         assert words in text_of(shown)
@@ -232,14 +209,10 @@ def test_two_branches_are_compared_turn_by_turn(browser, address):
     totals = texts(shown, ".versus__total .numeric")
     assert int(totals[0]) == int(numbers[0][0])
     assert int(totals[1]) == int(numbers[0][1]) + sum(int(row[-1]) for row in numbers[1:])
-
-
-def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser, address):
     shown = page(browser, f"{address}/compare", a="e4")
     assert "B, the active branch" in text_of(shown)
     assert text_of(page(browser, dict(links(shown))["Exchange the sides"])).count("A, the active branch") == 1
-    same = page(browser, f"{address}/compare")
-    assert "Both are the same branch" in text_of(same)
+    assert "Both are the same branch" in text_of(page(browser, f"{address}/compare"))
 
 
 def test_a_long_comparison_is_shown_in_pages(browser, idle_root):
@@ -251,16 +224,8 @@ def test_a_long_comparison_is_shown_in_pages(browser, idle_root):
     assert "turn 102," in text_of(later)
 
 
-# ---- agents --------------------------------------------------------------------------------------------------
-
-
-def served(root: Path, settings: Any, agent: str) -> None:
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [RootSetting(path=root, agent=agent)]})
-    configured_roots()
-
-
 def test_what_codex_took_back_is_a_branch_that_ends(browser, known_root, settings):
-    served(known_root, settings, "codex")
+    use_root(settings, known_root, "codex")
     turns = (prompt("One."), answer("1"), prompt("Two."), answer("2"), rolled_back(1), prompt("Three."))
     Rollout(meta(), *turns).save(known_root)
     index_roots()
@@ -272,13 +237,12 @@ def test_what_codex_took_back_is_a_branch_that_ends(browser, known_root, setting
 
 
 def test_what_opencode_reverted_is_a_branch_that_ends(browser, known_root, settings):
-    served(known_root, settings, "opencode")
+    use_root(settings, known_root, "opencode")
     store = OpenCodeStore(known_root)
     store.session()
     store.user("One.")
     store.assistant("Done.")
-    second = store.user("Two.")
-    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": second}))
+    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": store.user("Two.")}))
     index_roots()
     shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
     assert "2 branches" in texts(shown, "h1")[0]
@@ -286,20 +250,14 @@ def test_what_opencode_reverted_is_a_branch_that_ends(browser, known_root, setti
     assert "other branch, ends" in two
 
 
-def test_a_branch_summary_says_what_was_left(browser, idle_root):
+def test_a_branch_summary_says_what_was_left_and_a_command_is_shown_without_its_tags(browser, idle_root):
     left = {"id": "s", "parentId": "e2", "timestamp": "t", **branch_summary("A lock was tried.")}
     url = add_session(idle_root, "a.jsonl", [*long_talk(1), left])
     assert rows(page(browser, f"{url}/tree")) == ["Part 0.", "branch summary A lock was tried."]
-
-
-def test_a_command_is_shown_without_its_tags(browser, idle_root):
     command = "<command-name>/exit</command-name>\n<command-args>now</command-args>"
     said = "<local-command-stdout>Bye</local-command-stdout>"
     url = add_session(idle_root, "a.jsonl", chain(user(command), user(said)))
     assert rows(page(browser, f"{url}/tree")) == ["command /exit now", "command Bye"]
-
-
-# ---- hostile sessions ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
@@ -315,8 +273,3 @@ def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     shown = hostile.encode("utf-8", "replace").decode()
     for address, query in (("tree", {}), ("tree", {"q": shown}), ("tree/compare", {"a": "side"})):
         assert_inert(page(browser, f"{url}/{address}", **query))
-
-
-def test_a_file_that_is_gone_is_reported(browser, address, idle_root):
-    (idle_root / "a.jsonl").unlink()
-    assert "does not exist" in text_of(page(browser, address, 409))
