@@ -14,7 +14,7 @@ import pytest
 
 from compaction_app.core.embedded import SEARCHES, EmbeddedPlanner, search_words
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
-from compaction_app.core.loop import Called, Event, Loop, Outcome, drive
+from compaction_app.core.loop import Called, Event, Loop, Outcome, Planner, drive
 from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
@@ -82,14 +82,16 @@ def thoughts(words: str) -> list[dict[str, Any]]:
 
 
 class Run:
-    """A whole run of the planner, and what it did."""
+    """A whole run of a planner, and what it did."""
 
-    def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
+    def __init__(
+        self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS, planner: Planner | None = None
+    ) -> None:
         self.store = DeletionStore(transcript, restraints)
         self.workbench = Workbench(self.store)
         self.events: list[Event] = []
         self.loop = Loop(self.workbench)
-        for loop, event in drive(EmbeddedPlanner(transcript), self.workbench):
+        for loop, event in drive(planner or EmbeddedPlanner(transcript), self.workbench):
             self.loop = loop
             self.events.append(event)
 
@@ -214,22 +216,17 @@ def test_names_that_go_everywhere_occur_only_there(session):
     assert run.reason(elsewhere) == "an old output of bash; every name in it occurs elsewhere too"
 
 
-def test_a_repeated_output_goes_first(session):
-    others = [session.calls("bash", names(f"only{number}"), command="a") for number in range(2)]
-    repeat, last = [session.calls("bash", names("same"), command="b") for _ in range(2)]
-    others.append(session.calls("bash", names("only9"), command="c"))
+@pytest.mark.parametrize(
+    "output", [lambda number: names(f"only{number}"), prose], ids=["with names", "without any name"]
+)
+def test_a_repeated_output_goes_first(session, output):
+    others = [session.calls("bash", output(number), command="a") for number in range(2)]
+    repeat, last = [session.calls("bash", output(7), command="b") for _ in range(2)]
+    others.append(session.calls("bash", output(9), command="c"))
     run = session.planned(0.9)
     assert repeat in run.gone
     assert not {last, *others} & run.gone
     assert run.reason(repeat) == f"a repeat of the output in {last}"
-
-
-def test_a_repeat_without_any_name_still_goes_first(session):
-    first = session.calls("bash", prose(1), command="a")
-    repeat, _ = [session.calls("bash", prose(2), command="b") for _ in range(2)]
-    run = session.planned(0.9)
-    assert repeat in run.gone
-    assert first not in run.gone
 
 
 def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions(session):

@@ -66,37 +66,8 @@ TWO_CALLS = [
     result("c1", "one"),
     assistant(text("done")),
 ]
-
-
-@pytest.mark.parametrize(
-    ("requested", "expected"),
-    [
-        # Calls in the order of their blocks, each with its results.
-        ("e2", "e2 e4 e3"),
-        ("e2[2]", "e2[2] e3"),
-        ("e4", "e4 e2[1]"),
-        # What is chosen keeps its place; repair appends.
-        ("e3 e2[1]", "e3 e2[1] e4 e2[2]"),
-        # The last block takes the others out, and the entry is appended.
-        ("e2[0] e3 e4", "e3 e4 e2"),
-        ("e2[0] e2[1] e2[2]", "e4 e3 e2"),
-    ],
-)
-def test_a_call_and_its_results_go_together(requested, expected):
-    assert repaired(TWO_CALLS, requested) == expected
-
-
-def test_a_call_answered_twice_takes_both_results_in_transcript_order():
-    messages = [user("go"), assistant(text("look"), call("c1")), result("c1", "a"), result("c1", "b")]
-    assert repaired(messages, "e2[1]") == "e2[1] e3 e4"
-    assert repaired(messages, "e4") == "e4 e2[1] e3"
-
-
-def test_a_result_before_its_call_goes_with_it_too():
-    messages = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
-    assert repaired(messages, "e3") == "e3 e2"
-
-
+ANSWERED_TWICE = [user("go"), assistant(text("look"), call("c1")), result("c1", "a"), result("c1", "b")]
+ANSWERED_BEFORE = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
 REPEATED = [
     user("go"),
     assistant(text("first"), call("c1")),
@@ -107,66 +78,65 @@ REPEATED = [
 ]
 
 
-def test_the_last_entry_that_makes_a_call_owns_it():
-    assert repaired(REPEATED, "e6") == "e6 e5[1]"
+def calling_result(answered: str, called: str) -> Recorded:
+    return {**result(answered), "content": [text("one"), call(called)]}
 
 
-def test_the_earlier_call_with_a_repeated_id_is_deleted_without_its_result():
-    assert repaired(REPEATED, "e2") == "e2"
-    assert repaired(REPEATED, "e2[1]") == "e2[1]"
+ROW = [user("go"), assistant(call("c1")), calling_result("c1", "c2"), calling_result("c2", "c3"), result("c3")]
+LATER = [
+    user("go"),
+    assistant(text("once"), call("c1")),
+    assistant(call("c2"), call("c3")),
+    calling_result("c2", "c1"),
+    result("c1"),
+    result("c3"),
+]
+TIED = [user("go"), calling_result("c2", "c1"), calling_result("c1", "c2"), assistant(text("done"))]
 
 
-def test_a_repeated_call_keeps_the_place_of_its_first_maker():
-    # c1 is repaired before c2, though the entry that owns it comes after.
-    assert repaired(REPEATED, "e5 e3") == "e5 e3 e6 e4"
-
-
-def test_repair_continues_until_nothing_changes():
-    row = [
-        user("go"),
-        assistant(call("c1")),
-        {**result("c1"), "content": [text("one"), call("c2")]},
-        {**result("c2"), "content": [text("two"), call("c3")]},
-        result("c3"),
-        assistant(text("done")),
-    ]
-    assert repaired(row, "e2") == "e2 e3 e4 e5"
-    assert repaired(row, "e4") == "e4 e3[1] e5"
-    assert repaired(row, "e5") == "e5 e4[1]"
-
-
-def test_what_a_later_call_brings_to_an_earlier_one_waits_for_the_next_pass():
-    # c1 comes first, but is made by the entry that answers c2: its result comes after that of c3.
-    messages = [
-        user("go"),
-        assistant(text("once"), call("c1")),
-        assistant(call("c2"), call("c3")),
-        {**result("c2"), "content": [text("two"), call("c1")]},
-        result("c1"),
-        result("c3"),
-    ]
-    assert repaired(messages, "e3") == "e3 e4 e6 e5"
-
-
-def test_two_entries_that_answer_each_other_go_together():
-    tied = [
-        user("go"),
-        {**result("c2"), "content": [text("one"), call("c1")]},
-        {**result("c1"), "content": [text("two"), call("c2")]},
-        assistant(text("done")),
-    ]
-    assert repaired(tied, "e3") == "e3 e2"
-    assert repaired(tied, "e2[1]") == "e3 e2"
+@pytest.mark.parametrize(
+    ("messages", "requested", "expected"),
+    [
+        # Calls in the order of their blocks, each with its results.
+        (TWO_CALLS, "e2", "e2 e4 e3"),
+        (TWO_CALLS, "e2[2]", "e2[2] e3"),
+        (TWO_CALLS, "e4", "e4 e2[1]"),
+        # What is chosen keeps its place; repair appends.
+        (TWO_CALLS, "e3 e2[1]", "e3 e2[1] e4 e2[2]"),
+        # The last block takes the others out, and the entry is appended.
+        (TWO_CALLS, "e2[0] e3 e4", "e3 e4 e2"),
+        (TWO_CALLS, "e2[0] e2[1] e2[2]", "e4 e3 e2"),
+        # Only the blocks that an earlier compaction left count, and are paired.
+        ([*TWO_CALLS, compaction(block("e2", 0))], "e3 e4", "e3 e4 e2"),
+        ([*TWO_CALLS, compaction(block("e2", 1))], "e4", "e4"),
+        # Both results, in the order of the transcript; a result before its call goes with it too.
+        (ANSWERED_TWICE, "e2[1]", "e2[1] e3 e4"),
+        (ANSWERED_TWICE, "e4", "e4 e2[1] e3"),
+        (ANSWERED_BEFORE, "e3", "e3 e2"),
+        # The last entry that makes a call owns it; the earlier one is deleted without the result.
+        (REPEATED, "e6", "e6 e5[1]"),
+        (REPEATED, "e2", "e2"),
+        (REPEATED, "e2[1]", "e2[1]"),
+        # A call keeps the place of its first maker: c1 is repaired before c2, though e5 owns it.
+        (REPEATED, "e5 e3", "e5 e3 e6 e4"),
+        # Repair continues until nothing changes.
+        (ROW, "e2", "e2 e3 e4 e5"),
+        (ROW, "e4", "e4 e3[1] e5"),
+        (ROW, "e5", "e5 e4[1]"),
+        # c1 comes first, but is made by the entry that answers c2: its result comes after that of c3.
+        (LATER, "e3", "e3 e4 e6 e5"),
+        # Two entries that answer each other.
+        (TIED, "e3", "e3 e2"),
+        (TIED, "e2[1]", "e3 e2"),
+    ],
+)
+def test_a_call_and_its_results_go_together(messages, requested, expected):
+    assert repaired(messages, requested) == expected
 
 
 def test_an_entry_without_calls_is_not_completed_for_its_asker():
     found = transcript_of(user("go"), assistant(text("a"), text("b")))
     assert refused(found, "e2[0] e2[1]").code == "every_block"
-
-
-def test_only_the_blocks_that_an_earlier_compaction_left_count_as_every_block_and_are_paired():
-    assert repaired([*TWO_CALLS, compaction(block("e2", 0))], "e3 e4") == "e3 e4 e2"
-    assert repaired([*TWO_CALLS, compaction(block("e2", 1))], "e4") == "e4"
 
 
 def test_repair_stops_at_the_first_partner_that_may_not_go():

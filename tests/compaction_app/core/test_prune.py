@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.groups import reason_title
-from compaction_app.core.loop import Called, Event, Exhausted, Loop
+from compaction_app.core.loop import Exhausted, Loop
 from compaction_app.core.prune import DONE, PrunePlanner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import MESSAGES, Recorded, given_often, objects
+from tests.compaction_app.core.test_embedded import Run
 from tests.compaction_app.core.test_pairing import Joined
 from tests.factories import (
     assistant,
@@ -36,27 +37,16 @@ from tests.factories import (
 SAFE, LEAST = 40_000, 20_000
 
 
-class Pruned:
-    """A whole run of the planner, and what it did."""
+class Pruned(Run):
+    """A whole run of the planner, and why it ended."""
 
     def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
-        self.transcript = transcript
-        self.store = DeletionStore(transcript, restraints)
-        self.loop = Loop(Workbench(self.store))
-        self.events: list[Event] = []
         self.why = ""
-        planner = PrunePlanner(transcript)
-        while self.loop.outcome is None:
-            try:
-                self.events += self.loop.take(planner.next_turn(self.loop.report))
-            except Exhausted as done:
-                self.why = str(done)
-                self.events.append(self.loop.close())
-
-    @property
-    def gone(self) -> set[str]:
-        """The ids of whole entries that go."""
-        return {target.entry_id for target in self.store.targets if target.block_index is None}
+        try:
+            super().__init__(transcript, restraints, PrunePlanner(transcript))
+        except Exhausted as done:
+            self.why = str(done)
+            self.events.append(self.loop.close())
 
 
 def sized(tokens: int, call_id: str = "", **fields: Any) -> dict[str, Any]:
@@ -88,7 +78,7 @@ def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays()
 
 def test_each_reason_counts_the_newer_results_and_all_are_one_group():
     pruned = Pruned(transcript_of(*steps(12_000, 15_000, 39_000)))
-    reasons = [pruned.loop.origins[Target(entry_id)].reason for entry_id in ("e3", "e5")]
+    reasons = list(map(pruned.reason, ("e3", "e5")))
     beyond = "an output of bash beyond the newest 40,000 tokens of tool results, which are {} with it"
     assert reasons == [beyond.format("66,000"), beyond.format("54,000")]
     assert {reason_title(reason) for reason in reasons} == {"Older than the newest 40,000 tokens of tool results"}
@@ -110,8 +100,7 @@ def test_the_limits_are_exact(sizes, gone):
     pruned = Pruned(transcript_of(*steps(*sizes)))
     assert pruned.gone == gone
     if not gone:
-        assert pruned.store.targets == ()
-        assert not [event for event in pruned.events if isinstance(event, Called)]
+        assert (pruned.targets, pruned.calls) == ((), [])
         assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
 
 
@@ -143,7 +132,7 @@ def test_a_guard_of_all_thinking_is_learned_from_one_refusal():
         recorded[place] = assistant(thinking("hm"), *recorded[place]["content"])
     pruned = Pruned(transcript_of(*recorded), Restraints(thinking_guard="all"))
     assert pruned.gone == {f"e{number}" for number in range(32, 42)}
-    assert sum(isinstance(event, Called) for event in pruned.events) == 2
+    assert len(pruned.calls) == 2
 
 
 def test_two_results_of_one_call_go_together_or_stay_together():
@@ -199,7 +188,7 @@ def pruned_sessions(draw: st.DrawFn) -> Pruned:
 
 @given_often(pruned_sessions())
 def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough_with_their_calls(pruned):
-    entries, gone = pruned.transcript.entries, pruned.gone
+    entries, gone = pruned.store.transcript.entries, pruned.gone
     newer, tokens_gone = 0, 0
     for entry in reversed(entries):
         if entry.role == "toolResult":

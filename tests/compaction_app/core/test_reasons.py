@@ -1,21 +1,45 @@
-"""Reasons are read again as they were written, and claim no more than the lines show."""
+"""Reasons are read again as they were written, claim no more than the lines show, and are put into groups.
 
+Alike reasons are one group, the largest group is first, and sums do not overlap.
+"""
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.core.embedded import ELSEWHERE
+from compaction_app.core.groups import (
+    NO_REASON,
+    ONLY_HERE,
+    OTHERS,
+    REPEATED,
+    SINGLES,
+    SUPERSEDED,
+    SWAPPED,
+    Stair,
+    group_key,
+    grouped,
+    only_here,
+    reason_title,
+    reason_titles,
+    stairs,
+)
+from compaction_app.core.loop import Origin
 from compaction_app.core.reasons import (
     NOT_MENTIONED,
     ONLY_THERE,
     Supersession,
     is_about_names,
+    pruned_words,
     repeat_in,
     repeat_words,
     supersession_in,
     swap_in,
     swap_words,
 )
+from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.standing_lines import Standing
+from sessions_app.sessionlog.targets import Target
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: " in " not in name)
 IDS = st.text("0123456789abcdef-", min_size=1)
@@ -62,3 +86,102 @@ def test_reasons_about_names():
     assert is_about_names(f"old reasoning; {NOT_MENTIONED}")
     assert is_about_names(f"a long old output of bash; 3 of the 9 {ONLY_THERE}")
     assert not is_about_names("an output that is empty")
+
+
+PARTLY, OLDER = "Partly superseded by a later read or edit", "Older than a later read or edit"
+FOUND = "names found elsewhere"
+
+
+def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED) -> ReviewItem:
+    origin = Origin(call=1, tool="context_delete", reason=reason, by_repair=False)
+    return ReviewItem(Target(f"e{position}"), position, tokens, status, "planner", origin)
+
+
+@pytest.mark.parametrize(
+    ("reason", "title"),
+    [
+        ("superseded by the edit of src/a b.ts in 0000", SUPERSEDED),
+        ("superseded by the read of x in 1", SUPERSEDED),
+        ("partly superseded by the edit of a.ts in 0001: 73 of 367 lines still stand later", PARTLY),
+        ("older than the write of a.ts in 0001: none of its lines stands later", OLDER),
+        ("a repeat of the output in 0002", REPEATED),
+        ("an old output of read; 27 of the 51 names in it occur only there", ONLY_HERE),
+        ("old reasoning; 1 of the 2 names in it occur only there", ONLY_HERE),
+        ("old reasoning, deleted so that 0a1b can stay; 1 of the 2 names in it occur only there", SWAPPED),
+        ("an old output of bash; nothing later mentions a name in it", "Nothing later mentions it"),
+        ("old reasoning; it holds no names that later work could need", "Holds no names"),
+        ("a long old output of bash; every name in it occurs elsewhere too", f"Old outputs of bash, {FOUND}"),
+        ("an old output; every name in it occurs elsewhere too", f"Old outputs, {FOUND}"),
+        ("an old call of edit; every name in it occurs elsewhere too", f"Old calls of edit, {FOUND}"),
+        (pruned_words("bash", 40_000, 61_020), "Older than the newest 40,000 tokens of tool results"),
+        (pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
+        ("  ", NO_REASON),
+        ("", NO_REASON),
+    ],
+)
+def test_the_wordings_of_the_embedded_planner_have_titles(reason, title):
+    assert reason_title(reason) == title
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("Read of src/app.ts, read again in 00000123.", "read of lib/other_name.py, read again in 00000999", True),
+        ("The build failed 3 times", "The build failed 12 times.", True),
+        ("Contents of `a` are stale", "Contents of `some b` are stale", True),
+        ('Says "no" to it', 'Says "yes, indeed" to it', True),
+        ("An old listing of files", "An old listing of tests", False),
+    ],
+)
+def test_reasons_that_differ_in_names_and_numbers_are_one_group_and_in_words_are_two(one, other, alike):
+    assert (reason_title(one) == reason_title(other)) is alike
+
+
+def test_how_many_names_occur_nowhere_else_is_read_from_a_reason():
+    assert only_here("an old call of bash; 3 of the 13 names in it occur only there") == (3, 13)
+    assert only_here("3 of the 13 names in it occur elsewhere") is None
+
+
+def groups_of(items: list[ReviewItem]) -> list[tuple[str, list[int]]]:
+    """The titles of groups by reason, and the positions in each of them."""
+    groups = grouped(items, lambda one: one.origin.reason, lambda one: one.tokens)
+    return [(group.title, [one.position for one in group.leads]) for group in groups]
+
+
+def test_the_largest_group_is_first_and_in_it_the_largest_proposal():
+    items = [item(0, 5, "a"), item(1, 2, "b"), item(2, 9, "b"), item(3, 3, "a"), item(4, 3, "a")]
+    assert groups_of(items) == [("a", [0, 3, 4]), ("b", [2, 1])]
+    items[0] = item(0, 4, "a")
+    assert groups_of(items) == [("b", [2, 1]), ("a", [0, 3, 4])]
+
+
+def test_groups_of_the_same_size_are_in_the_order_of_their_titles():
+    assert groups_of([item(0, 5, "b"), item(1, 5, "a")]) == [("a", [1]), ("b", [0])]
+
+
+def test_a_group_counts_by_status():
+    items = [item(0, 1), item(1, 1, status=ReviewStatus.REJECTED)]
+    (group,) = grouped(items, lambda one: one.source, lambda one: one.tokens)
+    assert [one.position for one in group.with_status(ReviewStatus.REJECTED)] == [1]
+    assert group.key == group_key("planner")
+
+
+def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title():
+    keys = {group_key(f"title {number} \ud800") for number in range(1_000)}
+    assert len(keys) == 1_000
+    assert all(len(key) == 10 and key.isalnum() for key in keys)
+
+
+@pytest.mark.parametrize("singles", [SINGLES, SINGLES + 1])
+def test_many_reasons_that_were_given_once_each_are_one_group(singles):
+    items = [item(n, 1, f"reason {'x' * n}") for n in range(singles)]
+    items += [item(100 + n, 1, "often") for n in range(2)]
+    titles = reason_titles(items, lambda one: one.origin.reason)
+    assert list(titles.values()).count("often") == 2
+    assert (OTHERS in titles.values()) is (singles > SINGLES)
+
+
+def test_a_stair_begins_where_the_one_above_ended_also_past_the_goal():
+    assert stairs([(30, 10), (20, 20)], 100) == [Stair(0, 10, 30, 100), Stair(30, 50, 50, 100)]
+    assert stairs([(150, 0), (50, 0)], 100) == [Stair(0, 0, 75, 50), Stair(75, 75, 100, 50)]
+    assert stairs([(0, 0)], 0) == [Stair(0, 0, 0, 0)]

@@ -45,6 +45,7 @@ from tests.factories import (
     prepare,
     result,
     session_bytes,
+    targets,
     text,
     thinking,
     transcript_of,
@@ -63,13 +64,13 @@ def part(number: int, index: int) -> Target:
     return Target(f"e{number}", index)
 
 
-def proposed(transcript: Transcript, *targets: Target, guard: str = "latest") -> Reviewer:
+def proposed(transcript: Transcript, *chosen: Target) -> Reviewer:
     """A review of what a planner proposed, closed by the store as a planner's plan is."""
-    store = DeletionStore(transcript, Restraints(thinking_guard=guard))
-    refused = store.delete(request_of(targets))
+    store = DeletionStore(transcript)
+    refused = store.delete(request_of(chosen))
     assert refused is None, refused
-    sources = ["planner" if target in targets else "repair" for target in store.targets]
-    return Reviewer(transcript, [Proposed(*row, PLANNER) for row in zip(store.targets, sources, strict=True)], guard)
+    sources = ["planner" if target in chosen else "repair" for target in store.targets]
+    return Reviewer(transcript, [Proposed(*row, PLANNER) for row in zip(store.targets, sources, strict=True)])
 
 
 @pytest.fixture
@@ -94,16 +95,18 @@ def reviewer(transcript):
     return proposed(transcript, whole(3), whole(4), whole(6), whole(7))
 
 
-def approve(*targets: Target) -> Step:
-    return Step(Kind.APPROVE, targets)
+def approve(*chosen: Target) -> Step:
+    return Step(Kind.APPROVE, chosen)
 
 
-def reject(*targets: Target) -> Step:
-    return Step(Kind.REJECT, targets)
+def reject(*chosen: Target) -> Step:
+    return Step(Kind.REJECT, chosen)
 
 
-def standing(review: Review, target: Target) -> ReviewStatus:
-    return review.items[target].standing
+def steps(words: str) -> list[Step]:
+    """Steps by their names: `approve e3, add e2[0] e7`."""
+    named = (one.split(" ", 1) for one in words.split(", "))
+    return [Step(Kind(kind), tuple(targets(names))) for kind, names in named]
 
 
 def gone(review: Review) -> tuple[Target, ...]:
@@ -127,23 +130,36 @@ def test_a_call_is_decided_with_its_result(reviewer):
     assert review.followers[whole(6)] == (whole(5),)
 
 
-def test_an_approval_takes_the_other_side_of_the_pair(reviewer):
-    review = reviewer.review([approve(whole(3))])
-    assert set(gone(review)) == {whole(3), part(2, 1)}
-    assert standing(review, whole(3)) is ReviewStatus.APPROVED
-    assert standing(review, part(2, 1)) is ReviewStatus.GOES_WITH_PAIR
-    assert standing(review, whole(4)) is ReviewStatus.UNDECIDED
-    assert (review.undecided, review.accepted) == (3, 1)
+OUTCOMES = {
+    "an approval takes its pair": ("approve e3", "e3 e2[1]", "", "e3 approved, e2[1] goes_with_pair, e4 undecided"),
+    "a rejection keeps its pair": ("reject e3", "", "e3", "e3 rejected, e2[1] kept_with_pair"),
+    "a rejected leader": ("approve e3 e2[1], reject e3", "", "e3", "e3 rejected, e2[1] kept_with_pair"),
+    "narrowing replaces the entry": ("approve e6, narrow e7[1]", "e5 e6 e7[1]", "e7[0]", "e7 narrowed"),
+    "narrowing to every block": ("narrow e7[0] e7[1]", "e7", "", "e7 approved"),
+    "a later rejection of the same content": ("approve e7, reject e7[0]", "", "e7[0]", "e7 kept_with_pair"),
+    "a later approval of the same content": ("reject e7[0], approve e7", "e7", "", "e7 approved"),
+    "a block of an approved entry": ("add e7[0], approve e7", "e7", "", "e7[0] approved"),
+    "an object that is kept by hand": ("reject e2[0]", "", "e2[0]", "e2[0] rejected"),
+}
+"""Steps; what would be written, what is pinned, and the status of objects after them."""
 
 
-def test_a_rejection_pins_and_keeps_the_other_side(reviewer):
-    review = reviewer.review([reject(whole(3))])
-    assert review.pins == (whole(3),)
-    assert standing(review, whole(3)) is ReviewStatus.REJECTED
-    kept = review.items[part(2, 1)]
-    assert kept.standing is ReviewStatus.KEPT_WITH_PAIR
+@pytest.mark.parametrize(("taken", "written", "pinned", "standings"), OUTCOMES.values(), ids=OUTCOMES)
+def test_what_steps_lead_to(reviewer, taken, written, pinned, standings):
+    review = reviewer.review(steps(taken))
+    assert set(gone(review)) == set(targets(written))
+    assert review.pins == tuple(targets(pinned))
+    assert review.refused == 0
+    for target, status in (one.split() for one in standings.split(", ")):
+        assert review.items[targets(target)[0]].standing == status
+
+
+def test_an_approval_is_counted_and_what_a_rejection_keeps_says_why(reviewer):
+    approved, rejected = reviewer.review([approve(whole(3))]), reviewer.review([reject(whole(3))])
+    assert (approved.undecided, approved.accepted) == (3, 1)
+    kept = rejected.items[part(2, 1)]
     assert (kept.refusal.code, kept.refusal.target) == (Code.PROTECTED_PAIR, whole(3))
-    assert review.would_go.isdisjoint({whole(3), part(2, 1)})
+    assert rejected.would_go.isdisjoint({whole(3), part(2, 1)})
 
 
 def test_to_approve_everything_gives_the_plan_in_its_own_order():
@@ -171,20 +187,13 @@ def test_to_reject_everything_after_that_leaves_nothing(reviewer):
 
 
 def test_reopening_undoes_a_decision_on_one_object(reviewer):
-    for step in (approve(whole(3)), reject(whole(3))):
-        assert reviewer.review([step, Step(Kind.REOPEN, (whole(3),))]) == reviewer.review([])
-
-
-def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer):
-    review = reviewer.review([approve(whole(3), part(2, 1)), reject(whole(3))])
-    assert standing(review, part(2, 1)) is ReviewStatus.KEPT_WITH_PAIR
-    assert review.refused == 0
+    for kind in ("approve", "reject"):
+        assert reviewer.review(steps(f"{kind} e3, reopen e3")) == reviewer.review([])
 
 
 def test_a_refusal_names_every_obstacle(transcript):
     reviewer = proposed(transcript, whole(3), whole(6))
-    added = Step(Kind.ADD, (whole(2), whole(8), whole(7)))
-    review = reviewer.review([reject(whole(3)), approve(whole(6)), added])
+    review = reviewer.review(steps("reject e3, approve e6, add e2 e8 e7"))
     assert set(gone(review)) == {whole(5), whole(6), whole(7)}
     refused = {item.target: item.refusal for item in review.items.values() if item.standing is ReviewStatus.REFUSED}
     assert (refused[whole(2)].code, refused[whole(2)].target) == (Code.PROTECTED_PAIR, whole(3))
@@ -194,10 +203,10 @@ def test_a_refusal_names_every_obstacle(transcript):
 
 def test_targets_that_cannot_go_together_are_found_one_by_one(transcript):
     reviewer = proposed(transcript, whole(6))
-    review = reviewer.review([Step(Kind.ADD, (part(7, 0), part(7, 1))), approve(whole(6))])
+    review = reviewer.review(steps("add e7[0] e7[1], approve e6"))
     assert set(gone(review)) == {part(7, 0), whole(5), whole(6)}
-    assert standing(review, part(7, 1)) is ReviewStatus.REFUSED
-    assert review.items[part(7, 1)].refusal.code is Code.EVERY_BLOCK
+    refused = review.items[part(7, 1)]
+    assert (refused.standing, refused.refusal.code) == (ReviewStatus.REFUSED, Code.EVERY_BLOCK)
 
 
 def test_unknown_targets_are_refused(reviewer):
@@ -212,69 +221,36 @@ def test_unknown_targets_are_refused(reviewer):
 
 def test_the_guard_of_all_thinking_applies_to_additions():
     transcript = transcript_of(user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y"))
-    add = Step(Kind.ADD, (whole(2),))
-    assert Reviewer(transcript, []).review([add]).approved is not None
-    refused = Reviewer(transcript, [], "all").review([add]).items[whole(2)].refusal
+    assert Reviewer(transcript, []).review(steps("add e2")).approved is not None
+    refused = Reviewer(transcript, [], "all").review(steps("add e2")).items[whole(2)].refusal
     assert refused.code is Code.THINKING
 
 
-def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer):
-    review = reviewer.review([approve(whole(6)), Step(Kind.NARROW, (part(7, 1),))])
-    assert set(gone(review)) == {whole(5), whole(6), part(7, 1)}
-    assert review.pins == (part(7, 0),)
-    assert standing(review, whole(7)) is ReviewStatus.NARROWED
+def test_a_narrowed_entry_leads_what_it_was_narrowed_to(reviewer):
+    review = reviewer.review(steps("approve e6, narrow e7[1]"))
     assert review.items[part(7, 1)].leader == whole(7)
     assert review.followers[whole(7)] == (part(7, 1),)
     assert review.total == 4
-    reopened = [Step(Kind.NARROW, (part(7, 1),)), Step(Kind.REOPEN, (whole(7),))]
-    assert reviewer.review(reopened) == reviewer.review([])
-
-
-def test_narrowing_again_replaces_the_first_narrowing_and_to_every_block_approves_the_entry(reviewer):
-    first, second = (Step(Kind.NARROW, (part(7, index),)) for index in (1, 0))
-    assert reviewer.review([second]) == reviewer.review([first, second])
-    review = reviewer.review([Step(Kind.NARROW, (part(7, 0), part(7, 1)))])
-    assert standing(review, whole(7)) is ReviewStatus.APPROVED
-    assert review.pins == ()
+    assert reviewer.review(steps("narrow e7[1], reopen e7")) == reviewer.review([])
+    assert reviewer.review(steps("narrow e7[1], narrow e7[0]")) == reviewer.review(steps("narrow e7[0]"))
 
 
 def test_an_addition_comes_last_and_can_be_taken_back(reviewer):
-    add = Step(Kind.ADD, (part(2, 0),))
-    review = reviewer.review([add, approve(whole(6))])
+    review = reviewer.review(steps("add e2[0], approve e6"))
     assert gone(review)[-1] == part(2, 0)
     assert review.items[part(2, 0)].added
-    withdraw, rejected = Step(Kind.WITHDRAW, (part(2, 0),)), reject(part(2, 0))
-    assert reviewer.review([add, withdraw]) == reviewer.review([])
-    assert reviewer.review([add, rejected]).pins == (part(2, 0),)
-    assert reviewer.review([add, rejected, withdraw]) == reviewer.review([])
+    assert reviewer.review(steps("add e2[0], withdraw e2[0]")) == reviewer.review([])
+    assert reviewer.review(steps("add e2[0], reject e2[0]")).pins == (part(2, 0),)
+    assert reviewer.review(steps("add e2[0], reject e2[0], withdraw e2[0]")) == reviewer.review([])
 
 
 def test_to_withdraw_an_approval_leaves_a_rejection_alone(reviewer):
-    withdraw = Step(Kind.WITHDRAW, (whole(7),))
-    assert reviewer.review([approve(whole(7)), withdraw]) == reviewer.review([])
-    assert reviewer.review([reject(whole(7)), withdraw]) == reviewer.review([reject(whole(7))])
+    assert reviewer.review(steps("approve e7, withdraw e7")) == reviewer.review([])
+    assert reviewer.review(steps("reject e7, withdraw e7")) == reviewer.review([reject(whole(7))])
 
 
-def test_the_later_word_on_the_same_content_wins(reviewer):
-    pinned = reviewer.review([approve(whole(7)), reject(part(7, 0))])
-    assert pinned.pins == (part(7, 0),)
-    assert gone(pinned) == ()
-    assert standing(pinned, whole(7)) is ReviewStatus.KEPT_WITH_PAIR
-    freed = reviewer.review([reject(part(7, 0)), approve(whole(7))])
-    assert freed.pins == ()
-    assert gone(freed) == (whole(7),)
-
-
-def test_blocks_of_an_approved_entry_go_with_it(reviewer):
-    review = reviewer.review([Step(Kind.ADD, (part(7, 0),)), approve(whole(7))])
-    assert gone(review) == (whole(7),)
-    assert standing(review, part(7, 0)) is ReviewStatus.APPROVED
-
-
-def test_an_object_that_is_kept_by_hand_is_part_of_the_review(reviewer):
-    review = reviewer.review([reject(part(2, 0))])
-    assert standing(review, part(2, 0)) is ReviewStatus.REJECTED
-    assert review.items[part(2, 0)].origin is None
+def test_an_object_that_is_kept_by_hand_has_no_origin(reviewer):
+    assert reviewer.review([reject(part(2, 0))]).items[part(2, 0)].origin is None
 
 
 def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer):
@@ -397,7 +373,7 @@ def test_a_review_approves_what_was_proposed_of_a_call_and_names_what_is_left_wi
 
 def test_a_block_that_a_human_keeps_keeps_its_answer():
     reviewer = proposed(transcript_of(*DOUBLE), whole(3))
-    found = reviewer.review([reject(part(2, 2)), approve(part(2, 1))])
+    found = reviewer.review(steps("reject e2[2], approve e2[1]"))
     assert found.approved is None
     assert found.items[part(2, 1)].standing is ReviewStatus.REFUSED
     assert found.unanswered == {}
@@ -406,32 +382,24 @@ def test_a_block_that_a_human_keeps_keeps_its_answer():
 @pytest.fixture
 def calls_of_one_entry():
     """e2 calls twice, e3 and e4 answer. Both answers are proposed, so e2 goes as a whole."""
-    found = transcript_of(
-        user("mend it"),
-        assistant(call("c1", path="a"), call("c2", path="b")),
-        result("c1", "aaa " * 50),
-        result("c2", "bbb " * 70),
-        user("go on"),
-        assistant(text("done")),
-        preserve_recent=2,
-    )
+    called = assistant(call("c1", path="a"), call("c2", path="b"))
+    answers = result("c1", "aaa " * 50), result("c2", "bbb " * 70)
+    found = transcript_of(user("mend it"), called, *answers, user("go on"), assistant(text("done")), preserve_recent=2)
     return proposed(found, whole(3), whole(4), whole(2))
 
 
-@pytest.mark.parametrize(("answer", "call_block"), [(whole(3), part(2, 0)), (whole(4), part(2, 1))])
-def test_an_approved_answer_takes_its_own_call_and_no_other(calls_of_one_entry, answer, call_block):
-    review = calls_of_one_entry.review([approve(answer)])
-    assert review.goes == {answer, call_block}
-    assert review.undecided == 1
-
-
-def test_the_entry_goes_with_the_last_of_its_calls(calls_of_one_entry):
-    review = calls_of_one_entry.review([approve(whole(3)), approve(whole(4))])
-    assert review.goes == {whole(2), whole(3), whole(4)}
+@pytest.mark.parametrize(
+    ("taken", "goes", "undecided"),
+    [("approve e3", "e3 e2[0]", 1), ("approve e4", "e4 e2[1]", 1), ("approve e3, approve e4", "e2 e3 e4", 0)],
+    ids=["the first answer with its own call", "the second one", "with the last call the entry"],
+)
+def test_an_approved_answer_takes_its_own_call_and_no_other(calls_of_one_entry, taken, goes, undecided):
+    review = calls_of_one_entry.review(steps(taken))
+    assert (review.goes, review.undecided) == (set(targets(goes)), undecided)
 
 
 def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entry):
-    review = calls_of_one_entry.review([approve(whole(3)), reject(whole(4))])
+    review = calls_of_one_entry.review(steps("approve e3, reject e4"))
     assert review.goes == review.would_go == {whole(3), part(2, 0)}
     assert (review.accepted, review.undecided, review.refused) == (1, 0, 0)
 

@@ -197,15 +197,11 @@ def test_which_entries_are_summaries():
 
 
 def long_talk() -> tuple[dict[str, Any], ...]:
-    return tuple(
-        one
-        for turn in range(12)
-        for one in (
-            user(f"Do step {turn}."),
-            assistant(text(f"nameOf{turn} " * 5), call(f"c{turn}", path=f"/p/f{turn}.py")),
-            result(f"c{turn}", "x" * 2_000),
-        )
-    )
+    found: list[dict[str, Any]] = []
+    for turn in range(12):
+        said = assistant(text(f"nameOf{turn} " * 5), call(f"c{turn}", path=f"/p/f{turn}.py"))
+        found += [user(f"Do step {turn}."), said, result(f"c{turn}", "x" * 2_000)]
+    return tuple(found)
 
 
 def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path):
@@ -277,8 +273,9 @@ def test_what_claude_code_keeps_beside_its_summary(tmp_path):
     assert words(loss.lost) == [[], [], [], ["Mend the parser."]]
 
 
-def codex_turns() -> list[rollouts.Item]:
-    return [
+def of_codex(directory: Path, *recorded: rollouts.Item) -> SummaryLoss:
+    """What the summary lost of a rollout that continues with these items after a turn."""
+    turn = [
         rollouts.meta(),
         rollouts.environment(),
         rollouts.user("Mend the parser."),
@@ -287,12 +284,14 @@ def codex_turns() -> list[rollouts.Item]:
         rollouts.output("c1", "Exit code: 1\nOutput:\nerror[E0308]: mismatched types"),
         rollouts.answer("It is done."),
     ]
+    (loss,) = losses(Rollout(*turn, *recorded, rollouts.user("Go on.")).save(directory))
+    return loss
 
 
 def test_a_local_summary_of_codexs(tmp_path):
     said = "Summary: the file a.rs does not compile."
     compacted = rollouts.compacted(rollouts.user("Mend the parser."), rollouts.user(said), message=said)
-    (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
+    loss = of_codex(tmp_path, compacted)
     assert (loss.text, loss.is_encrypted) == (said, False)
     assert words(loss.subjects) == [["/work/src/a.rs"], ["readFile"], ["error[E0308]: mismatched types"], []]
     assert counts(loss.still) == [1, 0, 0, 0]
@@ -302,11 +301,8 @@ def test_a_local_summary_of_codexs(tmp_path):
 
 def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path):
     said, asked = "Summary.", ["Mend the parser.", "And readFile in a.rs?"]
-    turns = [*codex_turns(), rollouts.user(asked[1]), rollouts.answer("So it is.")]
-    rewritten = rollouts.user("And parse")
-    compacted = rollouts.compacted(*map(rollouts.user, asked), rewritten, rollouts.user(said), message=said)
-    path = Rollout(*turns, compacted, rollouts.user("Go on.")).save(tmp_path)
-    (loss,) = losses(path)
+    compacted = rollouts.compacted(*map(rollouts.user, [*asked, "And parse", said]), message=said)
+    loss = of_codex(tmp_path, rollouts.user(asked[1]), rollouts.answer("So it is."), compacted)
     assert loss.text == said
     assert (len(loss.replacement.replaced), loss.replacement.entries) == (9, 9)
     assert len(loss.replacement.kept) == 3
@@ -315,16 +311,14 @@ def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path):
 
 def test_a_remote_summary_of_codexs_is_opaque(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
-    compacted = rollouts.compacted(rollouts.user("Mend the parser."), opaque)
-    (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
+    loss = of_codex(tmp_path, rollouts.compacted(rollouts.user("Mend the parser."), opaque))
     assert (loss.text, loss.is_encrypted) == (ENCRYPTED, True)
     assert counts(loss.still) == [0, 0, 0, 0]
     assert counts(loss.subjects) == [1, 1, 1, 0]
 
 
 def test_a_summary_of_an_older_codexs(tmp_path):
-    rollout = Rollout(*codex_turns(), rollouts.summarised("So far: src/a.rs."), rollouts.user("Go on."))
-    (loss,) = losses(rollout.save(tmp_path))
+    loss = of_codex(tmp_path, rollouts.summarised("So far: src/a.rs."))
     assert loss.text.endswith("So far: src/a.rs.")
     assert counts(loss.still)[0] == 1
 

@@ -78,12 +78,8 @@ def words(tokens: int) -> str:
 
 def turn(tokens: int) -> list[dict[str, Any]]:
     """A turn of four messages, each with an estimate of `tokens`, except the call."""
-    return [
-        user(words(tokens)),
-        assistant(call("c", path="a.py")),
-        result("c", words(tokens)),
-        assistant(text(words(tokens))),
-    ]
+    called, said = assistant(call("c", path="a.py")), words(tokens)
+    return [user(said), called, result("c", said), assistant(text(said))]
 
 
 def test_a_branch_is_left_up_to_the_deepest_shared_entry():
@@ -121,40 +117,31 @@ def test_a_budget_is_the_window_without_a_reserve():
     assert (history_output(), prefix_output()) == (13_107, 8_192)
 
 
-def test_a_cut_at_a_user_message_splits_no_turn():
-    found = range_of(*turn(100), *turn(100), keep=300)
-    assert parts(found) == (["e1", "e2", "e3", "e4"], [], ["e5", "e6", "e7", "e8"])
-    assert (found.first_kept_id, found.is_split_turn, found.previous_summary) == ("e5", False, None)
+ONE, TWO, END = turn(100), [*turn(100), *turn(100)], assistant(text(words(10)))
+BEFORE, KEPT_NOTHING = (summary_compaction("Before.", first_kept) for first_kept in ("e5", "gone"))
+CUTS = {
+    "at a user message, which splits no turn": (TWO, 300, "e1 e2 e3 e4 | | e5 e6 e7 e8"),
+    "within a turn": (TWO, 50, "e1 e2 e3 e4 | e5 e6 e7 | e8"),
+    "not at a result but after it": (TWO, 150, "e1 e2 e3 e4 | e5 e6 e7 | e8"),
+    "not at the last result but at its call": (TWO[:7], 100, "e1 e2 e3 e4 | e5 | e6 e7"),
+    "before what changed just before": ([*ONE, MODEL, MODEL, *ONE], 300, "e1 e2 e3 e4 | | e5 e6 e7 e8 e9 e10"),
+    "in what the previous compaction kept": ([*TWO, BEFORE, *ONE], 300, "e5 e6 e7 e8 | | e10 e11 e12 e13"),
+    "after a compaction that kept nothing": ([*ONE, KEPT_NOTHING, *TWO], 300, "e6 e7 e8 e9 | | e10 e11 e12 e13"),
+    "at a command": ([*ONE, bash("ls", words(100)), END], 110, "e1 e2 e3 e4 | | e5 e6"),
+    "at a custom message": ([*ONE, custom(words(100)), END], 110, "e1 e2 e3 e4 | | e5 e6"),
+    "at a summary of a branch": ([*ONE, branch_summary(words(100)), END], 110, "e1 e2 e3 e4 | | e5 e6"),
+}
+"""Messages, the tokens to keep, and what is replaced, what of a turn is its prefix, and what is kept."""
 
 
-def test_a_cut_within_a_turn_splits_it_and_is_never_at_a_tool_result():
-    for keep in (50, 150):
-        found = range_of(*turn(100), *turn(100), keep=keep)
-        assert parts(found) == (["e1", "e2", "e3", "e4"], ["e5", "e6", "e7"], ["e8"])
-    last_results = range_of(*turn(100), *turn(100)[:3], keep=100)
-    assert parts(last_results) == (["e1", "e2", "e3", "e4"], ["e5"], ["e6", "e7"])
-
-
-@pytest.mark.parametrize("start", [bash("ls", words(100)), custom(words(100)), branch_summary(words(100))])
-def test_what_a_user_adds_starts_a_turn(start):
-    found = range_of(*turn(100), start, assistant(text(words(10))), keep=110)
-    assert parts(found) == (["e1", "e2", "e3", "e4"], [], ["e5", "e6"])
-
-
-def test_the_kept_part_begins_with_what_changed_just_before_it():
-    found = range_of(*turn(100), MODEL, MODEL, *turn(100), keep=300)
-    assert parts(found) == (["e1", "e2", "e3", "e4"], [], [f"e{n}" for n in range(5, 11)])
-
-
-def test_a_range_begins_with_what_the_previous_compaction_kept():
-    found = range_of(*turn(100), *turn(100), summary_compaction("Before.", "e5"), *turn(100), keep=300)
-    assert parts(found) == (["e5", "e6", "e7", "e8"], [], ["e10", "e11", "e12", "e13"])
-    assert found.previous_summary.id == "e9"
-
-
-def test_a_range_begins_after_a_compaction_that_kept_nothing():
-    found = range_of(*turn(100), summary_compaction("Before.", "gone"), *turn(100), *turn(100), keep=300)
-    assert parts(found) == (["e6", "e7", "e8", "e9"], [], ["e10", "e11", "e12", "e13"])
+@pytest.mark.parametrize(("recorded", "keep", "cut"), CUTS.values(), ids=CUTS)
+def test_where_a_range_is_cut(recorded, keep, cut):
+    found = range_of(*recorded, keep=keep)
+    replaced, prefix, kept = (part.split() for part in cut.split("|"))
+    assert parts(found) == (replaced, prefix, kept)
+    assert (found.first_kept_id, found.is_split_turn) == (kept[0], prefix != [])
+    compactions = [f"e{at}" for at, one in enumerate(recorded, 1) if one.get("type") == "compaction"]
+    assert (found.previous_summary and [found.previous_summary.id]) == (compactions or None)
 
 
 def test_there_may_be_nothing_to_replace():
@@ -198,7 +185,7 @@ LEAVES = 6 * FACTOR
 """Leaves of each real session that are tried, besides its own."""
 IDS = st.integers(1, 14).map(lambda number: f"e{number}")
 CONTROLS = st.one_of(
-    st.just({"type": "model_change", "provider": "p", "modelId": "m"}),
+    st.just(MODEL),
     st.builds(summary_compaction, WORDS, IDS),
     st.builds(context_edit, IDS, st.sampled_from([None, {"content": "shorter"}])),
 )

@@ -87,12 +87,7 @@ def falsify(case: Case, place: list[Any], value: Any) -> Case:
         (["prepare", "entries", 0, "surprise"], 1, "prepare", "$.entries[0].surprise"),
         (["prepare"], None, "prepare", "$"),
         (["validate", REJECTED, "rejected"], "no_such_code", f"validate[{REJECTED}]", "$.rejected"),
-        (
-            [*JUDGED, "accepted", "stats", "objectsDeleted"],
-            -1,
-            f"validate[{ACCEPTED}]",
-            "$.accepted.stats.objectsDeleted",
-        ),
+        ([*JUDGED, "accepted", "stats", "tokensAfter"], -1, f"validate[{ACCEPTED}]", "$.accepted.stats.tokensAfter"),
         (JUDGED, {**FULL["validate"][ACCEPTED], "rejected": "protected"}, f"validate[{ACCEPTED}]", "$.rejected"),
         (["tools", "callCount"], 0, "tools", "$.callCount"),
         (["tools", "finalTargets"], ..., "tools", "$.finalTargets.length"),
