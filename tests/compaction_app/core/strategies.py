@@ -54,6 +54,11 @@ BLOCKS = st.one_of(
     st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
 )
 RESULT_BLOCKS = st.one_of(st.builds(text, WORDS), st.builds(image))
+DELETED = st.builds(
+    lambda place, index: whole(f"e{place}") if index is None else block(f"e{place}", index),
+    st.integers(1, 8),
+    st.sampled_from([None, 0, 1, 2]),
+)
 MESSAGES = st.one_of(
     st.builds(
         lambda blocks, stop: assistant(*blocks, stopReason=stop),
@@ -73,16 +78,7 @@ MESSAGES = st.one_of(
     st.builds(branch_summary, WORDS),
     st.builds(lambda words, code: bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
     st.builds(lambda words: bash("make", words, excludeFromContext=True), WORDS),
-    st.builds(
-        lambda places, indexes: compaction(
-            *(
-                whole(f"e{place}") if index is None else block(f"e{place}", index)
-                for place, index in zip(places, indexes, strict=False)
-            )
-        ),
-        st.lists(st.integers(1, 8), min_size=1, max_size=3),
-        st.lists(st.sampled_from([None, 0, 1, 2]), min_size=3, max_size=3),
-    ),
+    st.lists(DELETED, min_size=1, max_size=3).map(lambda deleted: compaction(*deleted)),
 )
 
 

@@ -74,12 +74,9 @@ def test_anchors_mean_the_whole_text():
     assert compiled("a.b").index_in("a\nb") is None
 
 
-def test_a_literal_pattern_means_itself():
+def test_a_literal_pattern_means_itself_and_its_index_counts_utf16_units():
     assert compiled("a.b", regex=False).index_in("axb a.b") == 4
     assert compiled("$^", regex=False).index_in("no $^") == 3
-
-
-def test_an_index_counts_utf16_units():
     assert compiled("needle", regex=False).index_in("🙂é needle") == 4
     assert compiled("needle", regex=False).index_in("needle 🙂") == 0
     assert compiled("🙂", regex=False).index_in("x🙂") == 1
@@ -163,8 +160,7 @@ def test_criteria_select_units(transcript, kind, value, found):
     ],
 )
 def test_an_unusable_value_is_refused(transcript, kind, value, code):
-    refused = select(Criterion(kind, value), transcript)
-    assert refused.code is code
+    assert select(Criterion(kind, value), transcript).code is code
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda value: not (value.startswith("/") and value.endswith("/"))))
@@ -212,22 +208,13 @@ def test_an_entry_is_not_selected_with_its_thinking_alone(transcript):
 
 @given(st.sets(st.integers(0, 14)))
 def test_each_unit_of_a_selection_has_one_fate(chosen):
-    transcript = _short()
-    every = list(units_of(transcript))
-    some = [unit for number, unit in enumerate(every) if number in chosen]
+    looked = assistant(thinking("hm"), text("I look."), call("c1", path="a"))
+    said = user("go on"), looked, result("c1", "text"), assistant(text("one"), text("two")), user("more")
+    transcript = transcript_of(*said)
+    some = [unit for number, unit in enumerate(units_of(transcript)) if number in chosen]
     review = reviewer(transcript, Target("e3")).review([])
     found = review_selection(some, transcript, review, "latest")
     assert len(found.proposed) + len(found.addable) + len(found.refused) <= len(some)
     added = [one.target for one in found.addable]
     after = reviewer(transcript, Target("e3")).review([Step(Kind.ADD, (target,)) for target in added[:1]])
     assert all(target in after.goes for target in added[:1])
-
-
-def _short() -> Transcript:
-    return transcript_of(
-        user("go on"),
-        assistant(thinking("hm"), text("I look."), call("c1", path="a")),
-        result("c1", "text"),
-        assistant(text("one"), text("two")),
-        user("more"),
-    )
