@@ -209,6 +209,9 @@ class Pi:
         asked = [said for said in self.said if said.get("type") == "extension_ui_request"]
         return [said.get(field) or "" for said in asked if said["method"] == method]
 
+    def first_notice(self) -> dict[str, Any]:
+        return self.first(lambda said: said.get("method") == "notify")
+
     def wait_for_notice(self, wanted: str) -> None:
         """Wait for what extensions show: this notice only. Agents show it before or after a response."""
         wait_until(lambda: self.shown("notify"), "nothing was shown")

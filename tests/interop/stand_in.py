@@ -66,6 +66,9 @@ class StandIn:
             self._server.__exit__(None, None, None)
             self._server = None
 
+    def disconnect(self) -> None:
+        self.connection_file.unlink()
+
     def write_connection(self, url: str) -> None:
         fields = {"name": self._agent, "agent": self._agent, "project": "", "url": url, "token": TOKEN}
         self.connection_file.write_text(json.dumps({**fields, "bridge": 1}), encoding="utf-8")
@@ -109,6 +112,24 @@ class StandIn:
             verified = self.verified if body["outcome"] == "applied" else {}
             return 200, {**common, "do": "continue", "state": body["outcome"], **verified}
         return 200, {**common, **self.answer_to(self.polls)}
+
+
+Change = Callable[[StandIn], object]
+
+
+def setting(**fields: object) -> Change:
+    """Gives Redline these attributes."""
+    return lambda redline: vars(redline).update(fields)
+
+
+def connecting_to(url: str) -> Change:
+    return lambda redline: redline.write_connection(url)
+
+
+NOT_ON_THIS_COMPUTER: Final = (
+    *("http://192.0.2.7:8000", "http://127.0.0.1.example:1", "http://localhost.example"),
+    *("https://127.0.0.1:1", ""),
+)
 
 
 def edits_of(*edits: tuple[str, Any]) -> Answer:

@@ -1,31 +1,49 @@
 """Real pi and Atomic rebuild the contexts that Redline rebuilds, and send exactly what was approved.
 
+pi also does so after moves, labels and forks of its sessions. It refuses the damaged sessions that the doctor says it
+refuses, and opens every repaired copy: each session of the corpus, or the generated one, is damaged in several ways.
+
 pi is installed by `make interop`: PINNED whole, and the newest version as far as it installs.
 """
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from compaction_app.commit.proof import approved_messages
 from compaction_app.commit.service import Confirmations, commit
+from compaction_app.hooks import Adjust, session_before_tree
+from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.fork import fork_session
+from compaction_app.navigation.moves import destination_of, move_to, set_label
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
+from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.notes import note_text
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.package import PiPackage
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import PackageOutcome
 from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.diagnosis import Diagnosis
+from sessions_app.sessionlog.outline import labels
+from sessions_app.storage.examination import diagnose
+from sessions_app.storage.repair import write_repaired
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
-from sessions_app.storage.session_loader import load_session
+from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.interop.install_atomic import NEW, OLD
-from tests.interop.pi_runs import NEWEST, OLDER, PINNED, Conversations, difference, expected, package
+from tests.interop.pi_runs import NEWEST, OLDER, PINNED, Conversations, difference, expected, installed_pis, package
 from tests.interop.pi_sessions import (
+    DIRECTORY,
+    SMALLEST,
     context_of,
     copy_of,
+    core,
     each_session,
     each_writable,
     fields_of,
@@ -46,6 +64,15 @@ WRITERS = [
 ]
 """Where a pi is installed, or a version of Atomic; its reader, and each of its writers."""
 CONFIRMED = Confirmations(live=True, not_honoured=True, below_target=True)
+APPEND_CONFIRMED = AppendConfirmations(live=True)
+PLACES = 2
+NOT_OPENED: Final = {
+    "refuses to open the session",
+    "fails when it opens the session",
+    "fails when it converts the file to version 3",
+}
+IN_PI: Final = "pi 0.87 and newer"
+CASES: Final = 40
 
 
 @pytest.fixture
@@ -60,16 +87,29 @@ def path(name, sessions, resumed, redline):
     return copy_of(sessions[name], resumed.sessions, redline.home)
 
 
+@pytest.fixture
+def indexed(path):
+    """The same, in the index."""
+    index_file(path)
+    Session.objects.update(reader="pi")
+    return path
+
+
+def require_outcome(loaded: LoadedSession, pi: PiPackage, wanted: PackageOutcome = PackageOutcome.EQUAL) -> None:
+    """What becomes of a comparison of the context that pi rebuilds with Redline's."""
+    found = certify(loaded, PI, pi.reader, NOW, package=pi).package
+    assert found is not None
+    assert found.outcome is wanted, found.detail
+
+
 @pytest.mark.parametrize("directory", [PINNED, NEWEST], ids=["pinned", "newest"])
 @each_session
 def test_pi_rebuilds_the_same_context(name, sessions, directory):
     if directory == NEWEST and not NEWEST.is_dir():
         pytest.skip("not checked: the newest pi cannot be installed from this registry")
-    session, installed = sessions[name], package(directory)
-    found = certify(load_session(session), PI, installed.reader, NOW, package=installed).package
-    assert found is not None
+    session = sessions[name]
     wanted = PackageOutcome.EQUAL if header_of(session) else PackageOutcome.REFUSED
-    assert found.outcome is wanted, found.detail
+    require_outcome(load_session(session), package(directory), wanted)
 
 
 @pytest.mark.parametrize(("installed", "reader", "writer"), WRITERS, ids=lambda one: getattr(one, "name", one))
@@ -137,3 +177,84 @@ def test_pi_sends_the_notes_of_a_fork_in_their_places(name, path, resumed):
     # Recorded in the order of the branch, whatever the order of the plan.
     assert sorted(said) == sorted(map(note_text, notes.values()))
     assert difference(resumed.sent(written.created), expected(messages)) == ""
+
+
+def places_of(path: Path) -> list[str]:
+    """Entries to move to and fork from: some by chance, the last one, and one before each compaction."""
+    loaded = load_session(path)
+    tree = loaded.tree
+    dice = random.Random(7)
+    chosen = dice.sample([entry.id for entry in tree.entries[1:-1]], PLACES)
+    chosen += [entry.parent_id for entry in tree.entries if entry.is_compaction and entry.parent_id]
+    return [one for one in chosen if destination_of(tree, one).leaf_id not in (None, loaded.leaf_id)]
+
+
+@each_writable
+def test_pi_rebuilds_the_same_after_moves_labels_and_forks(name, indexed):
+    path = indexed
+    places = places_of(path)
+    assert places
+    for number, entry_id in enumerate(places):
+        append_entries(path, set_label(entry_id, f"place {number}"), APPEND_CONFIRMED, NOW)
+        append_entries(path, move_to(entry_id), APPEND_CONFIRMED, NOW)
+        loaded = require_same(path)
+        rebuilt = rebuilt_by_pi(path)
+        leaf_id = destination_of(loaded.tree, entry_id).leaf_id
+        assert leaf_id is not None
+        made = fork_session(path, entry_id, NOW).real_path()
+        assert rebuilt_by_pi(made) == rebuilt
+        forked = load_session(made)
+        on_branch = {entry.id for entry in loaded.tree.branch(leaf_id)}
+        known = labels(loaded.tree).items()
+        assert dict(labels(forked.tree)) == {one: words for one, words in known if one in on_branch}
+        append_entries(path, set_label(entry_id, ""), APPEND_CONFIRMED, NOW)
+        assert rebuilt_by_pi(path) == rebuilt
+        made.unlink()
+
+
+@pytest.mark.parametrize("name", [SMALLEST])
+def test_pi_rebuilds_the_same_after_a_move_that_a_hook_labels(name, indexed):
+    entry_id = places_of(indexed)[0]
+    session_before_tree.connect(lambda **_: Adjust(label="tried"), weak=False, dispatch_uid="label")
+    try:
+        append_entries(indexed, move_to(entry_id), APPEND_CONFIRMED, NOW)
+    finally:
+        session_before_tree.disconnect(dispatch_uid="label")
+    assert labels(require_same(indexed).tree)[entry_id] == "tried"
+
+
+@pytest.fixture(scope="module")
+def pi():
+    return package(installed_pis()[0])
+
+
+def texts_in_pi(diagnosis: Diagnosis) -> set[str]:
+    """What pi makes of the findings."""
+    return {one.text for found in diagnosis.findings for one in found.consequences if one.agent == IN_PI}
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=core if seed < 2 else ()) for seed in range(CASES)])
+def test_pi_opens_what_was_repaired(seed, sessions, pi, tmp_path):
+    chance = random.Random(seed)
+    lines = chance.choice([*sessions.values()]).read_bytes().splitlines()[: chance.randint(3, 60)]
+    path, copy = tmp_path / "damaged.jsonl", tmp_path / "copy.jsonl"
+    path.write_bytes(damaged(lines, chance))
+    write_repaired(path, copy, tmp_path / "copy.lost", NEW_HEADER)
+
+    expected = texts_in_pi(diagnose(path))
+    if not any("never finishes" in text for text in expected):
+        refused = bool(pi.rebuild([path.read_bytes()]).refusal)
+        assert refused == bool(expected & NOT_OPENED)
+
+    assert pi.rebuild([copy.read_bytes()])[1:] == ("", "")
+    loaded = load_session(copy)
+    if loaded.log.entries:
+        require_outcome(loaded, pi)
+
+
+@pytest.mark.skipif(DIRECTORY is None, reason="there are no real sessions")
+@pytest.mark.parametrize("name", ["pi-mono-glued-line.v1.jsonl", "agent-complex-task-youtube-headerless.jsonl"])
+def test_pi_opens_the_repaired_copies_of_real_damaged_sessions(name, sessions, pi, tmp_path):
+    copy = tmp_path / "copy.jsonl"
+    write_repaired(sessions[name], copy, tmp_path / "copy.lost", NEW_HEADER)
+    require_outcome(load_session(copy), pi)

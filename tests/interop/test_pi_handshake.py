@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.interop.pi_rpc import (
     FULL,
     SECOND,
     WINDOW,
-    Asking,
     AtomicHome,
     Pi,
     PiHome,
@@ -34,6 +32,7 @@ from tests.interop.stand_in import (
     COMPACT,
     CONTINUE,
     LOST,
+    NOT_ON_THIS_COMPUTER,
     PATH,
     STOP,
     UNREACHED,
@@ -42,11 +41,14 @@ from tests.interop.stand_in import (
     WAITING,
     Answer,
     StandIn,
+    connecting_to,
     edits_of,
+    setting,
 )
 from tests.interop_clients.messages_server import ScriptedReply, call_block, said
 from tests.wait import WAIT_SECONDS, wait_until
 
+OF_PI = {"agent": "pi", "version": PINNED, "bridge": 1, "honours": "edits"}
 OVERFLOW = ScriptedReply(status=400, error="prompt is too long: 30000 tokens > 20000 maximum")
 FULL_DISK = """
 export default (pi) => pi.on("session_start", (_event, { sessionManager }) => {
@@ -68,18 +70,9 @@ def test_the_question_describes_the_session_as_pi_has_it(asking):
     entries = [json.loads(line) for line in asking.short.read_text().splitlines()[1:]]
     digest = hashlib.sha256("".join(f"{entry['id']}\n" for entry in entries).encode()).hexdigest()
     preparation = question.pop("preparation")
-    assert question == {
-        "agent": "pi",
-        "version": PINNED,
-        "bridge": 1,
-        "session": str(asking.short),
-        "reason": "manual",
-        "honours": "edits",
-        "leaf": entries[-1]["id"],
-        "branch": {"entries": len(entries), "sha256": digest},
-    }
-    assert preparation["instructions"] == "keep the decisions"
-    assert preparation["contextWindow"] == WINDOW
+    branch = {"leaf": entries[-1]["id"], "branch": {"entries": len(entries), "sha256": digest}}
+    assert question == {**OF_PI, "session": str(asking.short), "reason": "manual", **branch}
+    assert (preparation["instructions"], preparation["contextWindow"]) == ("keep the decisions", WINDOW)
 
 
 @pytest.mark.core
@@ -107,13 +100,12 @@ def test_pi_does_what_was_decided_instead(asking, decision):
 
 
 def test_ten_minutes_of_waiting(asking):
-    redline = asking.redline
     # A minute passes with 20 polls: the bridge has no clock of its own that matters.
-    redline.answer_to = lambda polls: {**WAIT, "seconds": 600 - 3 * polls} if polls < 200 else COMPACT
+    asking.redline.answer_to = lambda polls: {**WAIT, "seconds": 600 - 3 * polls} if polls < 200 else COMPACT
     with asking.open() as pi:
         assert pi.run("compact")["success"]
         shown = pi.shown("setStatus")
-    assert redline.polls == 200
+    assert asking.redline.polls == 200
     minutes = [f"{WAITING} ({minute} min left)" for minute in range(10, 1, -1)]
     assert [one for one in shown if "min left" in one] == minutes
     assert len(shown) < 25
@@ -143,8 +135,7 @@ def test_two_agents_ask_at_once(asking):
         other.send("compact")
         asking.redline.next_question(2)
         asking.redline.answer = edits_of((FIRST, None))
-        assert one.is_cancelled()
-        assert other.is_cancelled()
+        assert (one.is_cancelled(), other.is_cancelled()) == (True, True)
     assert {question["session"] for question in asking.redline.questions} == set(map(str, sessions))
     assert [len(lines(session, "context_edit")) for session in sessions] == [1, 1]
 
@@ -205,18 +196,16 @@ def test_pi_continues_above_the_threshold_and_asks_once_in_a_run(asking, decisio
     assert not was_summarised(asking.full)
 
 
-FIRST_TWICE = [called(FULL), called(100), called(FULL), said("done", input_tokens=FULL)]
+FILLED = said("done", input_tokens=FULL)
+OVERLOADED = ScriptedReply(status=529, error="overloaded_error")
+EDITS = [edits_of((FIRST, None)), edits_of((SECOND, None))]
 REPEATED = [
     # The context was shorter meanwhile.
-    (FIRST_TWICE, [edits_of((FIRST, None)), CONTINUE], ["threshold", "threshold"]),
+    ([called(FULL), called(100), called(FULL), FILLED], [EDITS[0], CONTINUE], ["threshold", "threshold"]),
     # An overflow after an applied plan is another question.
-    ([OVERFLOW, said("fits")], [edits_of((FIRST, None)), edits_of((SECOND, None))], ["threshold", "overflow"]),
+    ([OVERFLOW, said("fits")], EDITS, ["threshold", "overflow"]),
     # A request that pi repeats after an error is of the same run.
-    (
-        [ScriptedReply(status=529, error="overloaded_error"), said("done", input_tokens=FULL)],
-        [edits_of((FIRST, None))],
-        ["threshold"],
-    ),
+    ([OVERLOADED, FILLED], EDITS[:1], ["threshold"]),
 ]
 
 
@@ -244,49 +233,19 @@ def test_a_stopped_turn_sends_nothing(asking):
     assert len(asking.model.requests) == 1
 
 
-def kill(asking: Asking) -> None:
-    asking.redline.stop()
-
-
-def fail(asking: Asking) -> None:
-    asking.redline.refusal = (500, "broken")
-
-
-def refuse(asking: Asking) -> None:
-    asking.redline.refusal = (409, "Redline does not know\x1b[2J this session.")
-
-
-def disconnect(asking: Asking) -> None:
-    asking.home.connection_file.unlink()
-
-
-Loss = Callable[[Asking], None]
-
-
-def redirect(asking: Asking) -> None:
-    asking.redline.location = f"{PATH}/elsewhere"
-
-
-def connect_to(url: str) -> Loss:
-    return lambda asking: asking.redline.write_connection(url)
-
-
 @pytest.mark.parametrize(
     ("lose", "notice", "paths"),
     [
-        (kill, UNREACHED, []),
-        (disconnect, "", []),
-        (refuse, "Redline does not know [2J this session. Compacting as usual.", [PATH]),
+        (StandIn.stop, UNREACHED, []),
+        (StandIn.disconnect, "", []),
+        (setting(refusal=(409, "It is not\x1b[2J known.")), "It is not [2J known. Compacting as usual.", [PATH]),
         # It follows no redirect, and sends to this computer only.
-        (redirect, "Redline answered with status 302. Compacting as usual.", [PATH]),
-        (connect_to("http://192.0.2.7:8000"), UNREACHED, []),
-        (connect_to("https://127.0.0.1:1"), UNREACHED, []),
-        (connect_to("http://127.0.0.1.example:1"), UNREACHED, []),
-        (connect_to(""), UNREACHED, []),
+        (setting(location=f"{PATH}/elsewhere"), "Redline answered with status 302. Compacting as usual.", [PATH]),
+        *((connecting_to(url), UNREACHED, []) for url in NOT_ON_THIS_COMPUTER),
     ],
 )
 def test_without_redline_pi_compacts_as_usual(asking, lose, notice, paths):
-    lose(asking)
+    lose(asking.redline)
     with asking.open() as pi:
         assert pi.run("compact")["success"]
         if notice:
@@ -296,12 +255,12 @@ def test_without_redline_pi_compacts_as_usual(asking, lose, notice, paths):
     assert asking.redline.paths == paths
 
 
-@pytest.mark.parametrize("lose", [kill, fail, disconnect])
+@pytest.mark.parametrize("lose", [StandIn.stop, StandIn.disconnect, setting(refusal=(500, "broken"))])
 @pytest.mark.parametrize("is_manual", [True, False], ids=["manual", "threshold"])
 def test_a_compaction_whose_question_is_lost(asking, is_manual, lose):
     asking.redline.grace = 0.5
     with asking.compacting(asking.full) if is_manual else asking.prompted() as pi:
-        lose(asking)
+        lose(asking.redline)
         if is_manual:
             assert pi.is_cancelled()
             pi.wait_for_notice(f"{LOST} Nothing was compacted.")
@@ -340,7 +299,7 @@ def test_an_applied_plan_stays_applied_if_redline_is_gone_then(asking):
     asking.redline.answer_to = approved
     with asking.compacting() as pi:
         assert pi.is_cancelled()
-        shown = pi.first(lambda said: said.get("method") == "notify")
+        shown = pi.first_notice()
     assert "was not reached to verify" in shown["message"]
     assert len(lines(asking.short, "context_edit")) == 1
 
@@ -351,7 +310,7 @@ def test_a_plan_that_redline_cannot_verify_is_shown_as_an_error(asking):
     redline.answer = edits_of((FIRST, None))
     with asking.open() as pi:
         pi.run("compact")
-        shown = pi.first(lambda said: said.get("method") == "notify")
+        shown = pi.first_notice()
     assert (shown["notifyType"], shown["message"]) == ("error", redline.verified["message"])
 
 
@@ -431,7 +390,7 @@ def test_a_connection_is_tested_when_pi_starts(asking):
         assert pi.run("get_state")["success"]
         wait_until(lambda: asking.redline.questions)
     (test,) = asking.redline.questions
-    expected = {"test": True, "agent": "pi", "version": PINNED, "bridge": 1, "honours": "edits"}
+    expected = {"test": True, **OF_PI}
     assert {key: test[key] for key in expected} == expected
 
 

@@ -6,9 +6,8 @@ come at a threshold: then the prompt that waited is sent with the approved conte
 
 import json
 import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,14 @@ from tests.interop.install_atomic import OLD
 from tests.interop.pi_rpc import AtomicHome, Pi, PiHome, lines, was_summarised, work
 from tests.interop.pi_runs import PROBE, atomic_command, difference, expected, said_in
 from tests.interop.pi_sessions import WRITABLE, context_of, copy_of, each_writable, fields_of
+from tests.interop_clients.reviewing import CONFIRMED, rows
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS, wait_until
+from tests.wait import wait_until
 
 REVIEW = re.compile(r"waits for your review: \S+?(/runs/\d+)/review")
 CONTINUES = "continues with the approved context; the session shows it."
 READERS_IN_FORCE = {"pi": "pi", "atomic": "atomic-0.8"}
 """The agents that apply plans, and how they rebuild contexts."""
-CONFIRMED = ["live", "not_honoured", "below_target"]
 
 
 @contextmanager
@@ -51,12 +50,8 @@ def connected_home(
     """A home whose agent is connected with the server."""
     made_at = datetime.now(UTC)
     keep_connection(server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at))
-    options: dict[str, Any] = {
-        "base_url": provider.base_url("openai"),
-        "api": "openai-completions",
-        "window": window,
-        "connection_file": connection_path(server.data, agent),
-    }
+    options: dict[str, Any] = {"base_url": provider.base_url("openai"), "api": "openai-completions", "window": window}
+    options["connection_file"] = connection_path(server.data, agent)
     return PiHome(base / agent, **options) if agent == "pi" else AtomicHome(base / agent, OLD, **options)
 
 
@@ -80,8 +75,7 @@ def review(server: Server, run: str, *, rejects: bool = False) -> str:
 def approved_targets(server: Server, run: str) -> list[Target]:
     """What Redline has recorded as approved for the agent that waited for this run."""
     query = "SELECT note FROM compaction_app_handshake WHERE run_id = ?"
-    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
-        ((note,),) = database.execute(query, (run_number(run),)).fetchall()
+    ((note,),) = rows(server, query, run_number(run))
     return [Target(origin["entryId"], origin.get("blockIndex")) for origin in json.loads(note)["origins"]]
 
 

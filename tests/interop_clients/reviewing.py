@@ -28,9 +28,9 @@ def connect(server: Server, agent: str) -> None:
     subprocess.run(arguments, env=server.environment, check=True, stdin=subprocess.DEVNULL)
 
 
-def rows(server: Server, query: str) -> list[tuple[Any, ...]]:
+def rows(server: Server, query: str, *values: object) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
-        return database.execute(query).fetchall()
+        return database.execute(query, values).fetchall()
 
 
 def waiting_run(server: Server, asked: Future[Any] | None = None) -> str:

@@ -3,7 +3,7 @@
 Redline is a server that answers as a test says. What a review leads to is in `test_reviews`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPException
@@ -15,7 +15,20 @@ import pytest
 from compaction_app.handshakes.questions import branch_of
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.storage.session_loader import load_session
-from tests.interop.stand_in import COMPACT, CONTINUE, LOST, STOP, UNREACHED, VERIFIED, WAITING, Answer, StandIn
+from tests.interop.stand_in import (
+    COMPACT,
+    CONTINUE,
+    LOST,
+    NOT_ON_THIS_COMPUTER,
+    STOP,
+    UNREACHED,
+    VERIFIED,
+    WAITING,
+    Answer,
+    StandIn,
+    connecting_to,
+    setting,
+)
 from tests.wait import wait_until
 
 from .installed import client_program
@@ -75,6 +88,10 @@ class AskingOpenCode(OpenCodeSession):
         self.prompt(text)
         return texts(self.model.conversation[-1])
 
+    def fill(self, *replies: ModelReply) -> None:
+        """Begin a turn whose first reply is at the threshold, and calls c3."""
+        self.begin("go on", called("c3", FULL), *replies)
+
     def require_as_before(self) -> None:
         """Wait until all rows of the session are as they were when it was made."""
         wait_until(lambda: self.rows() == self.before, "not as it was before")
@@ -122,15 +139,8 @@ def test_the_question_describes_the_session_as_opencode_has_it(asking):
         session = load_session(asking.path)
         assert question["branch"] == branch_of(session.tree.branch(question["leaf"])).model_dump()
         assert session.leaf_id == question["leaf"] == asking.messages()[-1]
-        wanted = {
-            "agent": "opencode",
-            "version": VERSION,
-            "bridge": 1,
-            "session": str(asking.path),
-            "reason": "manual",
-            "honours": "parts",
-        }
-        assert {name: question[name] for name in wanted} == wanted
+        wanted = {"agent": "opencode", "version": VERSION, "bridge": 1, "reason": "manual", "honours": "parts"}
+        assert question == {**question, **wanted, "session": str(asking.path)}
         asking.redline.answer = CONTINUE
 
 
@@ -208,7 +218,7 @@ def test_two_sessions_ask_at_once(asking):
 
 
 def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking):
-    asking.begin("go on", called("c3", FULL), ModelReply("done"))
+    asking.fill(ModelReply("done"))
     assert asking.redline.next_question()["reason"] == "threshold"
     asking.redline.answer = plan(asking.part("c1"), asking.part("c2"))
     asking.wait_for_requests(2)
@@ -232,7 +242,7 @@ def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(as
 @pytest.mark.parametrize("is_applied", [False, True], ids=["without compacting", "with what was approved"])
 def test_above_the_threshold_opencode_asks_once_in_a_turn(asking, is_applied):
     asking.redline.decide(plan(asking.part("c1")) if is_applied else CONTINUE)
-    asking.begin("go on", called("c3", FULL), called("c4", FULL), ModelReply("done"))
+    asking.fill(called("c4", FULL), ModelReply("done"))
     asking.wait_for_requests(3)
     assert len(asking.redline.questions) == 1
     asking.redline.answer_to = lambda _polls: CONTINUE
@@ -244,7 +254,7 @@ def test_above_the_threshold_opencode_asks_once_in_a_turn(asking, is_applied):
 
 def test_opencode_asks_again_in_a_turn_whose_context_was_shorter_meanwhile(asking):
     asking.redline.decide(CONTINUE)
-    asking.begin("go on", called("c3", FULL), called("c4"), called("c5", FULL), ModelReply("done"))
+    asking.fill(called("c4"), called("c5", FULL), ModelReply("done"))
     asking.wait_for_requests(4)
     assert [one["reason"] for one in asking.redline.questions] == ["threshold", "threshold"]
 
@@ -280,54 +290,32 @@ def test_a_headless_run_compacts_as_usual(asking):
 def test_a_subagent_compacts_as_usual(asking):
     child = {"title": "child", "parentID": asking.session}
     asking.session = asking.server.call("POST", "/session", child)["id"]
-    asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
+    asking.fill(SUMMARY, ModelReply("done"))
     asking.wait_for_requests(3)
     assert asking.redline.questions == []
     assert asking.is_compacted
 
 
-def stopped(redline: StandIn) -> None:
-    redline.stop()
-
-
-def disconnected(redline: StandIn) -> None:
-    redline.connection_file.unlink()
-
-
-def refusing(redline: StandIn) -> None:
-    redline.refusal = (400, "Redline does not know this session.")
-
-
-def redirecting(redline: StandIn) -> None:
-    redline.location = "http://127.0.0.1:9/elsewhere"
-
-
-def elsewhere(url: str) -> Callable[[StandIn], None]:
-    return lambda redline: redline.write_connection(url)
-
-
-@pytest.mark.parametrize("end", [stopped, disconnected])
+@pytest.mark.parametrize("end", [StandIn.stop, StandIn.disconnect])
 def test_without_redline_opencode_compacts_as_usual(asking, end):
     end(asking.redline)
-    asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
+    asking.fill(SUMMARY, ModelReply("done"))
     asking.wait_for_requests(3)
     asking.model.replies.append(SUMMARY)
     asking.compact()
     asking.wait_for_requests(4)
     assert asking.is_compacted
-    expected = [UNREACHED] * 2 if end is stopped else []
+    expected = [UNREACHED] * 2 if end is StandIn.stop else []
     wait_until(lambda: asking.notices.shown[1::2] == expected, "other notices are shown")
 
 
 @pytest.mark.parametrize(
     ("change", "notice"),
     [
-        (refusing, "Redline does not know this session. Compacting as usual."),
-        (redirecting, "Redline answered with status 302. Compacting as usual."),
-        # It sends to this computer only.
-        (elsewhere("http://192.0.2.1:8000"), UNREACHED),
-        (elsewhere("https://127.0.0.1:8000"), UNREACHED),
-        (elsewhere("http://localhost.example"), UNREACHED),
+        (setting(refusal=(400, "It is not known.")), "It is not known. Compacting as usual."),
+        # It follows no redirect, and sends to this computer only.
+        (setting(location="http://127.0.0.1:9/elsewhere"), "Redline answered with status 302. Compacting as usual."),
+        *((connecting_to(url), UNREACHED) for url in NOT_ON_THIS_COMPUTER if url),
     ],
 )
 def test_an_error_at_first_is_shown_and_opencode_compacts_as_usual(asking, change, notice):
@@ -348,7 +336,7 @@ def test_a_manual_compaction_whose_question_is_lost_is_cancelled(asking):
 
 def test_an_automatic_compaction_whose_question_is_lost_proceeds(asking):
     asking.redline.grace = 0.5
-    asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
+    asking.fill(SUMMARY, ModelReply("done"))
     asking.redline.next_question()
     asking.redline.stop()
     asking.wait_for_requests(3)
