@@ -5,6 +5,7 @@ Redline is a server that answers as a test says. What a review leads to is in `t
 
 import json
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ CLAUDE_VERSIONS: Final = [("claude-code", one) for one in (*VERSIONS["claude-cod
 CODEX_VERSIONS: Final = [("codex", one) for one in ("0.169.0", NEWEST)]
 """Older ones have no such hook."""
 clients = pytest.mark.parametrize(("agent", "version"), [*CLAUDE_VERSIONS, *CODEX_VERSIONS])
+current = pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
 reasons = pytest.mark.parametrize("reason", [MANUAL, AUTOMATIC])
 
 
@@ -154,8 +156,7 @@ def client(agent, version, tmp_path, server):
 
 def is_compacted(client: HookedAgent) -> bool:
     """Whether the session has a compaction of the client's own."""
-    marks = ('"compact_boundary"', '"type":"compacted"')
-    return any(mark in client.session.read_text(encoding="utf-8") for mark in marks)
+    return re.search('"compact_boundary"|"type":"compacted"', client.session.read_text(encoding="utf-8")) is not None
 
 
 def require_compacted(client: HookedAgent, reason: str) -> None:
@@ -167,11 +168,10 @@ def require_compacted(client: HookedAgent, reason: str) -> None:
 def require_blocked(client: HookedAgent, reason: str, agent: str) -> None:
     """Nothing was compacted; Claude Code sends a prompt uncompacted, and Codex ends the turn."""
     assert not is_compacted(client)
-    sent = [one for one in client.requests if "third prompt" in json.dumps(one)]
     if reason == MANUAL or agent == "codex":
         assert client.requests == []
     else:
-        (request,) = sent
+        (request,) = (one for one in client.requests if "third prompt" in json.dumps(one))
         assert "Second reply." in json.dumps(request["messages"])
 
 
@@ -236,7 +236,7 @@ def test_a_server_that_is_killed_while_the_client_waits(client, server, agent, r
         require_compacted(client, reason)
 
 
-@pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
+@current
 def test_two_clients_ask_at_once(agent, version, tmp_path, server):
     """Both wait before either is answered; one compacts, the other does not."""
     first, second = (HOOKED[agent](version, tmp_path / f"client{number}", tmp_path / "data") for number in (1, 2))
@@ -259,7 +259,7 @@ def test_two_clients_ask_at_once(agent, version, tmp_path, server):
         require_blocked(second, MANUAL, agent)
 
 
-@pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
+@current
 @reasons
 def test_a_client_waits_longer_than_a_minute(client, server, agent, reason, monkeypatch):
     """Or as long as REDLINE_WAIT_SECONDS says."""

@@ -127,19 +127,18 @@ class TerminalPi(TerminalAgent):
     ready = ("Now the tests.", "/200k")
     stopped = "Compaction cancelled"
     marks = ('"type":"compaction"', '"type":"context_compaction"')
+    version = ""
+    """The version of Atomic, if it is not pi."""
 
     def __init__(self, base: Path, ends: ExitStack) -> None:
         self._provider = ends.enter_context(ScriptedProvider(script="stops-early"))
-        url = self._provider.base_url("openai")
-        home = self.new_home(base, base_url=url, api="openai-completions", window=200_000)
+        model: Any = {"base_url": self._provider.base_url("openai"), "api": "openai-completions", "window": 200_000}
+        home = AtomicHome(base, self.version, **model) if self.version else PiHome(base, **model)
         home.bridge.unlink()  # `redline connect` makes it
         self.home, self.root, self.project = base, home.sessions, home.project
         self.session = home.session(work(LONG))
         self.command = [*home.command(), "--session", str(self.session), "--model", "scripted/talk"]
         self.environment = environment_in(base)
-
-    def new_home(self, base: Path, **options: Any) -> PiHome:
-        return PiHome(base, **options)
 
     @property
     def requests(self) -> Sequence[str]:
@@ -149,21 +148,15 @@ class TerminalPi(TerminalAgent):
 class TerminalOldAtomic(TerminalPi):
     """Atomic while it deletes. After a compaction its terminal shows no notices of extensions."""
 
-    key, label, reader = "atomic", "Atomic", "atomic-0.8"
+    key, label, reader, version = "atomic", "Atomic", "atomic-0.8", OLD
     continues = "[compaction] Compacted"
-
-    def new_home(self, base: Path, **options: Any) -> PiHome:
-        return AtomicHome(base, OLD, **options)
 
 
 class TerminalNewAtomic(TerminalPi):
     """Atomic since it compacts to text."""
 
-    key, label, reader = "atomic", "Atomic", "atomic-0.9"
+    key, label, reader, version = "atomic", "Atomic", "atomic-0.9", NEW
     resume = "atomic --session"
-
-    def new_home(self, base: Path, **options: Any) -> PiHome:
-        return AtomicHome(base, NEW, **options)
 
     def id_of(self, session: Path) -> str:
         return str(session)
@@ -306,8 +299,8 @@ def agent(request, tmp_path):
 @pytest.fixture
 def server(agent, tmp_path):
     """A server with which the agent is connected."""
-    root = {"path": str(agent.root), "agent": agent.key, **({"reader": agent.reader} if agent.reader else {})}
-    roots = json.dumps([root])
+    reader = {"reader": agent.reader} if agent.reader else {}
+    roots = json.dumps([{"path": str(agent.root), "agent": agent.key, **reader}])
     with start_server(tmp_path, roots=agent.root, REDLINE_ROOTS=roots, HOME=str(agent.home)) as started:
         connect(started, agent.key)
         yield started
