@@ -63,10 +63,6 @@ def look_at(run: Run) -> LastLook:
     return last_look(account_of(run))
 
 
-def undo_last(run: Run) -> None:
-    assert undo(run, timezone.now()) is not None
-
-
 def test_all_tables_have_the_headline_as_their_total(approved):
     look = look_at(approved)
     account = look.account
@@ -143,6 +139,8 @@ def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser, approve
 
 
 def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, approved):
+    assert browser.get(f"/runs/{approved.pk}/commit?look=nothing").status_code == 200
+    assert opened_targets(approved) == frozenset()
     (group, *_) = look_at(approved).groups
     shown = [unit.target for unit in group.unopened]
     address = next(
@@ -165,11 +163,6 @@ def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
     assert "1 holds names found nowhere else" in text_of(page)
     browser.get(f"/runs/{run.pk}/commit{link(page, 'Look at 1 of them')}")
     assert opened_targets(run) == {proposal.target}
-
-
-def test_a_spot_check_of_an_unknown_group_opens_nothing(browser, approved):
-    assert browser.get(f"/runs/{approved.pk}/commit?look=nothing").status_code == 200
-    assert opened_targets(approved) == frozenset()
 
 
 def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run):
@@ -195,6 +188,7 @@ def test_what_was_added_by_hand_is_named(browser, approved):
 
 def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, run, path):
     before = path.read_bytes()
+    assert link(browser.get(f"/runs/{run.pk}/commit"), "Approve everything undecided…") == "?undecided=1"
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
     page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
@@ -206,29 +200,18 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, 
     account = account_of(run)
     assert (len(account.approved), len(account.undecided)) == (len(rest), 0)
     assert all(unit.is_bulk for unit in account.approved)
-    undo_last(run)
+    assert undo(run, timezone.now()) is not None
     assert len(account_of(run).undecided) == len(rest)
     assert path.read_bytes() == before
 
 
-def test_a_decision_made_meanwhile_is_not_overridden(browser, run):
+def test_a_form_shown_before_a_decision_or_of_another_plan_approves_nothing(browser, run):
     page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
     sent = {name: given[0] for name, given in fields(page).items()}
     decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
-    answer = browser.post(f"/runs/{run.pk}/approve-rest", sent)
-    assert answer.status_code == 409
-    assert not account_of(run).approved
-
-
-@pytest.mark.parametrize("sent", [{}, {"seen": "x"}, {"seen": "0", "mark": "another"}])
-def test_a_form_of_another_plan_approves_nothing(browser, run, sent):
-    assert browser.post(f"/runs/{run.pk}/approve-rest", sent).status_code in (409, 422)
-    assert not account_of(run).approved
-
-
-def test_a_review_without_an_approval_offers_to_approve_the_rest(browser, run):
-    page = browser.get(f"/runs/{run.pk}/commit")
-    assert link(page, "Approve everything undecided…") == "?undecided=1"
+    for wrong in (sent, {}, {"seen": "x"}, {"seen": "0", "mark": "another"}):
+        assert browser.post(f"/runs/{run.pk}/approve-rest", wrong).status_code in (409, 422), wrong
+        assert not account_of(run).approved
 
 
 def test_if_nothing_is_undecided_nothing_is_offered(browser, approved):

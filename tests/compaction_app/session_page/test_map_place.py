@@ -34,7 +34,7 @@ def place(browser: Client, address: str, **query: Any) -> Any:
     return answered.json()
 
 
-def test_each_entry_of_the_context_has_a_name_and_an_address(browser, address):
+def test_each_entry_has_a_name_and_an_address_and_page_keys_go_to_the_beginning_of_turns(browser, address):
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["name"] for one in found] == [
         "turn 1, user: Mend the parser., about 4 tokens",
@@ -48,10 +48,6 @@ def test_each_entry_of_the_context_has_a_name_and_an_address(browser, address):
         [name] for name in ("e1", "e2", "e3", "e4", "e6", "e8")
     ]
     assert {one["total"] for one in found} == {6}
-
-
-def test_page_keys_go_to_the_beginning_of_turns(browser, address):
-    found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["next_turn"] for one in found] == [5, 5, 5, 5, 6, 6]
     assert [one["previous_turn"] for one in found] == [1, 1, 1, 1, 1, 5]
 

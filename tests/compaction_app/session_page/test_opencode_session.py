@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client, fetched
 from tests.files import place, snapshot
 from tests.html import fields, link, links, text_of, texts, values
-from tests.installation import override_configuration
+from tests.installation import override_configuration, refusal
 from tests.opencode_plans import sent_of
 from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, documents, reasoning, text, tool, worked_session
@@ -57,21 +58,17 @@ def committed_run(path: Path, writer: str = "delete") -> Run:
     return run
 
 
-def test_each_view_of_a_session_is_shown(store, path):
+def test_each_page_and_view_of_a_session_is_shown(store, path):
+    for of in ("", "/timeline", "/doctor", "/compact", "/backups"):
+        assert page(f"{index_file(path).get_absolute_url()}{of}"), of
+    assert "A title" in shown("/")
     asked = store.user({"type": "compaction", "auto": True})
     store.assistant("The summary.", summary=True, parentID=asked)
     store.user("More.")
     last = store.user("Reverted.")
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": last}))
-    session = index_file(path)
     for view in ("sees", "all", "removed"):
-        assert "A title" in shown(session.get_absolute_url(), view=view), view
-
-
-def test_each_page_of_a_session_is_shown(path):
-    for of in ("", "/timeline", "/doctor", "/compact", "/backups"):
-        assert page(f"{index_file(path).get_absolute_url()}{of}"), of
-    assert "A title" in shown("/")
+        assert "A title" in shown(index_file(path).get_absolute_url(), view=view), view
 
 
 def reviewed_run(path: Path, writer: str) -> Run:
@@ -93,7 +90,7 @@ def commit_run(run: Run, writer: str) -> None:
     assert run.state == RunState.COMMITTED
 
 
-def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path):
+def test_backed_up_rows_are_verified_and_downloaded_and_not_restored_as_a_session(path):
     run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
@@ -108,6 +105,11 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path):
     assert "Hash mismatch" in shown(address)
     download = browser.get(f"{address}/{backup.name}/download")
     assert int(download["Content-Length"]) == backup.file.path.stat().st_size
+    before = snapshot(backup.file.path.parent)
+    assert "Undo the compaction" in text_of(browser.get(f"{address}/{backup.name}/restore"))
+    act = partial(restore, backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
+    assert refusal(act) == "2 backup_of_rows"
+    assert snapshot(backup.file.path.parent) == before
 
 
 def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(store, path):
@@ -124,18 +126,6 @@ def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(st
     assert not any(backup.file.path.parent.iterdir())
     assert store.parts() == rows
     assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo"))
-
-
-def test_backed_up_rows_are_not_restored_as_a_session(path):
-    run = committed_run(path)
-    (backup,) = list_backups(path)
-    before = snapshot(backup.file.path.parent)
-    response = authorized_client().get(f"{run.session.get_absolute_url()}/backups/{backup.name}/restore")
-    assert "Undo the compaction" in text_of(response)
-    with pytest.raises(RedlineError) as raised:
-        restore(backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
-    assert raised.value.code == "backup_of_rows"
-    assert snapshot(backup.file.path.parent) == before
 
 
 def test_another_database_with_the_same_session_has_other_backups(store, path, known_root):

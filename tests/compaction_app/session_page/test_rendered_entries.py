@@ -62,13 +62,23 @@ def address(idle_root):
     return add_session(idle_root, "a.jsonl", recorded)
 
 
-def test_prose_is_markdown_and_thinking_is_not(browser, address):
+def test_each_text_is_rendered_as_what_it_is(browser, address):
+    """Prose as Markdown and thinking not, what a tool read by the name of its file, an edit as a diff, an output with
+    its colours, and JSON with a line for each value."""
     page = page_of(browser, address)
     assert texts(body(page, "e1"), "em") == ["this"]
     assert texts(body(page, "e1"), "pre .code__word") == ["def", "pass"]
     thought, plan, _ = elements(page, "article")[1:4]
     assert element(thought, ".prose").text() == "I *think*."
     assert texts(plan, "h3, li") == ["Plan", "one", "two"]
+    assert texts(body(page, "e3"), ".code__word, .code__string") == ["import", '"y"']
+    assert texts(page_of(browser, f"{address}/entries/e3/text", block="0"), ".code__word") == ["import"]
+    edit = body(page, "e4")
+    assert text_of(element(edit, ".call-line")) == "edit a.py +1 −1"
+    assert element(edit, ".diff").text() == " x\n-y\n+z\n"
+    assert element(edit, ".diff").attributes["aria-label"] == "Change: 1 added, 1 removed"
+    assert texts(body(page, "e5"), ".ansi__green") == ["ok"]
+    assert element(body(page, "e7"), "pre").text() == '{\n  "found": [\n    1,\n    2\n  ]\n}'
 
 
 def test_headings_stand_under_one_of_the_page(browser, address):
@@ -77,25 +87,6 @@ def test_headings_stand_under_one_of_the_page(browser, address):
     assert levels[:3] == [1, 2, 3]
     whole_page = element(page_of(browser, f"{address}/entries/e2/text", block="1"), "main")
     assert [one.tag for one in elements(whole_page, "h1, h2, h3")] == ["h1", "h2", "h3"]
-
-
-def test_what_a_tool_read_is_highlighted_by_the_name_of_the_file(browser, address):
-    page = page_of(browser, address)
-    assert texts(body(page, "e3"), ".code__word, .code__string") == ["import", '"y"']
-    assert texts(page_of(browser, f"{address}/entries/e3/text", block="0"), ".code__word") == ["import"]
-
-
-def test_an_edit_is_a_diff(browser, address):
-    shown = body(page_of(browser, address), "e4")
-    assert text_of(element(shown, ".call-line")) == "edit a.py +1 −1"
-    assert element(shown, ".diff").text() == " x\n-y\n+z\n"
-    assert element(shown, ".diff").attributes["aria-label"] == "Change: 1 added, 1 removed"
-
-
-def test_an_output_has_its_colours_and_json_a_line_for_each_value(browser, address):
-    page = page_of(browser, address)
-    assert texts(body(page, "e5"), ".ansi__green") == ["ok"]
-    assert element(body(page, "e7"), "pre").text() == '{\n  "found": [\n    1,\n    2\n  ]\n}'
 
 
 def test_the_output_of_a_comparison_is_a_diff(browser, idle_root):
@@ -126,11 +117,8 @@ def test_a_long_output_opens_in_place_and_closes_again(browser, address):
     closed = browser.get(str(less.attributes["hx-get"]), headers=HTMX)
     assert "line 8" not in text_of(closed)
     assert link(closed, "Show all 40 lines")
-
-
-def test_a_short_text_has_nothing_to_close(browser, address):
-    opened = browser.get(f"{address}/entries/e5/text?block=0", headers=HTMX)
-    assert [words for words, _ in links(opened)] == ["As recorded"]
+    short = browser.get(f"{address}/entries/e5/text?block=0", headers=HTMX)
+    assert [words for words, _ in links(short)] == ["As recorded"], "it has nothing to close"
 
 
 def test_a_long_answer_ends_with_a_paragraph(browser, idle_root):
@@ -150,12 +138,9 @@ def test_one_text_is_shown_as_recorded_on_request(browser, address):
     (back,) = [one for one in elements(shown, "a") if text_of(one) == "Rendered"]
     assert texts(browser.get(str(back.attributes["hx-get"]), headers=HTMX), "em") == ["this"]
     assert "em" in {one.tag for one in elements(page_of(browser, address), "*")}, "of this text only"
-
-
-def test_a_toggle_leads_to_a_page_without_a_script(browser, address):
-    shown = page_of(browser, link(body(page_of(browser, address), "e1"), "As recorded"))
-    assert "Fix *this*:" in text_of(element(shown, "article"))
-    assert texts(page_of(browser, link(shown, "Rendered")), "em") == ["this"]
+    without_script = page_of(browser, link(body(page, "e1"), "As recorded"))
+    assert "Fix *this*:" in text_of(element(without_script, "article"))
+    assert texts(page_of(browser, link(without_script, "Rendered")), "em") == ["this"]
 
 
 @pytest.mark.parametrize(
@@ -239,15 +224,12 @@ def test_a_picture_has_an_address_of_its_own(browser, seen):
 @pytest.mark.parametrize("query", ["block=0", "block=2", "block=1&number=1", "block=9", "number=2"])
 def test_what_is_no_picture_has_no_address(browser, seen, query):
     assert browser.get(f"{seen}/entries/e1/picture?{query}").status_code == 404
+    assert browser.get(f"{seen}/entries/e9/picture?block=1").status_code == 404
 
 
 @pytest.mark.parametrize("query", ["", "block=x", "number=-1", "number=99999999999"])
 def test_without_a_block_the_pictures_of_the_entry_are_counted(browser, seen, query):
     assert browser.get(f"{seen}/entries/e1/picture?{query}").content == SMALL.data
-
-
-def test_a_picture_of_an_unknown_entry_is_not_found(browser, seen):
-    assert browser.get(f"{seen}/entries/e9/picture?block=1").status_code == 404
 
 
 def test_pictures_are_not_drawn_as_recorded(browser, seen):

@@ -47,34 +47,29 @@ def page(browser: Client, root: Path, minutes: tuple[float, ...] = MINUTES, **qu
     return browser.get(add_session(root, "a.jsonl", timed(minutes)), query)
 
 
-def test_an_entry_shows_its_time_here_and_names_it_in_utc(browser, idle_root):
-    first = element(page(browser, idle_root), "#e1 time")
+def test_the_page_shows_the_times_of_entries_days_pauses_and_turns(browser, idle_root):
+    found = page(browser, idle_root)
+    first = element(found, "#e1 time")
     assert text_of(first) == "23:30"
     assert first.attributes["title"] == "2026-02-06 22:30:00.000 UTC"
     assert first.attributes["datetime"] == "2026-02-06T22:30:00.000Z"
-
-
-def test_days_pauses_and_turns_stand_between_the_entries(browser, idle_root):
-    lines = texts(page(browser, idle_root), ".time-line")
-    assert lines == [
+    assert texts(found, ".time-line") == [
         "Friday, 6 February 2026",
         "turn 1 took 4 min, 2 calls, 1 failed",
         "Saturday, 7 February 2026 , 36 min later",
         "turn 2 took 2 h 40 min",
         "2 h 40 min later",
     ]
+    assert texts(found, ".sidebar .tree time") == ["6 Feb", "7 Feb"]
+    assert "6 Feb 2026, 23:30 to 7 Feb 2026, 02:50 , 3 h 20 min" in text_of(element(found, ".facts"))
+    later = page(browser, idle_root, at="e6")
+    assert texts(later, ".time-line")[0] == "Saturday, 7 February 2026 , 36 min later"
 
 
 def test_a_session_of_one_day_is_not_told_which(browser, idle_root):
     found = page(browser, idle_root, MINUTES[:5])
     assert texts(found, ".time-line") == ["turn 1 took 4 min, 2 calls, 1 failed"]
     assert "6 Feb 2026, 23:30 to 23:34 , 4 min" in text_of(element(found, ".facts"))
-
-
-def test_the_turns_have_the_time_of_their_beginning_and_the_day_where_it_changes(browser, idle_root):
-    found = page(browser, idle_root)
-    assert texts(found, ".sidebar .tree time") == ["6 Feb", "7 Feb"]
-    assert "6 Feb 2026, 23:30 to 7 Feb 2026, 02:50 , 3 h 20 min" in text_of(element(found, ".facts"))
 
 
 def test_a_slow_result_says_how_long_it_took(browser, idle_root):
@@ -88,11 +83,6 @@ def test_a_slow_result_says_how_long_it_took(browser, idle_root):
 def test_without_recorded_times_nothing_is_claimed(browser, idle_root):
     found = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
     assert not elements(found, ".time-line, article time")
-
-
-def test_a_later_page_says_the_pause_before_its_first_entry(browser, idle_root):
-    found = page(browser, idle_root, at="e6")
-    assert texts(found, ".time-line")[0] == "Saturday, 7 February 2026 , 36 min later"
 
 
 def test_live_says_why(browser, known_root):

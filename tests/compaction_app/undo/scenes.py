@@ -1,10 +1,13 @@
 """Compacted sessions of pi, Atomic, Codex and Claude Code, and their contexts as the agents' readers rebuild them."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import Committed, commit
@@ -14,6 +17,7 @@ from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import load_session
@@ -133,6 +137,13 @@ def claude_continues(scene: Scene, reply_id: str) -> list[str]:
     added = [session.user("And now?"), *session.reply(reply_id, claude_text("Later."))]
     place(scene.path, session.content)
     return added
+
+
+def refused(act: Callable[[], object]) -> str:
+    """The code of the error that an act raises."""
+    with pytest.raises(RedlineError) as caught:
+        act()
+    return caught.value.code
 
 
 def deleted_by(committed: Committed) -> list[Target]:

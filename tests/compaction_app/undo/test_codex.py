@@ -3,7 +3,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -40,7 +40,7 @@ from tests.sessions_app.agents.codex.rollouts import (
     work,
 )
 
-from .scenes import Scene, codex_scene, deleted_by
+from .scenes import Scene, codex_scene, deleted_by, refused
 
 
 def sent(path: Path) -> list[Any]:
@@ -56,12 +56,6 @@ def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:
     scene = codex_scene(redline, work(), "fork")
     made = scene.compact(**own).created
     return scene, backdate(made)
-
-
-def refused(act: Callable[[], object]) -> str:
-    with pytest.raises(RedlineError) as caught:
-        act()
-    return caught.value.code
 
 
 @pytest.mark.parametrize("paginated", [True, False])

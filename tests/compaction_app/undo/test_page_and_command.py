@@ -44,7 +44,7 @@ def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) ->
     return browser.post(f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
 
-def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser, run):
+def test_the_result_leads_to_the_undo_which_says_what_will_happen_and_asks_for_a_choice(browser, run):
     address = link(browser.get(f"/runs/{run.pk}/result"), "Undo…")
     assert address == f"/runs/{run.pk}/undo"
     page = text_of(browser.get(address))
@@ -52,18 +52,15 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser, run):
         assert not missing(page, "That file is deleted", "byte for byte as Redline wrote it")
     else:
         assert not missing(page, "One line is appended to the session", "New backup")
-    assert not Undo.objects.exists()
-
-
-def test_a_choice_of_nothing_is_answered_at_its_button(browser, run):
     asked = "Select what should come back first."
-    assert asked not in text_of(browser.get(f"/runs/{run.pk}/undo"))
-    page = browser.get(f"/runs/{run.pk}/undo", {"choice": "shown"})
-    assert asked in text_of(page)
-    assert 'aria-describedby="choice-missing" autofocus' in page.content.decode()
+    assert asked not in page
+    nothing = browser.get(address, {"choice": "shown"})
+    assert asked in text_of(nothing)
+    assert 'aria-describedby="choice-missing" autofocus' in nothing.content.decode()
     entry_id = Compaction.objects.get().origins[0]["entryId"]
-    chosen = browser.get(f"/runs/{run.pk}/undo", {"choice": "shown", "entry": entry_id})
-    assert asked not in text_of(chosen)
+    assert asked not in text_of(browser.get(address, {"choice": "shown", "entry": entry_id}))
+    hostile = browser.get(address, {"entry": "<script>alert(1)</script>"})
+    assert (hostile.status_code, b"<script>alert(1)" in hostile.content) == (409, False)
     assert not Undo.objects.exists()
 
 
@@ -124,12 +121,6 @@ def test_a_live_session_needs_a_confirmation(browser, run):
     assert "Undone: " in text_of(undo(browser, run, yes=("live",)))
 
 
-def test_hostile_ids_and_texts_are_escaped(browser, run):
-    page = browser.get(f"/runs/{run.pk}/undo", {"entry": "<script>alert(1)</script>"})
-    assert page.status_code == 409
-    assert b"<script>alert(1)" not in page.content
-
-
 EVERY = [("atomic-0.8", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
 
 
@@ -138,7 +129,11 @@ def compacted(redline, request):
     return scene(redline, *request.param)
 
 
-def test_it_says_what_would_happen_and_needs_a_confirmation(redline, compacted):
+def test_the_command_says_what_would_happen_or_that_there_is_nothing_and_needs_a_confirmation(redline, compacted):
+    before = snapshot(compacted.path.parent)
+    assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
+    assert redline.call("undo", compacted.path, "--compaction", "e3", "--yes", "--json").error == "not_ours"
+    assert snapshot(compacted.path.parent) == before
     compacted.compact()
     before = snapshot(compacted.path.parent)
     refused = redline.call("undo", compacted.path)
@@ -150,7 +145,7 @@ def test_it_says_what_would_happen_and_needs_a_confirmation(redline, compacted):
     assert snapshot(compacted.path.parent) == before
 
 
-def test_it_undoes_the_latest_compaction(redline, compacted):
+def test_the_command_undoes_the_latest_compaction(redline, compacted):
     before = compacted.context()
     committed = compacted.compact()
     done = redline.call("undo", compacted.path, "--yes", "--json")
@@ -166,7 +161,7 @@ def test_it_undoes_the_latest_compaction(redline, compacted):
     assert again.error == "no_compaction"
 
 
-def test_it_brings_entries_back_with_their_pairs(redline, compacted):
+def test_the_command_brings_entries_back_with_their_pairs(redline, compacted):
     committed = compacted.compact()
     entry_id = deleted_by(committed)[0].entry_id
     done = redline.call(
@@ -180,7 +175,7 @@ def test_it_brings_entries_back_with_their_pairs(redline, compacted):
     assert not Undo.objects.get().is_whole
 
 
-def test_a_live_session_needs_its_own_confirmation(redline, compacted):
+def test_in_the_command_a_live_session_needs_its_own_confirmation(redline, compacted):
     committed = compacted.compact()
     touched = committed.created or compacted.path
     backdate(touched, hours=0)
@@ -188,10 +183,3 @@ def test_a_live_session_needs_its_own_confirmation(redline, compacted):
     assert refused.error == "session_live"
     assert "--live" in json.loads(refused.out)["error"]["message"]
     assert redline.call("undo", compacted.path, "--yes", "--live").code == 0
-
-
-def test_a_session_without_a_compaction_has_nothing_to_undo(redline, compacted):
-    before = snapshot(compacted.path.parent)
-    assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
-    assert redline.call("undo", compacted.path, "--compaction", "e3", "--yes", "--json").error == "not_ours"
-    assert snapshot(compacted.path.parent) == before

@@ -4,7 +4,7 @@ real session, too, if there is one."""
 import json
 import random
 import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,16 +24,16 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.budget import long_except
+from tests.budget import long_except, some
 from tests.factories import assistant, call, compaction, message, result
 from tests.factories import whole as target
 from tests.files import backdate, place, snapshot
+from tests.installation import Installation
 from tests.paths import sessions_to_try
 
-from .scenes import Scene, deleted_by, only_compaction, scene
+from .scenes import Scene, deleted_by, only_compaction, refused, scene
 
 IN_PLACE = [("atomic-0.8", "context-compaction"), ("pi", "context-edit")]
-EVERY = [*IN_PLACE, ("atomic-0.8", "fork"), ("pi", "fork")]
 
 
 @pytest.fixture(params=IN_PLACE, ids=lambda pair: pair[1])
@@ -51,16 +51,9 @@ def pi(redline):
     return scene(redline, "pi", "context-edit")
 
 
-@pytest.fixture(params=["atomic-0.8", "pi"])
+@pytest.fixture(params=long_except(["atomic-0.8"], ["atomic-0.8", "pi"]))
 def fork(redline, request):
     return scene(redline, request.param, "fork")
-
-
-def refused(act: Callable[[], object]) -> str:
-    """The code of the error that an act raises."""
-    with pytest.raises(RedlineError) as caught:
-        act()
-    return caught.value.code
 
 
 def since(parent: str, kind: str, **fields: object) -> dict[str, Any]:
@@ -188,26 +181,19 @@ def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
         holder.wait()
 
 
-def test_what_is_undone_is_not_undone_again(in_place):
-    committed = in_place.compact()
+def test_what_is_undone_is_not_undone_again_but_the_same_plan_can_be_written_and_undone_again(in_place):
+    before, committed = in_place.context(), in_place.compact()
+    compacted, again = in_place.context(), partial(in_place.undo, name=committed.entry_id)
     in_place.undo()
-    before = in_place.path.read_bytes()
-    assert refused(in_place.undo) == "no_compaction"
-    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
-    in_place.continue_with("Go on.")
-    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
-    assert in_place.path.read_bytes().startswith(before)
-
-
-def test_after_an_undo_the_same_plan_can_be_written_again_and_undone_again(in_place):
-    before = in_place.context()
-    in_place.compact()
-    compacted = in_place.context()
-    in_place.undo()
+    content = in_place.path.read_bytes()
+    assert [refused(in_place.undo), refused(again)] == ["no_compaction", "undone_already"]
     in_place.compact()
     assert in_place.context() == compacted
     assert in_place.undo().plan.way is UndoWay.LEAF
     assert in_place.context() == before
+    in_place.continue_with("Go on.")
+    assert refused(again) == "undone_already"
+    assert in_place.path.read_bytes().startswith(content)
 
 
 def test_two_compactions_are_undone_one_after_the_other(in_place):
@@ -350,8 +336,8 @@ def test_what_providers_would_refuse_does_not_come_back(in_place):
     again = [message("again", committed.entry_id, assistant(call(used))), message("answer", "again", result(used))]
     in_place.append(*again)
     before = snapshot(in_place.path.parent)
-    assert refused(lambda: in_place.undo(result_id)) == "breaks_conversation"
-    assert refused(in_place.undo) == "breaks_conversation"
+    for act in (in_place.undo, partial(in_place.undo, result_id)):
+        assert refused(act) == "breaks_conversation"
     assert snapshot(in_place.path.parent) == before
 
 
@@ -455,47 +441,41 @@ def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic):
     assert reading_of_session(row, atomic.path, log.entries, log.state).reader.name == "atomic-0.8"
 
 
-def sessions(directory: Path) -> list[bytes]:
-    """The sessions that can be written to."""
-    logs = {path: load_session(path).log for path in sessions_to_try(directory)}
-    return [path.read_bytes() for path, log in logs.items() if log.header is not None and log.version == 3]
+SESSIONS = {"pi": ".pi/agent/sessions", "atomic-0.8": ".atomic/agent/sessions"}
 
 
-@pytest.mark.parametrize(
-    ("reader", "writer", "continues"),
-    [
-        pytest.param("atomic-0.8", "context-compaction", False, id="atomic at once"),
-        pytest.param("atomic-0.8", "context-compaction", True, id="atomic continued", marks=pytest.mark.long),
-        pytest.param("pi", "context-edit", False, id="pi at once", marks=pytest.mark.long),
-        pytest.param("pi", "context-edit", True, id="pi continued"),
-    ],
-)
+def real_scenes(redline: Installation, directory: Path, reader: str, writer: str) -> Iterator[Scene]:
+    """Real sessions that can be written to, or a generated one: a few of them, and in `make test-long` all."""
+    for number, path in enumerate(some(sessions_to_try(directory), every=3)):
+        log = load_session(path).log
+        if log.header is not None and log.version == 3:
+            yield Scene(place(redline.home / SESSIONS[reader] / f"{number}.jsonl", path.read_bytes()), reader, writer)
+
+
+@pytest.mark.parametrize("continues", [False, True], ids=["at-once", "continued"])
+@pytest.mark.parametrize(("reader", "writer"), IN_PLACE)
 def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer, continues):
-    rng = random.Random(7)
-    directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
-    found = sessions(tmp_path)
-    assert found
-    for number, content in enumerate(found):
-        scene = Scene(place(directory / f"{number}.jsonl", content), reader, writer)
-        before, later = scene.context(), []
-        committed = scene.compact()
+    rng, tried = random.Random(7), 0
+    for real in real_scenes(redline, tmp_path, reader, writer):
+        before, later = real.context(), []
+        committed = real.compact()
         if continues:
-            scene.continue_with("Go on.", "Done.")
-            later = scene.context()[-2:]
-        compacted = scene.path.read_bytes()
-        undone = scene.undo(rng.choice(deleted_by(committed)).entry_id, live=True)
+            real.continue_with("Go on.", "Done.")
+            later = real.context()[-2:]
+        compacted = real.path.read_bytes()
+        undone = real.undo(rng.choice(deleted_by(committed)).entry_id, live=True)
         if undone.created is not None or not undone.plan.is_whole:
-            undone = scene.undo(live=True)
-        assert scene.path.read_bytes().startswith(compacted)
-        assert without_usage(scene.context(undone.created)) == without_usage([*before, *later])
+            undone = real.undo(live=True)
+        assert real.path.read_bytes().startswith(compacted)
+        assert without_usage(real.context(undone.created)) == without_usage([*before, *later])
+        tried += 1
+    assert tried
 
 
-@pytest.mark.parametrize("reader", long_except(["pi"], ["atomic-0.8", "pi"]))
+@pytest.mark.parametrize("reader", ["atomic-0.8", "pi"])
 def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(redline, tmp_path, reader):
-    directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
-    for number, content in enumerate(sessions(tmp_path)):
-        scene = Scene(place(directory / f"{number}.jsonl", content), reader, "fork")
-        committed = scene.compact()
-        scene.undo(live=True)
+    for real in real_scenes(redline, tmp_path, reader, "fork"):
+        content, committed = real.path.read_bytes(), real.compact()
+        real.undo(live=True)
         assert not committed.created.exists()
-        assert scene.path.read_bytes() == content
+        assert real.path.read_bytes() == content
