@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,32 +99,32 @@ def test_an_answer_is_read_as_intended(provider, dialect, name):
         assert read.stop == ("stop" if whole_calls else STOPS[dialect][play.stop])
 
 
+def streamed(provider: ScriptedProvider, dialect: Dialect, name: str, *, raw: bool = False, **options: Any) -> Any:
+    """The events of the official client; or its response while it streams, as the lines that it receives."""
+    if dialect == "openai":
+        asked: Any = openai_client(provider).chat.completions
+    else:
+        asked, options = anthropic_client(provider).messages, {"max_tokens": 100, **options}
+    create = asked.with_streaming_response.create if raw else asked.create
+    return create(model=name, messages=BEGIN, tools=TOOLS[dialect], stream=True, **options)
+
+
+def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
+    return streamed(provider, dialect, name, raw=True)
+
+
 def raw_arguments(provider: ScriptedProvider, dialect: Dialect, name: str) -> list[str]:
     """The arguments of an answer's calls in the official client's events, unparsed."""
-    found: dict[int, str] = {}
-    if dialect == "openai":
-        for chunk in chunks_of(provider, name):
-            for fragment in chunk.choices[0].delta.tool_calls or ():
-                assert fragment.function is not None
-                more = fragment.function.arguments or ""
-                found[fragment.index] = found.get(fragment.index, "") + more
-        return list(found.values())
-    for event in events_of(provider, name):
-        if event.type == "content_block_start" and event.content_block.type == "tool_use":
+    found: dict[int, str] = defaultdict(str)
+    for event in streamed(provider, dialect, name):
+        if dialect == "openai":
+            for fragment in event.choices[0].delta.tool_calls or ():
+                found[fragment.index] += fragment.function.arguments or ""
+        elif event.type == "content_block_start" and event.content_block.type == "tool_use":
             found[event.index] = ""
         elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
             found[event.index] += event.delta.partial_json
     return list(found.values())
-
-
-def chunks_of(provider: ScriptedProvider, name: str, **options: Any) -> list[Any]:
-    asked: dict[str, Any] = {"model": name, "messages": BEGIN, "tools": TOOLS["openai"], "stream": True}
-    return list(openai_client(provider).chat.completions.create(**asked, **options))
-
-
-def events_of(provider: ScriptedProvider, name: str) -> list[Any]:
-    asked: dict[str, Any] = {"model": name, "messages": BEGIN, "tools": TOOLS["anthropic"], "stream": True}
-    return list(anthropic_client(provider).messages.create(**asked, max_tokens=100))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -152,35 +153,20 @@ def test_arguments_are_split_at_every_character(provider, dialect):
     assert count >= characters - len("{}")
 
 
-def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
-    """The response of the official client while it streams."""
-    if dialect == "openai":
-        return openai_client(provider).chat.completions.with_streaming_response.create(
-            model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
-        )
-    return anthropic_client(provider).messages.with_streaming_response.create(
-        model=name, max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
-    )
-
-
 def test_events_are_in_anthropics_order(provider):
-    found = events_of(provider, "good-plan")
-    assert [event.type for event in found] == [
-        *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
-        *("message_delta", "message_stop"),
-    ]
+    found = [*streamed(provider, "anthropic", "good-plan")]
+    order = "message_start content_block_start content_block_delta content_block_stop message_delta message_stop"
+    assert [event.type for event in found] == order.split()
     assert found[2].delta.partial_json == ""
     with ask_raw(provider, "anthropic", "good-plan") as stream:
         assert "event: ping" in list(stream.iter_lines())
 
 
 def test_chunks_are_in_openais_order(provider):
-    chunks = chunks_of(provider, "good-plan", stream_options={"include_usage": True})
+    chunks = [*streamed(provider, "openai", "good-plan", stream_options={"include_usage": True})]
     first, *more, last, usage = chunks
     assert first.choices[0].delta.role == "assistant"
-    assert first.choices[0].delta.tool_calls is not None
     begun = first.choices[0].delta.tool_calls[0]
-    assert begun.function is not None
     assert (begun.function.arguments, begun.type, begun.index) == ("", "function", 0)
     for chunk in more:
         (fragment,) = chunk.choices[0].delta.tool_calls or ()
@@ -346,17 +332,12 @@ def test_a_document_can_be_sent_instead_of_a_stream(provider):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_page_is_not_a_response(provider, dialect):
+def test_a_page_is_not_a_response_and_a_redirect_leads_elsewhere(provider, dialect):
     with ask_raw(provider, dialect, "web-page") as response:
         assert response.headers["content-type"].startswith("text/html")
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_redirect_leads_elsewhere(dialect):
-    with ScriptedProvider() as provider:
-        with pytest.raises((anthropic.NotFoundError, openai.NotFoundError)):
-            ask(provider, dialect, "redirects")
-        assert provider.requests[-1].path == "/elsewhere"
+    with pytest.raises((anthropic.NotFoundError, openai.NotFoundError)):
+        ask(provider, dialect, "redirects")
+    assert provider.requests[-1].path == "/elsewhere"
 
 
 def test_the_models_are_the_scripts(provider):
@@ -384,7 +365,7 @@ def test_one_script_can_be_played_for_all_names():
 
 
 def test_chunks_without_index_are_separate_calls(provider):
-    found = chunks_of(provider, "whole-calls")
+    found = [*streamed(provider, "openai", "whole-calls")]
     fragments = [one for chunk in found for choice in chunk.choices for one in choice.delta.tool_calls or ()]
     assert [(one.id, getattr(one, "index", None)) for one in fragments] == [(None, None)]
     assert read_chunks(found).calls == [("context_compaction_budget", {})]

@@ -12,7 +12,6 @@ import pytest
 
 from compaction_app.core.manifest import manifest_of
 from compaction_app.core.messages import result_text
-from compaction_app.core.parameters import Parameters
 from compaction_app.core.prompt import user_prompt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
@@ -20,7 +19,7 @@ from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 from tests.budget import FACTOR
 from tests.devtools.scripted.official_clients import DIALECTS, Read, ask, results
-from tests.factories import assistant, call, result, text, transcript_of, user
+from tests.factories import transcript_of, user, working_session
 
 GOOD = (
     *("good-plan", "parallel-calls", "split-bytes", "pings", "whole-calls", "no-usage", "fifty-searches"),
@@ -41,29 +40,22 @@ class Run:
     answers: list[Read] = field(default_factory=list)
 
 
-def workbench(*, steps: int = 24) -> Workbench:
+def workbench() -> Workbench:
     """A session of many steps, which needs several batches."""
-    worked = [
-        one
-        for step in range(steps)
-        for one in (
-            assistant(text(f"Step {step}."), call(f"c{step}", path=f"src/part_{step}.py")),
-            result(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(300))),
-        )
-    ]
-    messages = [user("Mend the parser. größer"), *worked, assistant(text("Done.")), user("Now the tests.")]
-    return Workbench(DeletionStore(transcript_of(*messages, compression_ratio=0.4)))
+    messages = (one["message"] for one in working_session(steps=24)[1:])
+    return Workbench(DeletionStore(transcript_of(user("größer"), *messages, compression_ratio=0.4)))
 
 
-def converse(provider: ScriptedProvider, dialect: Dialect, model: str, *, turns: int = 30, retries: int = 3) -> Run:
+def converse(provider: ScriptedProvider, dialect: Dialect, model: str, *, retries: int = 3) -> Run:
     """Drive a model through the tools until the target is met or it answers with prose twice."""
     run = Run(workbench())
     store = run.workbench.store
-    parameters: Parameters = store.transcript.parameters
-    prompt = user_prompt(manifest_of(store.transcript), parameters, run.workbench.budget)
+    prompt = user_prompt(manifest_of(store.transcript), store.transcript.parameters, run.workbench.budget)
     messages: list[Any] = [{"role": "user", "content": prompt}]
-    for _ in range(turns):
-        read = ask_tolerantly(provider, dialect, model, messages, retries)
+    # Anthropic's accumulation refuses arguments that are not valid JSON, so they are read without a stream there.
+    streams = dialect == "openai" or model != "nonsense-arguments"
+    for _ in range(30):
+        read = ask(provider, dialect, model, messages, streams=streams, max_retries=retries)
         run.answers.append(read)
         messages.append(read.message)
         if not read.calls:
@@ -88,14 +80,6 @@ def answered(run: Run, calls: Sequence[tuple[str, Any]]) -> list[str]:
     return texts
 
 
-def ask_tolerantly(
-    provider: ScriptedProvider, dialect: Dialect, model: str, messages: Sequence[Any], retries: int
-) -> Read:
-    """Anthropic's accumulation refuses arguments that are not valid JSON, so they are read without a stream there."""
-    streams = dialect == "openai" or model != "nonsense-arguments"
-    return ask(provider, dialect, model, messages, streams=streams, max_retries=retries)
-
-
 def in_turn(names: Sequence[str]) -> list[tuple[Dialect, str]]:
     """Each script in one dialect, by turns; with a larger budget in both.
 
@@ -115,10 +99,8 @@ def test_a_plan_reaches_its_target(dialect, name):
         assert run.called[:50] == ["context_search_transcript"] * 50
     if name == "calls-7":
         assert run.called[:7] == ["context_compaction_budget"] * 7
-    if name == "unknown-tool":
-        assert run.refused == ["unknown_tool"]
-    if name == "stops-early":
-        assert run.answers[0].calls == []
+    assert run.refused == ["unknown_tool"] or name != "unknown-tool"
+    assert run.answers[0].calls == [] or name != "stops-early"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
