@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from devtools.bench.damage import NEW_HEADER, damaged, original_of, unaccounted
 from devtools.bench.sessions import generate
-from sessions_app.agents.pi import diagnosis
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.fragments import fragments
 from sessions_app.sessionlog.diagnosis import Finding, Severity
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
@@ -34,7 +34,7 @@ from tests.work_counts import calls_made
 
 A, C = message("a", None, user("one")), message("c", "b", user("three"))
 B = message("b", "a", assistant(text("two")))
-NUL = b"\0" * 7
+NUL, BOM = b"\0" * 7, b"\xef\xbb\xbf"
 SESSION = [msgspec.json.encode(one) for one in generate(entries=30, entry_bytes=400, seed=3)]
 
 
@@ -77,7 +77,7 @@ def moved(recorded: dict[str, Any], parent: Any) -> dict[str, Any]:
         pytest.param([HEADER, A, b"", b" \t", B], [HEADER, A, B], b"\n \t\n", id="blank lines"),
         pytest.param([HEADER, A, b"5", b"null", b"[{}]"], [HEADER, A], b"5\nnull\n[{}]\n", id="not objects"),
         pytest.param([HEADER, A, b"{}", b'{"x":1}'], [HEADER, A], b'{}\n{"x":1}\n', id="objects that are not entries"),
-        pytest.param([b"\xef\xbb\xbf" + raw(HEADER), A], [HEADER, A], b"\xef\xbb\xbf", id="byte order mark"),
+        pytest.param([BOM + raw(HEADER), A], [HEADER, A], BOM, id="byte order mark"),
         pytest.param([HEADER, A, raw(B) + b"\r"], [HEADER, A, raw(B) + b"\r"], b"", id="carriage return"),
         pytest.param([HEADER, A, HEADER, B], [HEADER, A, B], raw(HEADER) + b"\n", id="second header"),
         pytest.param([HEADER, A, B, A], [HEADER, A, B], raw(A) + b"\n", id="repeated entry"),
@@ -274,7 +274,7 @@ FAULTS = {
         "no header": ([A, B], "no_header 1"),
         "header too late": ([A, HEADER, B], "no_header 1"),
         "header with a number as id": ([{**HEADER, "id": 3}, A], "no_header_id 1"),
-        "byte order mark": ([b"\xef\xbb\xbf" + raw(HEADER), A], "byte_order_mark 1"),
+        "byte order mark": ([BOM + raw(HEADER), A], "byte_order_mark 1"),
         "glued header": ([raw(HEADER) + raw(A), B], "no_header 2"),
         "one glued line": ([raw(HEADER) + raw(A)], "no_header 1"),
         "number before the header": ([b"5", HEADER, A], "not_an_object 1"),
@@ -437,7 +437,69 @@ def test_a_file_without_any_record_is_not_a_session():
 
 
 def test_findings_beyond_a_limit_are_counted(monkeypatch):
-    monkeypatch.setattr(diagnosis, "FINDINGS_KEPT", 2)
+    monkeypatch.setattr("sessions_app.agents.pi.diagnosis.FINDINGS_KEPT", 2)
     examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
     assert len(examination.findings) == 4
     assert examination.more == 3 + 1
+
+
+ENTRY = b'{"type":"message","id":"a","message":{"content":[{"type":"text","text":"x {\\"type\\":\\"label\\"}"}]}}'
+LABEL = b'{"type":"label","id":"b","parentId":"a","targetId":"a"}'
+
+
+def parts(raw: bytes, *, is_first: bool = False) -> list[tuple[bytes, bool]]:
+    """The bytes of each fragment, and whether it is a record."""
+    found = fragments(raw, is_first=is_first)
+    assert b"".join(raw[one.start : one.end] for one in found) == raw
+    return [(raw[one.start : one.end], one.data is not None) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"", []),
+        (b" \t", [(b" \t", False)]),
+        (ENTRY, [(ENTRY, True)]),
+        (b" " + ENTRY + b"\r", [(b" " + ENTRY + b"\r", True)]),
+        (b'{"any":"object"}', [(b'{"any":"object"}', True)]),
+        (b"[1]", [(b"[1]", False)]),
+        (ENTRY + LABEL, [(ENTRY, True), (LABEL, True)]),
+        (raw(HEADER) + ENTRY, [(raw(HEADER), True), (ENTRY, True)]),
+        (ENTRY + b" \r" + LABEL + b"\r", [(ENTRY + b" \r", True), (LABEL + b"\r", True)]),
+        (ENTRY + b"\0\0" + LABEL + b"\0", [(ENTRY, True), (b"\0\0", False), (LABEL, True), (b"\0", False)]),
+        (ENTRY + b"garbage", [(ENTRY, True), (b"garbage", False)]),
+        (ENTRY[:-9] + LABEL, [(ENTRY[:-9], False), (LABEL, True)]),
+        (ENTRY[:20] + LABEL + b"}", [(ENTRY[:20] + LABEL + b"}", False)]),
+        (b'{"type":"new","id":"n"}' + LABEL, [(b'{"type":"new","id":"n"}', False), (LABEL, True)]),
+        (BOM + ENTRY, [(BOM, False), (ENTRY, True)]),
+        (b'{"a":NaN}' + LABEL, [(b'{"a":NaN}', False), (LABEL, True)]),
+        (b"\xff" + LABEL, [(b"\xff", False), (LABEL, True)]),
+    ],
+)
+def test_a_line_is_divided_into_records_and_other_bytes(raw, expected):
+    assert parts(raw) == expected
+
+
+def test_only_the_first_line_may_begin_with_a_byte_order_mark():
+    other = b'{"type":"new","id":"n"}'
+    assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
+    assert parts(BOM + other) == [(BOM + other, False)]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [ENTRY[:-3], *(b'{"type":"custom","id":"c","data":[' + LABEL + then for then in (b',"x', b"}", b"]", b' ,"'))],
+)
+def test_what_looks_like_a_record_inside_an_incomplete_one_is_not_one(torn):
+    assert parts(torn) == [(torn, False)]
+
+
+def test_a_record_keeps_invalid_utf_8_and_deep_nesting_is_none():
+    raw = ENTRY.replace(b"x ", b"\xff\xe2\x80 ") + LABEL
+    assert [is_record for _, is_record in parts(raw)] == [True, True]
+    assert parts(b'{"type":"message","a":' * 3_000 + LABEL)[-1] == (LABEL, True)
+
+
+def test_a_line_is_searched_for_so_many_records(monkeypatch):
+    monkeypatch.setattr("sessions_app.agents.pi.fragments.ATTEMPTS", 2)
+    assert parts(ENTRY + LABEL + ENTRY) == [(ENTRY, True), (LABEL, True), (ENTRY, False)]
