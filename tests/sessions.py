@@ -7,7 +7,13 @@ from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
-from tests.factories import session_bytes
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+
+
+def place_prompts(path: Path, *words: str) -> Path:
+    """A file with a session of these messages of the user."""
+    return place(path, session_bytes(chain(*map(user, words))))
 
 
 def add_session(root: Path, name: str, recorded: list[Any], reader: str = "") -> str:

@@ -1,14 +1,17 @@
-"""Codex threads in the index: growth is read alone and gives the same as reading everything anew."""
+"""Codex threads in the index: growth is read alone and gives the same as reading everything anew.
 
-from pathlib import Path
+A session that Codex has compressed is listed, and says how it is opened.
+"""
 
 import pytest
 
+from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexed_entries import read_entries
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
-from tests.files import backdate, place
+from tests.files import place
+from tests.html import text_of
 from tests.sessions_app.agents.codex.rollouts import (
     THREAD,
     Item,
@@ -51,25 +54,43 @@ def anew(session: Session) -> Session:
     return index_file(path)
 
 
+NAME = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+
+
 @pytest.mark.parametrize("added", LATER)
 @pytest.mark.parametrize("based", [False, True])
 def test_growth_gives_the_same_as_reading_anew(redline, added, based):
     directory = redline.home / ".codex" / "sessions"
-    own: Rollout = Rollout(*START)
-    name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+    own = Rollout(*START)
+    name = NAME
     if based:
         place(directory / name, own.content)
         base = {"thread_id": THREAD, "end_ordinal_exclusive": 5, "end_byte_offset": len(own.content)}
         other = THREAD.replace("1", "2")
         own = Rollout(meta(other, history_base=base), first=5)
-        name = f"rollout-2026-01-05T11-00-00-{other}.jsonl"
-    path: Path = place(directory / name, own.content)
+        name = NAME.replace(THREAD, other)
+    path = place(directory / name, own.content)
     before = index_file(path)
     assert before.first_user_message == "a"
-    path.write_bytes(own.with_lines(Rollout(*added, first=20).lines).content)
-    backdate(path)
-
+    place(path, own.content + Rollout(*added, first=20).content)
     grown = index_file(path)
-
     assert grown.entry_count > before.entry_count
     assert facts(grown) == facts(anew(grown))
+
+
+def test_a_compressed_session_is_listed_and_says_how_it_is_opened(redline, settings, browser):
+    root = redline.home / ".codex" / "sessions"
+    settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent="codex")])
+    path = place(root / f"{NAME}.zst", b"\x28\xb5\x2f\xfd" + b"\x00" * 40)
+    index_roots()
+    session = Session.objects.get()
+    assert f"codex resume {THREAD}" in session.fault
+    assert "unreadable" in text_of(browser.get("/"))
+    shown = text_of(browser.get(session.get_absolute_url()))
+    assert "is compressed" in shown
+    assert f"codex resume {THREAD}" in shown
+
+    path.unlink()
+    place(root / NAME, Rollout(meta(), user("go")).content)
+    index_roots()
+    assert min(Session.objects.values_list("missing", "fault", "first_user_message")) == (False, "", "go")

@@ -11,18 +11,19 @@ from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
 from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.sessions import place_prompts
 
 ONE = session_bytes(chain(user("One")))
 
 
 def test_the_agents_directories_are_indexed_or_the_configured_ones(redline, tmp_path):
+    assert redline.call("index", "--json", HOME=str(redline.home)).json["files"] == 0, "a missing one is no failure"
     atomic = place(redline.sessions / "--p--" / "a.jsonl", ONE)
-    two = session_bytes(chain(user("One"), user("Two")))
-    place(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", two)
+    two = place_prompts(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", "One", "Two")
     place(tmp_path / "elsewhere" / "c.jsonl", ONE)
     found = redline.call("index", "--json", HOME=str(redline.home))
     assert (found.code, found.err) == (0, "")
-    assert (found.json["files"], found.json["entries"], found.json["bytes"]) == (2, 3, len(ONE) + len(two))
+    assert (found.json["files"], found.json["entries"], found.json["bytes"]) == (2, 3, len(ONE) + two.stat().st_size)
     assert isinstance(found.json["seconds"], float)
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert {name: one["agent"] for name, one in listed.items()} == {"a.jsonl": "atomic", "b.jsonl": "pi"}
@@ -40,7 +41,7 @@ def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configur
 
 
 def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline):
-    path = place(redline.home / "s.jsonl", session_bytes(chain(*[user("word " * 200) for _ in range(200)])))
+    path = place_prompts(redline.home / "s.jsonl", *["word " * 200] * 200)
     runs = [redline.call("index", redline.home, *flags, "--json").json for flags in ([], [], ["--rebuild"])]
     size = path.stat().st_size
     assert {(one["bytes"], one["entries"]) for one in runs} == {(size, 200)}
@@ -99,14 +100,8 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(publ
 
 
 def test_a_named_file_that_is_not_a_session_is_bad_input(redline, tmp_path):
-    path = tmp_path / "s.jsonl"
-    for content, code in ((None, "no_such_file"), (b"", "not_a_session"), (b"text\n", "not_a_session")):
-        if content is not None:
-            path.write_bytes(content)
+    empty, text = place(tmp_path / "empty.jsonl", b""), place(tmp_path / "text.jsonl", b"text\n")
+    for path, code in ((tmp_path / "gone", "no_such_file"), (empty, "not_a_session"), (text, "not_a_session")):
         ended = redline.call("index", path, "--json")
         assert (ended.code, ended.error) == (2, code)
     assert redline.call("sessions", "--json").json == []
-
-
-def test_a_missing_root_is_not_a_failure(redline):
-    assert redline.call("index", "--json", HOME=str(redline.home)).json["files"] == 0

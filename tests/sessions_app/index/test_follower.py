@@ -28,6 +28,7 @@ from tests.factories import assistant, chain, session_bytes, text, user, working
 from tests.files import append_as_agent, backdate, place
 from tests.opencode_stores import OpenCodeStore, documents
 from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.sessions import place_prompts, use_root
 from tests.wait import WAIT_SECONDS, wait_until
 
 
@@ -97,12 +98,9 @@ def titles(**wanted: Any) -> set[str]:
     return {session.title for session in Session.objects.filter(**wanted)}
 
 
-# ---- files that exist and change ---------------------------------------------------------------------------
-
-
 def test_the_roots_are_indexed_newest_first(follower, root):
     for hours, name in enumerate(("new", "old", "older"), 1):
-        backdate(place(root / f"{name}.jsonl", session_bytes(chain(user(name)))), hours)
+        backdate(place_prompts(root / f"{name}.jsonl", name), hours)
     follower.settle()
     ready = [key for keys in follower.facts("sessions") for key in keys]
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
@@ -118,24 +116,20 @@ def test_a_growing_session_is_read_further_and_announced(follower, root):
     assert follower.facts("sessions")[-1] == [key]
 
 
-def test_a_file_in_a_new_directory_is_found(follower, root):
+def test_a_file_in_a_new_directory_is_found_and_moving_one_in_or_out_moves_its_sessions(follower, root, tmp_path):
+    place_prompts(tmp_path / "elsewhere" / "s.jsonl", "moved")
     follower.settle()
-    place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
+    place_prompts(root / "--project--" / "s.jsonl", "the first of a project")
     follower.until(lambda: "the first of a project" in titles())
-
-
-def test_moving_a_directory_in_or_out_moves_its_sessions(follower, root, tmp_path):
-    place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
-    follower.settle()
     (tmp_path / "elsewhere").rename(root / "here")
-    follower.until(lambda: titles(missing=False) == {"moved"})
+    follower.until(lambda: titles(missing=False) == {"moved", "the first of a project"})
     (root / "here").rename(tmp_path / "away")
     follower.until(lambda: titles(missing=True) == {"moved"})
 
 
 def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower, root):
-    place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
-    path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
+    place_prompts(root / "a.jsonl", "stays in the record")
+    path = place_prompts(root / "b.jsonl", "gets another name")
     follower.settle()
     (root / "a.jsonl").unlink()
     path.rename(root / "c.jsonl")
@@ -146,17 +140,16 @@ def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower, root):
 def test_a_root_that_comes_later_is_noticed(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
     follower.settle()
-    place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
+    place_prompts(root.with_name("second") / "s.jsonl", "late")
     follower.until(lambda: "late" in titles())
-    place(root.with_name("second") / "t.jsonl", session_bytes(chain(user("followed as well"))))
+    place_prompts(root.with_name("second") / "t.jsonl", "followed as well")
     follower.until(lambda: "followed as well" in titles())
 
 
 def test_an_unreadable_root_is_reported_and_stops_no_other(follower, root, settings, tmp_path):
-    blocked = tmp_path / "blocked"
-    blocked.write_text("a file", encoding="utf-8")
+    blocked = place(tmp_path / "blocked", b"a file")
     choose_roots(settings, blocked, root)
-    place(root / "s.jsonl", session_bytes(chain(user("readable"))))
+    place_prompts(root / "s.jsonl", "readable")
     follower.settle()
     assert "readable" in titles()
     assert follower.facts("roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
@@ -164,7 +157,7 @@ def test_an_unreadable_root_is_reported_and_stops_no_other(follower, root, setti
 
 def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public, settings):
     root = public.home / "sessions"
-    place(root / "s.jsonl", session_bytes(chain(user("behind a closed door"))))
+    place_prompts(root / "s.jsonl", "behind a closed door")
     choose_roots(settings, root)
     index_file(root / "s.jsonl")
     root.chmod(0)
@@ -182,17 +175,17 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public, setti
 
 
 def test_links_out_of_a_root_are_not_followed(follower, root, tmp_path):
-    outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
+    outside = place_prompts(tmp_path / "outside" / "secret.jsonl", "a secret")
     (root / "link").symlink_to(outside.parent)
     follower.settle()
     append_as_agent(outside, session_bytes(chain(user("another secret"))[1:]))
-    place(root / "s.jsonl", session_bytes(chain(user("inside"))))
+    place_prompts(root / "s.jsonl", "inside")
     follower.until(lambda: "inside" in titles())
     assert titles() == {"inside"}
 
 
 def test_a_second_scan_opens_no_unchanged_file(follower, root, monkeypatch):
-    place(root / "s.jsonl", session_bytes(chain(user("one"))))
+    place_prompts(root / "s.jsonl", "one")
     place(root / "no-session.jsonl", b"no session\n")
     follower.settle()
     assert Session.objects.exclude(fault="").count() == 1
@@ -200,7 +193,7 @@ def test_a_second_scan_opens_no_unchanged_file(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
     follower._scan_roots()
     assert list(follower._waiting) == []
-    place(root / "s.jsonl", session_bytes(chain(user("one"), user("two"))))
+    place_prompts(root / "s.jsonl", "one", "two")
     follower._scan_roots()
     assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
     assert opened == []
@@ -211,19 +204,19 @@ def test_a_change_without_a_notification_is_found_by_scanning(follower, root, mo
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
     follower.settle()
-    place(root / "s.jsonl", session_bytes(chain(user("unheard of"))))
+    place_prompts(root / "s.jsonl", "unheard of")
     follower.until(lambda: "unheard of" in titles())
 
 
 def test_changed_files_are_read_before_waiting_ones(follower, root, monkeypatch):
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     for number in range(50):
-        place(root / f"{number}.jsonl", session_bytes(chain(user(f"session {number}"))))
+        place_prompts(root / f"{number}.jsonl", f"session {number}")
     follower.step()
 
     def is_noticed() -> bool:
         # Written until the watcher, which runs in its own thread, has begun to watch.
-        place(root / "live.jsonl", session_bytes(chain(user("just written"))))
+        place_prompts(root / "live.jsonl", "just written")
         return not follower._watcher._changes.empty()
 
     wait_until(is_noticed)
@@ -247,7 +240,7 @@ def test_without_file_watches_directories_are_polled(follower, root, monkeypatch
     numbers = iter(range(10_000))
 
     def seen() -> bool:
-        place(root / f"{next(numbers)}.jsonl", session_bytes(chain(user("seen by comparing"))))
+        place_prompts(root / f"{next(numbers)}.jsonl", "seen by comparing")
         return "seen by comparing" in titles()
 
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.1)
@@ -255,13 +248,10 @@ def test_without_file_watches_directories_are_polled(follower, root, monkeypatch
     assert tried[:2] == [None, True]
 
 
-# ---- databases ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def store(root, settings):
     """A database with two sessions, in the only root."""
-    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="opencode")]})
+    use_root(settings, root, "opencode")
     found = OpenCodeStore(root)
     for name in ("ses_1", "ses_2"):
         found.session(name, title=name)
@@ -271,28 +261,25 @@ def store(root, settings):
 
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The sessions that the follower reads from now on."""
-    read: list[Path] = []
-    usual = index_follower.index_batch
-
-    def index_batch(paths: list[Path], *args: Any, **options: Any) -> Any:
-        read.extend(paths)
-        return usual(paths, *args, **options)
-
-    monkeypatch.setattr(index_follower, "index_batch", index_batch)
-    return read
+    return listed_by(monkeypatch, index_follower, "index_batch", lambda paths, *_: paths)
 
 
 def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The roots that the follower lists from now on."""
-    listed: list[Path] = []
-    usual = Follower._scan_root
+    return listed_by(monkeypatch, Follower, "_scan_root", lambda _, root, *__: [root])
 
-    def scan_root(follower: Follower, root: Path, *args: Any) -> list[int]:
-        listed.append(root)
-        return usual(follower, root, *args)
 
-    monkeypatch.setattr(Follower, "_scan_root", scan_root)
-    return listed
+def listed_by(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, paths: Callable[..., list[Path]]) -> list[Path]:
+    """The paths with which a function is called from now on."""
+    found: list[Path] = []
+    usual = getattr(owner, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        found.extend(paths(*args))
+        return usual(*args, **options)
+
+    monkeypatch.setattr(owner, name, call)
+    return found
 
 
 def test_only_the_changed_sessions_of_a_database_are_read(follower, store, monkeypatch):
@@ -365,29 +352,31 @@ def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(follower, s
     assert sorted(path.name for path in read) == ["ses_1", "ses_2"]
 
 
+def require_only_changes_are_read(follower: Followed, path: Path, change: Callable[[], Path]) -> None:
+    """The session is read again once `change`, which returns the changed file, was made, and no other one."""
+    for expected in ([], [path]):
+        if expected:
+            os.utime(change(), ns=(2**60, 2**60))
+        follower._scan_roots()
+        assert follower.drain() == expected
+
+
 def test_documents_are_read_again_only_if_they_have_changed(follower, store, root):
-    older = [documents(root, store, name) for name in ("ses_1", "ses_2")]
+    older, _ = (documents(root, store, name) for name in ("ses_1", "ses_2"))
     follower._scan_roots()
     follower.drain()
-    follower._scan_roots()
-    assert follower.drain() == []
-    message = older[0].parents[2] / "message" / "ses_1" / "msg_9.json"
-    os.utime(place(message, b'{"role":"user"}'), ns=(2**60, 2**60))
-    follower._scan_roots()
-    assert follower.drain() == [older[0]]
+    message = older.parents[2] / "message" / "ses_1" / "msg_9.json"
+    require_only_changes_are_read(follower, older, lambda: place(message, b'{"role":"user"}'))
 
 
 def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(follower, root, settings):
-    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="amp")]})
+    use_root(settings, root, "amp")
     message = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
     thread = place(root / "T-1.json", json.dumps({"v": 1, "id": "T-1", "messages": [message]}).encode())
     follower._scan_roots()
     assert follower.drain() == [thread]
-    follower._scan_roots()
-    assert follower.drain() == []
-    os.utime(place(thread, thread.read_bytes().replace(b"Look.", b"Look again.")), ns=(2**60, 2**60))
-    follower._scan_roots()
-    assert follower.drain() == [thread]
+    changed = thread.read_bytes().replace(b"Look.", b"Look again.")
+    require_only_changes_are_read(follower, thread, lambda: place(thread, changed))
 
 
 def test_only_databases_directly_in_a_root_are_watched(tmp_path):
@@ -415,14 +404,9 @@ def test_only_databases_directly_in_a_root_are_watched(tmp_path):
     assert not any(changes.files or changes.directories for changes in seen)
 
 
-# ---- settings and choices ----------------------------------------------------------------------------------
-
-
 def test_changed_context_windows_are_in_the_list_after_the_next_start(follower, root, settings):
-    usage = {"totalTokens": 5_000}
-    place(
-        root / "s.jsonl", session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage)))
-    )
+    replied = assistant(text("a"), provider="p", model="m", usage={"totalTokens": 5_000})
+    place(root / "s.jsonl", session_bytes(chain(user("go"), replied)))
     follower.settle()
     assert Session.objects.get().window is None
     choose_roots(settings, root, windows={"m": 20_000})
@@ -435,23 +419,17 @@ def test_changed_context_windows_are_in_the_list_after_the_next_start(follower, 
 
 
 def test_a_reader_chosen_during_indexing_is_kept(root, redline, monkeypatch):
-    path = place(root / "s.jsonl", session_bytes(chain(*(user(f"line {number}") for number in range(2_500)))))
+    path = place_prompts(root / "s.jsonl", *(f"line {number}" for number in range(2_500)))
 
-    def decide(_: object) -> None:
-        Session.objects.update(reader="pi", own_write_ns=7)
-
-    index_file(path, report=decide)
+    index_file(path, report=lambda _: Session.objects.update(reader="pi", own_write_ns=7))
     session = Session.objects.get()
     assert (session.reader, session.own_write_ns, session.entry_count) == ("pi", 7, 2_500)
-
-
-# ---- processes ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["signal", "closed input"])
 def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
     """Another process holds the database, for which it would wait much longer."""
-    place(tmp_path / "root" / "a.jsonl", session_bytes(chain(user("known"))))
+    place_prompts(tmp_path / "root" / "a.jsonl", "known")
     roots = json.dumps([{"path": str(tmp_path / "root")}])
     child = redline.start("index", "--follow", stdin=subprocess.PIPE, REDLINE_ROOTS=roots)
     assert child.stdout is not None
@@ -460,7 +438,7 @@ def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
         pass
     with closing(sqlite3.connect(redline.data / "redline.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        place(tmp_path / "root" / "b.jsonl", session_bytes(chain(user("new"))))
+        place_prompts(tmp_path / "root" / "b.jsonl", "new")
         if by == "signal":
             child.send_signal(signal.SIGTERM)
         else:
@@ -473,9 +451,6 @@ def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
 def test_only_the_configured_roots_are_followed(redline):
     ended = redline.call("index", redline.home, "--follow", "--json")
     assert (ended.code, ended.error) == (2, "bad_arguments")
-
-
-# ---- the demo ----------------------------------------------------------------------------------------------
 
 
 def test_without_any_session_a_demo_is_offered(follower, redline):

@@ -5,9 +5,11 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import connection
@@ -26,10 +28,13 @@ from sessions_app.storage.token_sample import tally_of
 from tests.budget import FACTOR
 from tests.factories import (
     HEADER,
+    V1_HEADER,
     assistant,
+    block,
     call,
     chain,
     compaction,
+    context_edit,
     message,
     result,
     session_bytes,
@@ -42,16 +47,13 @@ from tests.files import append_as_agent, place
 from tests.installation import finish, override_configuration, refusal
 from tests.paths import corpus_sessions
 from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.sessions import place_prompts
 
-COMPARED = (
-    "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
-    "damage_count context_tokens context_basis context_ratio context_estimate "
-    "overflow broken broken_at last_used missing fault schema"
-).split()
-COLUMNS = (
-    *("number", "offset", "length", "entry_id", "parent_id"),
-    *("kind", "role", "tool", "tokens", "recorded_at", "digest"),
-)
+COMPARED = """
+    header_id version cwd name first_user_message leaf_id provider model read_as size entry_count damage_count
+    context_tokens context_basis context_ratio context_estimate overflow broken broken_at last_used missing fault schema
+""".split()
+COLUMNS = "number offset length entry_id parent_id kind role tool tokens recorded_at digest".split()
 
 
 def tally_of_file(loaded: LoadedSession) -> Tally:
@@ -83,16 +85,18 @@ def differences(followed: dict[str, Any], scratch: dict[str, Any]) -> dict[str, 
     found: dict[str, Any] = {}
     for name, value in followed.items():
         other = scratch[name]
-        if value != other:
-            lists = isinstance(value, list)
-            found[name] = [
-                [one for one in value if one not in other] if lists else value,
-                [one for one in other if one not in value] if lists else other,
-            ]
+        if value != other and isinstance(value, list):
+            found[name] = [one for one in value if one not in other], [one for one in other if one not in value]
+        elif value != other:
+            found[name] = value, other
     return found
 
 
-# Incremental and from scratch -------------------------------------------------------------------------------
+def require_as_new(path: Path, session: Session | None = None) -> dict[str, Any]:
+    """What the index knows of a session, once it is as if the file were indexed for the first time."""
+    followed = indexed(session or index_file(path))
+    assert differences(followed, indexed_from_scratch(path)) == {}, path.name
+    return followed
 
 
 class Writer:
@@ -104,9 +108,7 @@ class Writer:
         self.ids: list[str] = []
 
     def lines(self, count: int) -> list[bytes]:
-        header = {**HEADER, "version": self.version} if self.version else HEADER
-        if self.version == 1:
-            del header["version"]
+        header = V1_HEADER if self.version == 1 else {**HEADER, "version": self.version}
         first = [json.dumps(header).encode()] if self.version and self.dice.random() < 0.9 else []
         return first + [self.line() for _ in range(count)]
 
@@ -157,8 +159,7 @@ class Writer:
                 blocks.append({"type": "thinking", "thinking": words})
             model = f"m{len(self.ids) % 3}"
             return {"type": "message", "message": assistant(*blocks, **stop, **usage, provider="p", model=model)}
-        targets = [{"kind": "entry", "entryId": some}]
-        targets += [{"kind": "content_block", "entryId": dice.choice(self.ids), "blockIndex": 0}]
+        targets = (whole(some), block(dice.choice(self.ids), 0))
         control = [
             {"type": "label", "targetId": some, "label": words},
             {"type": "session_info", "name": words},
@@ -166,9 +167,9 @@ class Writer:
             {"type": "thinking_level_change", "thinkingLevel": "high"},
         ]
         rare = [
-            {"type": "context_compaction", "deletedTargets": targets},
-            {"type": "compaction", "summary": words, "firstKeptEntryId": some, "firstKeptEntryIndex": 3},
-            {"type": "context_edit", "targetId": some, "replacement": None},
+            compaction(*targets),
+            {**summary_compaction(words, some), "firstKeptEntryIndex": 3},
+            context_edit(some, None),
             {"type": "branch_summary", "summary": words, "fromId": some},
             {"type": "custom_message", "content": words, "customType": "x"},
             {"type": "something_new", "payload": words},
@@ -183,8 +184,7 @@ def test_an_incremental_index_equals_a_new_one(redline, tmp_path, seed):
     content = b"\n".join(writer.lines(dice.randrange(1, 60))) + dice.choice([b"", b"\n"])
     if dice.random() < 0.1:
         content = b"\xef\xbb\xbf" + content
-    path = tmp_path / "s.jsonl"
-    path.touch()
+    path = place(tmp_path / "s.jsonl", b"")
     places = [*range(len(content)), *(100 * [end for end, byte in enumerate(content) if byte == 10])]
     cuts = [*sorted(dice.choices(places, k=10)), len(content)]
     written = 0
@@ -218,9 +218,7 @@ def test_the_index_of_real_sessions_matches_their_files(redline, tmp_path):
         path = place(tmp_path / "sessions" / source.name, content[: dice.randrange(5_000, len(content))])
         index_file(path)
         append_as_agent(path, content[path.stat().st_size :])
-        followed = indexed(index_file(path))
-        assert differences(followed, indexed_from_scratch(path)) == {}, source.name
-
+        followed = require_as_new(path)
         loaded = load_session(path)
         reading = reading_of(path, loaded.log.entries, loaded.log.state)
         size = tally_of_file(loaded).size
@@ -233,7 +231,8 @@ def test_the_index_of_real_sessions_matches_their_files(redline, tmp_path):
         path.unlink()
 
 
-# What it costs ----------------------------------------------------------------------------------------------
+class Crash(BaseException):
+    """A process that dies between two batches."""
 
 
 def long_session(path: Path, entries: int = 2_500) -> Path:
@@ -245,11 +244,7 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
 
 
 def test_entries_can_be_queried_by_what_they_are(redline, tmp_path):
-    recorded = chain(
-        user("Fix the parser"),
-        assistant(text("Reading it."), call("c1", "read")),
-        result("c1", "12345678", name="read"),
-    )
+    recorded = chain(user("Fix the parser"), assistant(call("c1", "read")), result("c1", "12345678", name="read"))
     recorded[2]["timestamp"] = "2026-01-05T11:00:00.5+01:00"
     recorded[3]["timestamp"] = "yesterday"
     session = index_file(place(tmp_path / "a.jsonl", session_bytes(recorded)))
@@ -278,9 +273,7 @@ def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(redline, tmp_pa
 
 
 def small_sessions(directory: Path, count: int) -> list[Path]:
-    return [
-        place(directory / f"{number}.jsonl", session_bytes(chain(user(f"task {number}")))) for number in range(count)
-    ]
+    return [place_prompts(directory / f"{number}.jsonl", f"task {number}") for number in range(count)]
 
 
 def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline, tmp_path):
@@ -328,8 +321,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_run(redline, tmp_path, mo
     monkeypatch.undo()
     assert index_paths([tmp_path / "root"]).files == 100
     for path in paths[::9]:
-        session = Session.objects.get(relative_path=path.name, root__path=path.parent)
-        assert differences(indexed(session), indexed_from_scratch(path)) == {}
+        require_as_new(path, Session.objects.get(relative_path=path.name, root__path=path.parent))
 
 
 def test_processes_that_index_the_same_files_leave_one_index_of_each(redline, tmp_path):
@@ -351,41 +343,30 @@ def test_processes_that_index_the_same_files_leave_one_index_of_each(redline, tm
     assert sorted(numbers) == list(range(2, 2_502))
 
 
-# Files that change ------------------------------------------------------------------------------------------
+ANOTHER = session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))])
+REWRITES: dict[str, Callable[[Path], object]] = {
+    "shrink": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "replace by another": lambda path: place(path.with_name("other"), ANOTHER).replace(path),
+    "replace by an empty one": lambda path: place_prompts(path.with_name("other")).replace(path),
+    "rewrite the beginning": lambda path: path.write_bytes(path.read_bytes().replace(b"project", b"PROJECT")),
+}
 
 
-def shrink(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def replace_by_another(path: Path) -> None:
-    another = session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))])
-    place(path.with_name("other"), another).replace(path)
-
-
-def replace_by_an_empty_one(path: Path) -> None:
-    place(path.with_name("other"), session_bytes([HEADER])).replace(path)
-
-
-def rewrite_the_beginning(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b"project", b"PROJECT"))
-
-
-@pytest.mark.parametrize("rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning])
+@pytest.mark.parametrize("rewrite", REWRITES)
 def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(redline, tmp_path, rewrite):
     recorded = chain(
         user("Old task"),
         assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
         {"type": "session_info", "name": "Old name"},
-        {"type": "compaction", "summary": "Old summary", "firstKeptEntryId": "e2"},
+        summary_compaction("Old summary", "e2"),
         user("more " * 500),
     )
     path = place(tmp_path / "s.jsonl", session_bytes(recorded))
     before = index_file(path)
-    rewrite(path)
+    REWRITES[rewrite](path)
     after = index_file(path)
     assert after.pk == before.pk
-    assert differences(indexed(after), indexed_from_scratch(path)) == {}
+    require_as_new(path, after)
 
 
 def test_a_change_in_the_middle_is_found_by_a_rebuild(redline, tmp_path):
@@ -394,12 +375,11 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline, tmp_path):
     content = path.read_bytes()
     place(path, content.replace(b'"call', b'"CALL', 1).replace(b'"toolCall"', b'"toolcall"'))
     index_paths([tmp_path], rebuild=True)
-    assert differences(indexed(Session.objects.get()), indexed_from_scratch(path)) == {}
+    require_as_new(path, Session.objects.get())
 
 
 def test_a_removed_session_is_missing_until_it_is_back(redline, tmp_path):
-    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
-    other = place(tmp_path / "sub" / "b.jsonl", session_bytes(chain(user("One"), user("Two"))))
+    path, other = (place_prompts(tmp_path / name, "One", "Two") for name in ("a.jsonl", "sub/b.jsonl"))
     index_paths([tmp_path])
     path.rename(tmp_path / "away")
     index_paths([tmp_path])
@@ -421,8 +401,7 @@ def test_all_sessions_of_a_removed_root_are_missing(redline, tmp_path):
 
 
 def test_a_rebuild_keeps_runs_and_compactions(redline, tmp_path):
-    path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
-    session = index_file(path)
+    session = index_file(place_prompts(tmp_path / "a.jsonl", "One", "Two"))
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
     now = datetime.now(UTC)
     backup = Backup.objects.create(
@@ -430,23 +409,12 @@ def test_a_rebuild_keeps_runs_and_compactions(redline, tmp_path):
     )
     written = {"entry_id": "x", "leaf_id": "y", "planner": "embedded", "written_at": now}
     Compaction.objects.create(session=session, backup=backup, parameters={}, stats={}, origins=[], **written)
-    place(tmp_path / "a.jsonl", session_bytes(chain(user("Quite another"))))
+    place_prompts(tmp_path / "a.jsonl", "Quite another")
     index_paths([tmp_path], rebuild=True)
     session.refresh_from_db()
     assert (session.own_write_ns, session.reader, session.entry_count) == (7, "pi", 1)
     assert Backup.objects.get().session == session
     assert Compaction.objects.get().backup == backup
-
-
-# Interrupted readings ---------------------------------------------------------------------------------------
-
-
-class Crash(BaseException):
-    """A process that dies between two batches."""
-
-
-def crash(_: str) -> None:
-    raise Crash
 
 
 @pytest.mark.parametrize("grown", [False, True])
@@ -459,12 +427,9 @@ def test_leftovers_of_a_crashed_indexing_do_not_stay(redline, tmp_path, grown):
         index_file(path)
         append_as_agent(path, content[path.stat().st_size :])
     with pytest.raises(Crash):
-        index_file(path, report=crash)
+        index_file(path, report=Mock(side_effect=Crash))
     assert Entry.objects.count() >= 1_000
-    assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
-
-
-# Roots ------------------------------------------------------------------------------------------------------
+    require_as_new(path)
 
 
 def roots(*paths: Path) -> Any:
@@ -474,7 +439,7 @@ def roots(*paths: Path) -> Any:
 @pytest.mark.parametrize("order", ["outer first", "inner first", "inner configured later"])
 def test_a_session_below_two_roots_is_one_session(redline, tmp_path, order):
     inner, outer = tmp_path / "outer" / "inner", tmp_path / "outer"
-    path = place(inner / "s.jsonl", session_bytes(chain(user("One"))))
+    path = place_prompts(inner / "s.jsonl", "One")
     if order == "inner configured later":
         index_paths([outer])
         first = Session.objects.get()
@@ -506,7 +471,7 @@ def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, t
 
 def test_an_unreadable_file_is_reported_and_stops_no_other(public):
     root = public.home / "sessions"
-    paths = [place(root / f"{name}.jsonl", session_bytes(chain(user(name)))) for name in "abc"]
+    paths = [place_prompts(root / f"{name}.jsonl", name) for name in "abc"]
     give_to_nobody(root, *paths)
 
     def index() -> str:
@@ -538,14 +503,14 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(redline, tmp_path, 
         append_as_agent(path, session_bytes([line])[:-1])
         index_file(path)
     os.truncate(path, len(kept))
-    assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
+    require_as_new(path)
 
 
 def test_the_title_is_the_users_first_message_without_noise(redline, tmp_path):
     exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
-    recorded = chain(user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser."))
-    assert index_file(place(tmp_path / "s.jsonl", session_bytes(recorded))).title == "Mend the parser."
-    assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
+    noise = ("/ide", exit_, "[Request interrupted by user]")
+    assert index_file(place_prompts(tmp_path / "s.jsonl", *noise, "Mend the parser.")).title == "Mend the parser."
+    assert index_file(place_prompts(tmp_path / "t.jsonl", *noise)).title == ""
 
 
 def test_the_default_query_is_the_users_last_message_without_noise(redline, tmp_path):
@@ -555,17 +520,13 @@ def test_the_default_query_is_the_users_last_message_without_noise(redline, tmp_
     assert parameters["query"] == "Mend the parser."
 
 
-# Sessions that cannot be continued --------------------------------------------------------------------------
-
-
 def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline, tmp_path):
     talk = (user("x"), assistant(call("a")), user("y"), result("a"), assistant(text("z")))
     entries = chain(*talk, summary_compaction("so far", "e5"))
     path = place(tmp_path / ".pi" / "s.jsonl", session_bytes(entries[:4]))
     found = []
-    for entry in [None, *entries[4:]]:
-        if entry is not None:
-            append_as_agent(path, session_bytes([entry]))
+    for added in ([], *([entry] for entry in entries[4:])):
+        append_as_agent(path, session_bytes(added))
         session = index_file(path)
         found.append(session.broken_at)
         assert bool(session.broken) == bool(session.broken_at)
@@ -580,34 +541,39 @@ def test_an_edit_that_the_agent_refuses_breaks_a_session(redline, tmp_path):
     assert "pi cannot open this branch" in session.broken
 
 
-# ---- the reader ------------------------------------------------------------------------------------------------
+SYSTEM = {"role": "system", "content": "be kind"}
 
 
-def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(redline, monkeypatch):
-    asked = []
+@pytest.fixture
+def install(monkeypatch):
+    """Installs a version of every agent; returns what is asked for versions."""
 
-    def version(name: str) -> tuple[int, ...]:
-        asked.append(name)
-        return 0, 86, 1
+    def installed(*version: int) -> Mock:
+        ask = Mock(return_value=version or None)
+        monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", ask)
+        return ask
 
-    monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", version)
+    return installed
+
+
+def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(redline, install):
+    asked = install(0, 86, 1)
     root = redline.home / ".pi" / "agent" / "sessions"
-    system = {"role": "system", "content": "be kind"}
-    place(root / "shown.jsonl", session_bytes(chain(system, user("x"))))
+    place(root / "shown.jsonl", session_bytes(chain(SYSTEM, user("x"))))
     index_paths([root])
-    assert asked == []
+    asked.assert_not_called()
     for name in ("one", "two"):
         place(root / f"{name}.jsonl", session_bytes(chain(user("x"), assistant(text("y")))))
     index_paths([root])
-    assert asked == ["pi"]
+    asked.assert_called_once_with("pi")
     read_as = dict(Session.objects.values_list("relative_path", "read_as"))
     assert read_as == {"shown.jsonl": "pi", "one.jsonl": "pi-0.86", "two.jsonl": "pi-0.86"}
 
 
-def test_an_appended_entry_can_show_a_newer_version(redline, monkeypatch):
-    monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: (0, 86, 1))
+def test_an_appended_entry_can_show_a_newer_version(redline, install):
+    install(0, 86, 1)
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    entries = chain(user("x"), assistant(text("y")), {"role": "system", "content": "be kind"})
+    entries = chain(user("x"), assistant(text("y")), SYSTEM)
     place(path, session_bytes(entries[:-1]))
     assert index_file(path).read_as == "pi-0.86"
     place(path, session_bytes(entries))
@@ -615,16 +581,12 @@ def test_an_appended_entry_can_show_a_newer_version(redline, monkeypatch):
     assert (session.read_as, session.entry_count) == ("pi", 3)
 
 
-def test_a_session_is_counted_again_when_its_agent_was_updated(redline, monkeypatch):
-    def install(version: tuple[int, ...] | None) -> None:
-        monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: version)
-
+def test_a_session_is_counted_again_when_its_agent_was_updated(redline, install):
     recorded = chain(user("x" * 400), compaction(whole("e1")), user("y"))
     telling = place(redline.sessions / "telling.jsonl", session_bytes(recorded))
-    silent = place(redline.sessions / "silent.jsonl", session_bytes(chain(user("x" * 400), user("y"))))
-    install((0, 9, 8))
-    assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", "atomic-0.8"]
-    install((0, 9, 11))
-    assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", "atomic-0.9"]
-    install(None)
+    silent = place_prompts(redline.sessions / "silent.jsonl", "x" * 400, "y")
+    for patch, expected in ((8, "atomic-0.8"), (11, "atomic-0.9")):
+        install(0, 9, patch)
+        assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", expected]
+    install()
     assert index_file(silent).read_as == "atomic-0.9", "what was known is not given up"

@@ -16,6 +16,7 @@ from tests.factories import chain, session_bytes, user
 from tests.files import append_as_agent, backdate, place
 from tests.html import elements, text_of
 from tests.opencode_stores import START, tool
+from tests.sessions import place_prompts
 
 LAST = datetime(2026, 1, 5, 11, 22, 33, tzinfo=UTC)
 STAMP = LAST.isoformat()
@@ -73,25 +74,18 @@ def test_it_is_the_time_of_its_last_entry(make, redline, tmp_path):
     assert index_file(path).last_used == last
 
 
-def test_without_recorded_times_it_is_that_of_the_file(redline, tmp_path):
-    path = place(tmp_path / "s.jsonl", session_bytes(chain(user("one"))))
-    assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
-
-
-def test_a_thread_that_records_only_its_beginning_was_used_when_it_was_written(redline, tmp_path):
-    path = AgentHome(tmp_path).amp()
-    assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
+def test_without_recorded_times_or_with_that_of_the_beginning_alone_it_is_that_of_the_file(redline, tmp_path):
+    for path in (place_prompts(tmp_path / "s.jsonl", "one"), AgentHome(tmp_path).amp()):
+        assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def test_it_follows_the_file(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", timed(user("one"), user("two"), end=LAST - timedelta(hours=1)))
-    whole = timed(user("one"), user("two"), user("three"))
     index_file(path)
-    line = whole.splitlines()[-1]
-    append_as_agent(path, line)
-    assert index_file(path).last_used == LAST
-    append_as_agent(path, b'\n{"type":"custom","id":"x","parentId":"e3"}\n')
-    assert index_file(path).last_used == LAST
+    last_line = timed(user("one"), user("two"), user("three")).splitlines()[-1]
+    for added in (last_line, b'\n{"type":"custom","id":"x","parentId":"e3"}\n'):
+        append_as_agent(path, added)
+        assert index_file(path).last_used == LAST
     now = LAST.timestamp() + 9_999
     os.utime(path, (now, now))
     assert index_file(path).last_used == LAST
