@@ -13,6 +13,17 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.provider_rules import violations
 from sessions_app.storage.session_loader import load_session
+from tests.claude_sessions import Object, answer, call, text, thinking
+from tests.files import place
+
+
+def said(role: str, *blocks: Object, **fields: Any) -> Object:
+    return {"role": role, "content": list(blocks), **fields}
+
+
+def read(call_id: str, path: str) -> Object:
+    return {**call(call_id, "Read"), "input": {"path": path}}
+
 
 THREAD: dict[str, Any] = {
     "v": 9,
@@ -21,36 +32,19 @@ THREAD: dict[str, Any] = {
     "title": "A thread",
     "env": {"initial": {"trees": [{"uri": "file:///home/dev/project"}]}},
     "messages": [
-        {"role": "user", "content": [{"type": "text", "text": "Look."}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Hm."},
-                {"type": "text", "text": "I look."},
-                {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a"}},
-                {"type": "tool_use", "id": "t2", "name": "Read", "input": {"path": "b"}},
-            ],
-            "usage": {"model": "a-model"},
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "t1", "content": "```one```"},
-                {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "text", "text": "two"}]},
-                {"type": "text", "text": "And then?"},
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+        said("user", text("Look.")),
+        said(
+            "assistant", thinking("Hm."), text("I look."), read("t1", "a"), read("t2", "b"), usage={"model": "a-model"}
+        ),
+        said("user", answer("t1", "```one```"), answer("t2", [text("two")]), text("And then?")),
+        said("assistant", text("Done.")),
     ],
 }
 
 
 @pytest.fixture
 def path(tmp_path):
-    path = tmp_path / "amp" / "threads" / "T-1.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(THREAD, indent=2), encoding="utf-8")
-    return path
+    return place(tmp_path / "amp" / "threads" / "T-1.json", json.dumps(THREAD, indent=2).encode())
 
 
 def test_results_are_entries_of_their_own(path):

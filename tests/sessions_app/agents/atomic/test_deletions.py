@@ -1,5 +1,9 @@
-"""The filters: every recorded deletion is applied, except those that replay safety reverts."""
+"""Deletions as Atomic applies them: every recorded one, except those that replay safety reverts.
 
+The writer records one line that the agent honours, with exactly what was approved.
+"""
+
+import json
 from typing import Any
 
 import pytest
@@ -8,8 +12,24 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.atomic.filters import effective_filters, recorded_filters
 from sessions_app.agents.atomic.reader import AtomicReader
+from sessions_app.agents.atomic.writer import ContextCompactionWriter
 from sessions_app.sessionlog.controls import DeletionControl
-from tests.factories import assistant, block, branch_of, call, chain, compaction, result, text, thinking, user, whole
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.targets import Target
+from tests.factories import (
+    assistant,
+    block,
+    branch_of,
+    call,
+    chain,
+    compaction,
+    result,
+    text,
+    thinking,
+    user,
+    whole,
+    write_facts,
+)
 
 Hidden = tuple[set[str], dict[str, set[int]]]
 NOTHING: Hidden = (set(), {})
@@ -28,9 +48,6 @@ def kept(*messages: dict[str, Any]) -> list[Any]:
         one.entry.id if one.blocks is None else (one.entry.id, [block.index for block in one.blocks])
         for one in context.messages
     ]
-
-
-# ---- adding up ----------------------------------------------------------------------------------------------
 
 
 def test_all_deletions_on_the_branch_add_up():
@@ -72,19 +89,13 @@ def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target):
 
 
 def test_a_compaction_without_a_list_of_deletions_deletes_nothing():
-    assert hidden(user("x"), {"type": "context_compaction"}) == NOTHING
-    for targets in (None, 7, "e1", whole("e1"), []):
-        assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == NOTHING, targets
+    for fields in ({}, *({"deletedTargets": targets} for targets in (None, 7, "e1", whole("e1"), []))):
+        assert hidden(user("x"), {"type": "context_compaction", **fields}) == NOTHING, fields
 
 
 def test_targets_keep_their_recorded_order():
     branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
-    control = branch[-1].control
-    assert isinstance(control, DeletionControl)
-    assert control.targets == (("e9", None), ("e1", 2), ("e9", None))
-
-
-# ---- remaining blocks ---------------------------------------------------------------------------------------
+    assert branch[-1].control == DeletionControl((("e9", None), ("e1", 2), ("e9", None)), None, "")
 
 
 ABC = assistant(text("a"), text("b"), text("c"))
@@ -115,8 +126,6 @@ def test_only_remaining_blocks_count_in_the_estimate():
     assert (context.messages[0].tokens, context.estimate) == (3, 3)
 
 
-# ---- replay safety ------------------------------------------------------------------------------------------
-
 THOUGHT = assistant(thinking("t"), text("a"), call("c1"), call("c2"))
 TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
 """e2 has thinking and makes the calls that e3 and e4 answer."""
@@ -128,11 +137,11 @@ OTHER = compaction(whole("e3"), block("e4", 0), whole("e1"))
 PLAN = compaction(block("e2", 2), whole("e3"))
 SAFE: dict[str, tuple[list[Any], Hidden]] = {
     **{
-        f"block {index} of the latest thinking is not hidden": (
-            [*TALK, compaction(block("e2", index), whole("e1"))],
+        f"block {at} of the latest thinking is not hidden": (
+            [*TALK, compaction(block("e2", at), whole("e1"))],
             ({"e1"}, {}),
         )
-        for index in range(4)
+        for at in range(4)
     },
     "no block beside redacted thinking either": ([REDACTED, compaction(block("e1", 1))], NOTHING),
     "a block that does not exist counts as targeting it": ([*TALK, compaction(block("e2", 99), whole("e3"))], NOTHING),
@@ -194,3 +203,50 @@ def test_the_latest_thinking_is_replayed_whole_or_not_at_all_and_nothing_else_is
         assert indexes <= recorded.blocks[entry_id]
     for entry_id in recorded.blocks.keys() - {"e2", "e3", "e4"}:
         assert effective.blocks[entry_id] == recorded.blocks[entry_id]
+
+
+WRITER = ContextCompactionWriter()
+MESSAGES = (user("go"), assistant(text("a"), call("c1")), result("c1"), user("on"))
+TARGETS = (Target("e3"), Target("e2", 1))
+STATS = Stats(6, 4, 2, 100, 50, 50.0)
+
+
+def written() -> bytes:
+    facts = write_facts(chain(*MESSAGES), ids=["e9"])
+    (line,) = WRITER.write(branch_of(chain(*MESSAGES)), Deletion(TARGETS, ("e1", "e4"), STATS), facts).lines
+    return line
+
+
+def test_the_line_follows_the_leaf_and_names_what_was_approved():
+    assert json.loads(written()) == {
+        "type": "context_compaction",
+        "id": "e9",
+        "parentId": "e4",
+        "timestamp": "2026-01-05T10:00:00.000Z",
+        "promptVersion": 1,
+        "deletedTargets": [whole("e3"), block("e2", 1)],
+        "protectedEntryIds": ["e1", "e4"],
+        "stats": {
+            "objectsBefore": 6,
+            "objectsAfter": 4,
+            "objectsDeleted": 2,
+            "tokensBefore": 100,
+            "tokensAfter": 50,
+            "percentReduction": 50,
+        },
+        "backupPath": "/sessions/a.jsonl.bak",
+    }
+
+
+def test_the_agent_reads_the_approved_context_from_the_line():
+    context = AtomicReader().rebuild(branch_of([*chain(*MESSAGES), written()]))
+    assert [one.entry.id for one in context.messages] == ["e1", "e2", "e4"]
+    assert [block.index for block in context.messages[1].blocks or ()] == [0]
+
+
+def test_targets_that_the_agent_will_not_apply_are_known_before_the_write():
+    branch = branch_of(chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1")))
+    targets = (Target("e2", 1), Target("e2", 2), Target("e3"))
+    assert WRITER.unapplied(branch, targets) == targets
+    recorded = chain(user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on"))
+    assert WRITER.unapplied(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()
