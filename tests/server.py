@@ -96,10 +96,14 @@ class Server:
         self.ends.callback(over.set)
         return over
 
-    def get(self, path: str) -> str:
-        with self._opener.open(self.base + path) as answer:
+    def send(self, request: urllib.request.Request | str) -> str:
+        """The body of the answer to a request."""
+        with self._opener.open(request) as answer:
             text: str = answer.read().decode()
         return text
+
+    def get(self, path: str) -> str:
+        return self.send(self.base + path)
 
     def text(self, path: str) -> str:
         """The words of a page."""

@@ -97,14 +97,15 @@ def poll(page: Page, look: Callable[[], Found]) -> Found:
     return wait_until(looked)
 
 
-def hold(page: Page, pattern: str) -> list[Route]:
-    """Keep requests to such addresses from reaching the server until `page.unroute`; returns them as they come."""
+def hold(page: Page, pattern: str, times: int | None = None) -> list[Route]:
+    """Keep requests to such addresses from reaching the server until `page.unroute`, or so many of them until they
+    are handled; returns them as they come."""
     held: list[Route] = []
 
     def keep(route: Route) -> None:
         held.append(route)
 
-    page.route(pattern, keep)
+    page.route(pattern, keep, times=times)
     return held
 
 
