@@ -1,11 +1,11 @@
 """A connected pi in a known root, and an agent that asks over the API as its bridge does."""
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -22,7 +22,7 @@ from redline.configuration import Configuration, RootSetting
 from sessions_app.index.roots import configured_roots
 from tests.asking_bridge import AskingBridge
 from tests.budget import FACTOR
-from tests.factories import session_bytes, working_session
+from tests.factories import message, session_bytes, user, working_session
 from tests.files import append_as_agent, place
 from tests.runs import finish_run
 
@@ -62,11 +62,7 @@ class AskingAgent(AskingBridge):
 
     def go_on(self, parent: str, entry_id: str = "later") -> None:
         """The user says something more."""
-        more = {
-            "type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-03-01T10:00:01.000Z",
-            "message": {"role": "user", "content": "Go on."},
-        }  # fmt: skip
-        append_as_agent(self.path, json.dumps(more).encode() + b"\n")
+        append_as_agent(self.path, session_bytes([message(entry_id, parent, user("Go on."))]))
 
     def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         response = self._client.generic(method, path, body or b"", "application/json", headers=headers)
@@ -83,9 +79,15 @@ def pi_root(tmp_path, settings, redline):
     return directory
 
 
+def asking(root: Path, recorded: Sequence[Any] = (), *, name: str = "session", honours: str = "edits") -> AskingAgent:
+    """An agent with a session of these entries, or with a worked one."""
+    path = place(root / f"{name}.jsonl", session_bytes(recorded or working_session()))
+    return AskingAgent(path, honours=honours)
+
+
 @pytest.fixture
 def agent(pi_root):
-    return AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())))
+    return asking(pi_root)
 
 
 def remember(agent: AskingAgent) -> Callable[[], None]:

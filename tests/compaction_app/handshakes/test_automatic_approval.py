@@ -12,7 +12,7 @@ from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import decide
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.targets import Target
-from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.compaction_app.handshakes.conftest import AskingAgent, asking
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.runs import finish_run
@@ -21,7 +21,7 @@ READ = "\n".join(f"line {number} of the file" for number in range(200))
 LISTING = "\n".join(f"file_{number}.py" for number in range(200))
 
 
-def session() -> bytes:
+def session() -> list[dict[str, Any]]:
     """e3 reads what e9 reads again; e5 and e11 have the same output; e7 is empty; e13 is like nothing else."""
     messages: list[dict[str, Any]] = [user("Mend it.")]
     outputs = {"c1": READ, "c2": LISTING, "c3": "", "c4": READ, "c5": LISTING, "c6": "unique " * 500}
@@ -32,12 +32,12 @@ def session() -> bytes:
             assistant(text(f"Now {call_id}."), called),
             result(call_id, words, name="read" if is_read else "bash"),
         ]
-    return session_bytes(chain(*messages, assistant(text("Done.")), user("Go on."), user("And then?")))
+    return chain(*messages, assistant(text("Done.")), user("Go on."), user("And then?"))
 
 
 @pytest.fixture
 def agent(pi_root):
-    return AskingAgent(place(pi_root / "session.jsonl", session()))
+    return asking(pi_root, session())
 
 
 def asked(agent: AskingAgent, chosen: dict[str, str]) -> Handshake:
@@ -115,7 +115,7 @@ def test_anything_else_waits_for_a_human(agent, fields, chosen):
 
 
 def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent, tmp_path):
-    other = index_file(place(tmp_path / "other" / "s.jsonl", session())).root
+    other = index_file(place(tmp_path / "other" / "s.jsonl", session_bytes(session()))).root
     PassRule.objects.create(root=other, empty=True, most_tokens=100_000)
     assert asked(agent, EMPTY).state == "waiting"
 
@@ -140,12 +140,12 @@ def image(call_id: str, data: str) -> dict[str, Any]:
     return {**result(call_id, "", name="shot"), "content": [{**IMAGE, "data": data}]}
 
 
-def steps(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> bytes:
+def steps(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
     """A session of these calls, e2, e4 and so on, and their results, e3, e5 and so on."""
     messages: list[dict[str, Any]] = [user("Mend it.")]
     for called, answered in pairs:
         messages += [assistant(text("Next."), called), answered]
-    return session_bytes(chain(*messages, assistant(text("Done.")), user("Go on."), user("And then?")))
+    return chain(*messages, assistant(text("Done.")), user("Go on."), user("And then?"))
 
 
 def read(call_id: str, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,11 +158,11 @@ READ_AGAIN = {"e3": "superseded by the read of src/a.py in e5"}
 EDIT = call("c1", "edit", path="src/a.py", oldText="what was there", newText="what is there now")
 
 
-def shots(*images: str) -> bytes:
+def shots(*images: str) -> list[dict[str, Any]]:
     return steps(*((call(f"c{n}", "shot"), image(f"c{n}", data)) for n, data in enumerate(images, 1)))
 
 
-def writes(output: str) -> bytes:
+def writes(output: str) -> list[dict[str, Any]]:
     """Two files are written, each with this output."""
     made = [call(f"c{n}", "write", path=f"src/{n}.py", content="the only copy") for n in (1, 2)]
     return steps(*((one, result(one["id"], output, name="write")) for one in made))
@@ -189,14 +189,14 @@ def writes(output: str) -> bytes:
     ],
 )  # fmt: skip
 def test_what_goes_with_an_output_has_to_stand_too(pi_root, fields, chosen, content):
-    agent = AskingAgent(place(pi_root / "session.jsonl", content))
+    agent = asking(pi_root, content)
     rule(agent, **fields)
     assert asked(agent, chosen).state == "waiting"
 
 
 def test_a_read_whose_short_lines_stand_too_passes(pi_root):
     content = steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y"))
-    agent = AskingAgent(place(pi_root / "session.jsonl", content))
+    agent = asking(pi_root, content)
     rule(agent, superseded=True)
     assert asked(agent, READ_AGAIN).state == "approved"
 

@@ -4,9 +4,8 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app.models import Handshake, PassRule, WaitRule
-from tests.compaction_app.handshakes.conftest import AskingAgent
-from tests.factories import session_bytes, working_session
-from tests.files import place
+from tests.compaction_app.handshakes.conftest import asking
+from tests.factories import working_session
 from tests.html import active_markup, text_of
 
 HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
@@ -31,10 +30,10 @@ def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent, browser):
 def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
-    asking = AskingAgent(place(pi_root / "session.jsonl", session_bytes(recorded)))
-    handshake = asking.planned(version="<b>1</b>", preparation={"x": "<script>"})
+    agent = asking(pi_root, recorded)
+    handshake = agent.planned(version="<b>1</b>", preparation={"x": "<script>"})
     usual = set(active_markup(browser.get("/settings").content.decode()))
-    asking.report("failed", handshake.pk, message="<script>alert(1)</script>\x1b[31m")
+    agent.report("failed", handshake.pk, message="<script>alert(1)</script>\x1b[31m")
     for page in (f"/handshakes/{handshake.pk}", "/handshakes/", "/handshakes/waiting"):
         shown = browser.get(page).content.decode()
         assert set(active_markup(shown)) <= usual

@@ -25,10 +25,17 @@ from compaction_app.runs.lease import change_state
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
 from sessions_app.sessionlog.targets import Target
-from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, remember, state_of, steps_to_kill
+from tests.compaction_app.handshakes.conftest import (
+    GIVEN,
+    AskingAgent,
+    approved,
+    asking,
+    remember,
+    state_of,
+    steps_to_kill,
+)
 from tests.compaction_app.handshakes.test_handshakes import backups, held_open
-from tests.factories import assistant, call, chain, result, session_bytes, user, working_session
-from tests.files import place
+from tests.factories import assistant, call, chain, result, user
 from tests.installation import refusal
 from tests.kill_steps import killed_before
 from tests.runs import approve_proposals, finish_run
@@ -41,8 +48,7 @@ def read_before(handshake: Handshake) -> Handshake:
 
 def to_be_written(root: Path) -> tuple[AskingAgent, Handshake]:
     """An approved plan that Redline writes, of a session that was closed a moment ago."""
-    path = place(root / "session.jsonl", session_bytes(working_session()))
-    agent = AskingAgent(path, honours="nothing")
+    agent = asking(root, honours="nothing")
     with held_open(agent):
         return agent, approved(agent.planned(), "context-edit")
 
@@ -134,7 +140,7 @@ def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root
     for number, words in enumerate(("x" * 900, "y" * 9_000)):
         called = assistant(call(f"c{number}", "bash", command=f"run {number}"))
         messages += [called, result(f"c{number}", words, name="bash")]
-    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(chain(*messages))))
+    agent = asking(pi_root, chain(*messages))
     run = start_run(
         index_file(agent.path),
         planner="hand",

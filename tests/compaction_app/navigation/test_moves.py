@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,15 @@ from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
 from compaction_app.summaries.summary_task import branch_task
 from sessions_app.agents.pi.lines import new_line
-from sessions_app.agents.reading import Reading
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
 from sessions_app.sessionlog.outline import labels
-from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.compaction_app.undo.scenes import Scene, codex_scene, scene
+from sessions_app.storage.session_loader import load_session
+from tests.compaction_app.undo.scenes import Scene, codex_scene, refused, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
 from tests.files import backdate, place, snapshot
 from tests.html import elements, text_of
-from tests.installation import refusal
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import work
 
@@ -179,8 +178,7 @@ def test_an_append_is_backed_up_recorded_and_certified(talk):
 def test_a_session_in_use_needs_a_confirmation(talk):
     talk.path.touch()
     failure = failure_of(talk.path, move_to("e4"), AppendConfirmations())
-    assert isinstance(failure, ConfirmationNeeded)
-    assert failure.code == "session_live"
+    assert (type(failure), failure.code) == (ConfirmationNeeded, "session_live")
     assert list(plan_append(talk.path, move_to("e4"), datetime.now(UTC)).needs) == ["live"]
 
 
@@ -195,45 +193,33 @@ def test_what_was_shown_for_another_state_is_not_confirmed(talk):
     shown = plan_append(talk.path, move_to("e4"), datetime.now(UTC)).digest()
     talk.continue_with("On.")
     before = talk.path.read_bytes()
-    with pytest.raises(RedlineError) as caught:
-        append_entries(talk.path, move_to("e4"), CONFIRMED, datetime.now(UTC), shown=shown)
-    assert caught.value.code == "plan_differs"
-    assert talk.path.read_bytes() == before
+    act = partial(append_entries, talk.path, move_to("e4"), CONFIRMED, datetime.now(UTC), shown=shown)
+    assert (refused(act), talk.path.read_bytes()) == ("plan_differs", before)
 
 
-def wrong_move(present: LoadedSession, reading: Reading) -> EntryChange:
-    """Says that the context of e4 results, and makes another one."""
-
-    def lines(facts: Any) -> tuple[bytes, ...]:
-        return (new_line("custom", facts.new_id(), "e2", facts.written_at, customType="x"),)
-
-    return EntryChange(AuditEntry.Action.MOVE, "to e4", "e4", lines)
+def to_e4(line: Callable[[Any], bytes], **more: int) -> MakeChange:
+    """A change that says that the context of e4 results, and writes this line."""
+    return lambda *_: EntryChange(AuditEntry.Action.MOVE, "to e4", "e4", lambda facts: (line(facts),), **more)
 
 
-def silent_message(present: LoadedSession, reading: Reading) -> EntryChange:
-    """Adds a message to the context that it does not announce."""
-
-    def lines(facts: Any) -> tuple[bytes, ...]:
-        added = message(facts.new_id(), "e4", user("not announced"))
-        return (json.dumps(added).encode(),)
-
-    return EntryChange(AuditEntry.Action.MOVE, "to e4", "e4", lines)
-
-
-@pytest.mark.parametrize("make", [wrong_move, silent_message])
-def test_lines_that_do_not_give_the_announced_context_are_not_written(talk, make):
-    assert failure_of(talk.path, make).code == "not_proven"
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda facts: new_line("custom", facts.new_id(), "e2", facts.written_at, customType="x"),
+        lambda facts: json.dumps(message(facts.new_id(), "e4", user("not announced"))).encode(),
+    ],
+    ids=["another move", "a message that is not announced"],
+)
+def test_lines_that_do_not_give_the_announced_context_are_not_written(talk, line):
+    assert failure_of(talk.path, to_e4(line)).code == "not_proven"
 
 
 def test_announced_messages_follow_the_context(talk):
-    def make(present: LoadedSession, reading: Reading) -> EntryChange:
-        def lines(facts: Any) -> tuple[bytes, ...]:
-            summary = {"fromId": "e6", "summary": "Tried another way."}
-            return (new_line("branch_summary", facts.new_id(), "e4", facts.written_at, **summary),)
-
-        return EntryChange(AuditEntry.Action.MOVE, "to e4", "e4", lines, added_messages=1)
-
-    append(talk.path, make)
+    said = {"fromId": "e6", "summary": "Tried another way."}
+    append(
+        talk.path,
+        to_e4(lambda one: new_line("branch_summary", one.new_id(), "e4", one.written_at, **said), added_messages=1),
+    )
     assert [one["role"] for one in talk.context()][-2:] == ["assistant", "branchSummary"]
     assert talk.context()[:-1] == talk.context(leaf_id="e4")
 
@@ -242,25 +228,9 @@ Connect = Callable[[HookSignal, Callable[..., object]], None]
 
 
 @pytest.fixture
-def path(redline):
-    found = place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(forked_talk()))
-    index_file(found)
-    return found
-
-
-def move(path: Path, entry_id: str = "e4") -> None:
-    append_entries(path, move_to(entry_id), CONFIRMED, datetime.now(UTC))
-
-
-def refused(path: Path) -> tuple[str, str]:
-    """The code and message of a move that is not made, after which everything is as it was."""
-    before = path.read_bytes()
-    with pytest.raises(RedlineError) as caught:
-        move(path)
-    assert path.read_bytes() == before
-    assert not Backup.objects.exists()
-    assert not AuditEntry.objects.exists()
-    return caught.value.code, caught.value.message
+def path(talk):
+    index_file(talk.path)
+    return talk.path
 
 
 def test_hooks_see_a_move_before_and_after_it(path, connect):
@@ -272,7 +242,7 @@ def test_hooks_see_a_move_before_and_after_it(path, connect):
 
     connect(session_before_tree, note)
     connect(session_tree, note)
-    move(path)
+    append(path, move_to("e4"))
     first, second = seen
     assert (first["bytes"], second["bytes"]) == (before, path.read_bytes())
     assert (first["target_id"], first["common_ancestor_id"], first["wants_summary"]) == ("e4", "e2", False)
@@ -286,9 +256,9 @@ def test_hooks_see_a_move_before_and_after_it(path, connect):
 
 def test_a_hook_cancels_a_move(path, connect):
     connect(session_before_tree, lambda **_: Cancel("it is finished"))
-    code, words = refused(path)
-    assert code == "cancelled_by_hook"
-    assert words.endswith("it is finished. Nothing was moved.")
+    failure = failure_of(path, move_to("e4"))
+    assert failure.code == "cancelled_by_hook"
+    assert failure.message.endswith("it is finished. Nothing was moved.")
 
 
 def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
@@ -308,15 +278,14 @@ def test_a_failing_hook_prevents_a_move(path, connect):
         raise KeyError("text of the session")
 
     connect(session_before_tree, failing)
-    code, words = refused(path)
-    assert code == "hook_failed"
-    assert "Nothing was moved" in words
+    failure = failure_of(path, move_to("e4"))
+    assert (failure.code, "Nothing was moved" in failure.message) == ("hook_failed", True)
 
 
 def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
     load_hooks(["hooks_that_nobody_wrote"])
     try:
-        assert refused(path)[0] == "hook_not_loaded"
+        assert failure_of(path, move_to("e4")).code == "hook_not_loaded"
     finally:
         load_hooks([])
 
@@ -325,9 +294,8 @@ def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path, connect):
     seen: list[object] = []
     connect(session_before_tree, lambda **sent: seen.append(sent))
     path.touch()
-    with pytest.raises(RedlineError) as caught:
-        append_entries(path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
-    assert (caught.value.code, seen) == ("session_live", [])
+    act = partial(append_entries, path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
+    assert (refused(act), seen) == ("session_live", [])
 
 
 def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path, connect):
@@ -336,7 +304,7 @@ def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path, connect
         place(path, path.read_bytes() + line.encode() + b"\n")
 
     connect(session_before_tree, meanwhile)
-    assert refusal(lambda: move(path)).endswith(" plan_differs")
+    assert refused(partial(append, path, move_to("e4"))) == "plan_differs"
     assert json.loads(path.read_bytes().splitlines()[-1])["id"] == "new"
 
 
@@ -350,7 +318,7 @@ def test_a_label_is_no_move(path, connect):
 
 def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label=" the other\nway "))
-    move(path)
+    append(path, move_to("e4"))
     moved, label = map(json.loads, path.read_bytes().splitlines()[-2:])
     assert (label["type"], label["parentId"]) == ("label", moved["id"])
     assert (label["targetId"], label["label"]) == ("e4", "the other way")
@@ -370,7 +338,7 @@ def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
 
 def test_a_label_that_cannot_be_written_prevents_the_move(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="x" * 300))
-    assert refused(path)[0] == "bad_label"
+    assert failure_of(path, move_to("e4")).code == "bad_label"
 
 
 @pytest.mark.parametrize(
