@@ -34,18 +34,13 @@ STOPS = {
     "openai": {"calls": "tool_calls", "end": "stop", "length": "length", "refusal": "content_filter"},
 }
 ERRORS: dict[str, tuple[str, int, str, int]] = {
-    "overloaded": ("OverloadedError", 529, "InternalServerError", 503),
-    "overloaded-twice": ("OverloadedError", 529, "InternalServerError", 503),
-    "rate-limited": ("RateLimitError", 429, "RateLimitError", 429),
-    "rate-limited-long": ("RateLimitError", 429, "RateLimitError", 429),
+    **dict.fromkeys(("overloaded", "overloaded-twice"), ("OverloadedError", 529, "InternalServerError", 503)),
+    **dict.fromkeys(("rate-limited", "rate-limited-long"), ("RateLimitError", 429, "RateLimitError", 429)),
     "server-error": ("InternalServerError", 500, "InternalServerError", 500),
     "quota-used": ("BadRequestError", 400, "RateLimitError", 429),
-    "wrong-key": ("AuthenticationError", 401, "AuthenticationError", 401),
-    "echoes-key": ("AuthenticationError", 401, "AuthenticationError", 401),
-    "unknown-model": ("NotFoundError", 404, "NotFoundError", 404),
-    "no-script-at-all": ("NotFoundError", 404, "NotFoundError", 404),
-    "overflow": ("BadRequestError", 400, "BadRequestError", 400),
-    "overflow-later": ("BadRequestError", 400, "BadRequestError", 400),
+    **dict.fromkeys(("wrong-key", "echoes-key"), ("AuthenticationError", 401, "AuthenticationError", 401)),
+    **dict.fromkeys(("unknown-model", "no-script-at-all"), ("NotFoundError", 404, "NotFoundError", 404)),
+    **dict.fromkeys(("overflow", "overflow-later"), ("BadRequestError", 400, "BadRequestError", 400)),
     "too-large": ("ContentTooLargeError", 413, "APIStatusError", 413),
 }
 """Exception class and status in Anthropic's client, then in OpenAI's."""

@@ -42,12 +42,8 @@ def write(directory: Path, script: str) -> Path:
         ("echo 0.8.30-alpha.1", (0, 8, 30)),
         ("echo 0.9.11 >&2", (0, 9, 11)),
         ('test "$1" = --version && echo 1.2.3', (1, 2, 3)),
-        ("echo unknown", None),
-        ("echo 87.1", None),
-        ("echo 99999999.1.1", None),
-        ("echo 1.2.3; exit 1", None),
-        ("true", None),
-        ("kill -9 $$", None),
+        *((odd, None) for odd in ("echo unknown", "echo 87.1", "echo 99999999.1.1")),
+        *((ends, None) for ends in ("echo 1.2.3; exit 1", "true", "kill -9 $$")),
     ],
 )
 def test_the_version_is_what_the_program_prints(programs, script, version):
@@ -96,8 +92,7 @@ def test_a_program_that_does_not_end_is_stopped_with_what_it_started(programs, m
     write(programs, f"sleep {WAIT_SECONDS * 2} & echo $! > {programs / 'pid'}; echo 1.2.3; wait")
     assert installed_version(NAME) is None
     started = programs / "pid"
-    number = started.read_text().strip() if started.exists() else ""
-    if number:
+    if number := started.read_text().strip() if started.exists() else "":
         wait_until(lambda: not _runs(number), "what the program started still runs")
 
 

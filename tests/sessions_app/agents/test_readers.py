@@ -72,6 +72,7 @@ def omit(target: object) -> dict[str, Any]:
     return context_edit(target, None)
 
 
+OTHER_AGENTS = (kept("e2"), compaction(whole("e1")), omit("e1"))
 REBUILT = {
     # The reader, what it reads, what it rebuilds of that, and the compaction that it names.
     "Atomic and the entries of other agents": ("atomic-0.8", (A, B, kept("e2"), omit("e1"), C), "e1 e2 e5", ""),
@@ -89,6 +90,7 @@ REBUILT = {
         f"a summary that keeps from {first!r} on": ("pi", (A, B, kept(first), C), "e3 e4", "e3")
         for first in ("nowhere", "", None, 7, ["e1"], "e4")
     },
+    **{f"{reader} and the entries of other agents": (reader, (A, *OTHER_AGENTS, B), "e1 e5", "") for reader in NEWER},
     **{
         f"{reader}: lines that keep from {first!r} on": (
             reader,
@@ -128,9 +130,8 @@ def test_a_plain_branch_is_the_same_for_every_reader(reader):
         *({"type": "custom", "data": {}}, {"type": "from_the_future"}),
     )
     assert ids(context) == ["e2", "e3", "e4", "e5", "e6", "e7"]
-    assert [one.role for one in context.messages] == [
-        *("user", "assistant", "toolResult", "bashExecution", "custom", "branchSummary")
-    ]
+    roles = "user assistant toolResult bashExecution custom branchSummary"
+    assert [one.role for one in context.messages] == roles.split()
     assert context.newest_compaction is None
     assert context.reader == reader
 
@@ -167,11 +168,7 @@ def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader):
 
 @pytest.mark.parametrize("reader", NEWER)
 def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader):
-    others = (kept("e2"), compaction(whole("e1")), omit("e1"))
-    context = rebuilt(reader, A, *others, B)
-    assert ids(context) == ["e1", "e5"]
-    assert context.newest_compaction is None
-    branch = branch_of(chain(*others, verbatim_compaction("", None), A))
+    branch = branch_of(chain(*OTHER_AGENTS, verbatim_compaction("", None), A))
     assert [READERS[reader].ignores(entry) for entry in branch] == [True, True, True, False, False]
 
 
@@ -342,11 +339,7 @@ def chosen_for(*messages: dict[str, Any], **known: Any) -> Reading:
         ([VERBATIM, compaction()], {"agent": "atomic"}, "atomic-0.8"),
         ([SYSTEM, THOUGHTFUL, USAGE, compaction()], {"agent": "atomic"}, "atomic-0.8"),
         ([context_edit("e1", None), compaction()], {"agent": "atomic"}, "atomic-0.8"),
-        ([SYSTEM], {"agent": "pi"}, "pi"),
-        ([THOUGHTFUL], {"agent": "pi"}, "pi"),
-        ([USAGE], {"agent": "pi"}, "pi"),
-        ([context_edit("e1", None)], {"agent": "pi"}, "pi"),
-        ([REPEATING], {"agent": "pi"}, "pi"),
+        *(([one], {"agent": "pi"}, "pi") for one in (SYSTEM, THOUGHTFUL, USAGE, omit("e1"), REPEATING)),
         ([VERBATIM, SYSTEM], {"agent": "pi"}, "pi"),
         # Without a place, the first entry that only one agent writes tells it; lines of the conversation come first.
         ([compaction()], {}, "atomic-0.8"),
@@ -389,16 +382,11 @@ def test_an_installed_agent_is_asked_only_if_nothing_else_tells_its_version(mess
 @pytest.mark.parametrize(
     ("agent", "version", "name"),
     [
-        ("pi", (0, 86, 9), "pi-0.86"),
-        ("pi", (0, 58, 3), "pi-0.86"),
-        ("pi", (0, 87, 0), "pi"),
-        ("pi", (1, 5, 2), "pi"),
-        ("atomic", (0, 8, 30), "atomic-0.8"),
-        ("atomic", (0, 9, 8), "atomic-0.8"),
-        ("atomic", (0, 9, 9), "atomic-0.9.9"),
-        ("atomic", (0, 9, 10), "atomic-0.9.9"),
-        ("atomic", (0, 9, 11), "atomic-0.9"),
-        ("atomic", (1, 0, 0), "atomic-0.9"),
+        *(("pi", version, "pi-0.86") for version in ((0, 58, 3), (0, 86, 9))),
+        *(("pi", version, "pi") for version in ((0, 87, 0), (1, 5, 2))),
+        *(("atomic", version, "atomic-0.8") for version in ((0, 8, 30), (0, 9, 8))),
+        *(("atomic", version, "atomic-0.9.9") for version in ((0, 9, 9), (0, 9, 10))),
+        *(("atomic", version, "atomic-0.9") for version in ((0, 9, 11), (1, 0, 0))),
     ],
 )
 def test_if_neither_place_nor_content_tells_the_version_the_installed_one_counts(agent, version, name):
@@ -423,9 +411,7 @@ def test_a_compaction_of_pi_tells_no_version(version, name):
         ([user("x")], {"agent": "another"}, "pi"),
         ([user("x"), compaction()], {"own": {"e2": "e1"}}, "pi"),
         ([user("x")], {"version_of": installed(pi=(0, 86), atomic=(0, 9, 8))}, "pi"),
-        ([user("x")], {"agent": "pi"}, "pi"),
-        ([VERBATIM], {"agent": "pi"}, "pi"),
-        ([compaction()], {"agent": "pi"}, "pi"),
+        *(([one], {"agent": "pi"}, "pi") for one in (user("x"), VERBATIM, compaction())),
         ([user("x"), context_edit("e1", None)], {"agent": "pi", "own": {"e2": "e1"}}, "pi"),
         ([user("x")], {"agent": "atomic"}, "atomic-0.9"),
         ([SYSTEM, context_edit("e1", None)], {"agent": "atomic"}, "atomic-0.9"),
@@ -459,9 +445,8 @@ def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader():
 
 def test_every_edit_of_a_write_is_redlines_and_none_before_it():
     edits = [context_edit("e1", None)] * 3
-    assert chosen_for(user("x"), *edits, own={"e4": "e1"}).is_guess
-    assert not chosen_for(user("x"), *edits, own={"e4": "e2"}).is_guess
-    assert not chosen_for(user("x"), *edits, own={"e3": "e1"}).is_guess
+    for own, is_guess in (({"e4": "e1"}, True), ({"e4": "e2"}, False), ({"e3": "e1"}, False)):
+        assert chosen_for(user("x"), *edits, own=own).is_guess is is_guess
     assert not chosen_for(user("x"), *edits, own={"e3": "e1", "e4": "nowhere"}, agent="pi").reason.count("edit")
 
 
@@ -496,8 +481,7 @@ def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones():
 
 
 def test_only_atomic_honours_what_redline_writes():
-    honour = [name for name, reader in READERS.items() if EntryKind.DELETION in reader.honours]
-    assert honour == ["atomic-0.8"]
+    assert [name for name, one in READERS.items() if EntryKind.DELETION in one.honours] == ["atomic-0.8"]
 
 
 def test_a_writer_that_all_versions_honour_needs_no_version():

@@ -104,8 +104,7 @@ def test_at_most_a_line_and_a_chunk_are_requested():
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (b"", "It is empty."),
-        (b"\n \n", "It is empty."),
+        *((b"", "It is empty."), (b"\n \n", "It is empty.")),
         (b"hello\n", "It does not begin with a line of JSON."),
         (b"[1]\n", "Its first line is JSON, but not an object."),
         (b"{}\n", "Its first line is an object with no fields."),

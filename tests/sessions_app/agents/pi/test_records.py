@@ -21,6 +21,7 @@ from tests.factories import (
     branch_summary,
     call,
     chain,
+    compaction,
     context_edit,
     message,
     result,
@@ -111,13 +112,11 @@ def test_the_text_of_a_system_message_is_its_content_or_else_its_sections():
     [
         ({"role": "system", "content": "so"}, True),
         ({"type": "usage", "kind": "summary"}, True),
-        ({"type": "context_edit", "targetId": "e1", "replacement": None}, True),
+        (context_edit("e1", None), True),
         ({**assistant(text("so")), "thinkingLevel": "off"}, True),
-        ({**assistant(text("so")), "thinkingLevel": None}, False),
-        ({**user("so"), "thinkingLevel": "high"}, False),
+        *(({**said, "thinkingLevel": level}, False) for said, level in ((assistant(), None), (user("so"), "high"))),
         ({"type": "thinking_level_change", "thinkingLevel": "high"}, False),
-        ({"type": "compaction", "summary": "s"}, False),
-        ({"type": "context_compaction", "deletedTargets": []}, False),
+        *((summary_compaction("s", None), False), (compaction(), False)),
     ],
 )
 def test_entries_that_only_pi_writes_are_marked(recorded, by_pi):

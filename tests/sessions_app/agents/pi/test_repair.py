@@ -380,44 +380,38 @@ def test_a_fault_is_found_with_its_line_and_consequence(recorded, finding, conse
     assert (in_pi.agent, in_pi.severity, in_pi.text) == ("pi 0.87 and newer", *consequence)
 
 
-def consequences_of(original: bytes) -> list[tuple[str, Severity, str]]:
+AGENTS = ["pi 0.87 and newer", "Atomic 0.8.26 to 0.9.8", "Atomic 0.9.9 and newer"]
+
+
+def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
+    """What each agent makes of the one fault."""
     (finding,) = examined(original)
-    return [tuple(one) for one in finding.consequences]  # type: ignore[misc]
+    assert [one.agent for one in finding.consequences] == AGENTS
+    return [(one.severity, one.text) for one in finding.consequences]
 
 
 def test_atomic_before_0_9_4_empties_a_session_without_a_header():
-    assert consequences_of(session_bytes([A, B])) == [
-        ("pi 0.87 and newer", FATAL, REFUSED),
-        ("Atomic 0.8.26 to 0.9.8", FATAL, EMPTIED),
-        ("Atomic 0.9.9 and newer", FATAL, REFUSED),
-    ]
+    assert consequences_of(session_bytes([A, B])) == [(FATAL, REFUSED), (FATAL, EMPTIED), (FATAL, REFUSED)]
 
 
 def test_only_pi_completes_an_unterminated_line():
-    torn = "skips the line, and appends its next record to it, which is lost as well"
-    whole = "reads the line, and appends its next record to it, so that both are lost"
-    assert consequences_of(session_bytes([HEADER, A]) + raw(B)[:-5]) == [
-        ("pi 0.87 and newer", LOSS, "skips the line, and completes it with a newline"),
-        ("Atomic 0.8.26 to 0.9.8", LOSS, torn),
-        ("Atomic 0.9.9 and newer", LOSS, torn),
-    ]
-    (finding,) = examined(session_bytes([HEADER, A, B])[:-1])
+    completed = "the line, and completes it with a newline"
+    torn = (LOSS, "skips the line, and appends its next record to it, which is lost as well")
+    whole = (LOSS, "reads the line, and appends its next record to it, so that both are lost")
+    original = session_bytes([HEADER, A, B])
+    assert consequences_of(original[:-6]) == [(LOSS, f"skips {completed}"), torn, torn]
+    assert consequences_of(original[:-1]) == [(NONE, f"reads {completed}"), whole, whole]
+    (finding,) = examined(original[:-1])
     assert finding.severity is LOSS, "the worst of its consequences"
-    assert [tuple(one) for one in finding.consequences] == [
-        ("pi 0.87 and newer", NONE, "reads the line, and completes it with a newline"),
-        ("Atomic 0.8.26 to 0.9.8", LOSS, whole),
-        ("Atomic 0.9.9 and newer", LOSS, whole),
-    ]
 
 
 def test_a_conversion_completes_an_unterminated_line():
-    assert {one[2] for one in consequences_of(session_bytes([V1_HEADER, A])[:-1])} == {"reads the line"}
-    assert {one[2] for one in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
+    assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A])[:-1])} == {"reads the line"}
+    assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
 
 
 def test_atomic_ignores_edits():
-    consequences = consequences_of(session_bytes([HEADER, A, B, C, EDIT]))
-    assert [one[1:] for one in consequences[1:]] == [(NONE, "ignores edits")] * 2
+    assert consequences_of(session_bytes([HEADER, A, B, C, EDIT]))[1:] == [(NONE, "ignores edits")] * 2
 
 
 def test_the_records_that_can_be_recovered_are_counted():
