@@ -278,43 +278,43 @@ measured = st.builds(Measured, tokens, tokens)
 measures = st.builds(Measure, st.none() | measured, st.none() | measured)
 
 
-def shown(size: ContextSize) -> tuple[int, Basis]:
-    return size.tokens, size.basis
+MOSTLY_ELSEWHERE = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000))
+"""Instructions and tools are reported, but not in the session."""
+REPORT = Measure(Measured(180_820, 140_000))
+COUNT = Measure(sample=Measured(613, 500))
+TOO_SMALL = Measure(Measured(300, 1_000), Measured(600, 500))
 
 
-def test_what_has_come_or_was_struck_since_a_report_counts_in_its_measure():
-    measure = Measure(Measured(180_820, 140_000))
-    assert shown(measure.size_of(140_000)) == (180_820, Basis.REPORTED)
-    assert measure.size_of(70_000).tokens == 90_410
-    assert measure.size_of(140_000).without(70_000) == measure.size_of(70_000)
-    size = Measure(Measured(180_000, 120_000)).size_of(122_000)
-    assert (size.tokens, size.basis, size.ratio) == (183_000, Basis.ABOUT, 1.5)
+@pytest.mark.parametrize(
+    ("measure", "estimate", "tokens", "basis"),
+    [
+        pytest.param(REPORT, 140_000, 180_820, Basis.REPORTED, id="exactly what was reported"),
+        pytest.param(REPORT, 70_000, 90_410, Basis.ABOUT, id="something was struck since the report"),
+        pytest.param(Measure(Measured(180_000, 120_000)), 122_000, 183_000, Basis.ABOUT, id="something came since it"),
+        pytest.param(MOSTLY_ELSEWHERE, 500, 19_400, Basis.ABOUT, id="only what is in the session can be struck"),
+        pytest.param(TOO_SMALL, 1_000, 1_200, Basis.ABOUT, id="a report so small that it is of another context"),
+        pytest.param(COUNT, 500, 613, Basis.COUNTED, id="no report, so it is counted"),
+        pytest.param(COUNT, 1_000, 1_226, Basis.ABOUT, id="only its beginning was counted"),
+        pytest.param(NOTHING_MEASURED, 77, 77, Basis.ABOUT, id="nothing was measured"),
+    ],
+)
+def test_an_estimate_becomes_a_size_in_the_measure_of_a_report_or_a_count(measure, estimate, tokens, basis):
+    size = measure.size_of(estimate)
+    assert (size.tokens, size.basis) == (tokens, basis)
+    assert measure.size_of(estimate * 2).without(estimate).tokens == tokens
+
+
+def test_a_report_tells_the_ratio_unless_it_is_of_another_context():
+    assert Measure(Measured(180_000, 120_000)).size_of(122_000).ratio == 1.5
+    assert REPORT.size_of(140_000).without(70_000) == REPORT.size_of(70_000)
+    assert TOO_SMALL.is_of_another_context
+    assert not Measure(Measured(400, 1_000)).is_of_another_context
 
 
 @pytest.mark.parametrize(("reported", "ratio"), [(250, 2.5), (251, 1.2), (40, 0.4), (39, 1.2)])
 def test_a_ratio_out_of_range_is_replaced_by_that_of_a_count(reported, ratio):
     assert Measure(Measured(reported, 100), Measured(120, 100)).size_of(90).ratio == ratio
     assert Measure(Measured(reported, 100)).needs_sample is (ratio == 1.2)
-
-
-def test_a_context_of_which_most_is_not_in_the_session_loses_only_what_is_struck():
-    """Instructions and tools are reported, but cannot be struck."""
-    measure = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000))
-    assert measure.size_of(500).tokens == 19_400
-
-
-def test_a_report_that_is_too_small_is_of_another_context():
-    measure = Measure(Measured(300, 1_000), Measured(600, 500))
-    assert measure.is_of_another_context
-    assert not Measure(Measured(400, 1_000)).is_of_another_context
-    assert shown(measure.size_of(1_000)) == (1_200, Basis.ABOUT)
-
-
-def test_without_a_report_the_context_is_counted():
-    measure = Measure(sample=Measured(613, 500))
-    assert shown(measure.size_of(500)) == (613, Basis.COUNTED)
-    assert shown(measure.size_of(1_000)) == (1_226, Basis.ABOUT), "only its beginning was counted"
-    assert shown(NOTHING_MEASURED.size_of(77)) == (77, Basis.ABOUT)
 
 
 @given(measures, tokens, tokens)
@@ -350,8 +350,7 @@ def test_the_contents_of_a_context_and_what_is_not_in_the_session_add_up_to_it(m
 
 
 def test_what_is_not_in_the_session_is_named_apart():
-    size = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000)).size_of(1_000)
-    assert size.contents([600, 400]) == ([720, 480], 18_800)
+    assert MOSTLY_ELSEWHERE.size_of(1_000).contents([600, 400]) == ([720, 480], 18_800)
     assert Measure(Measured(1_501, 1_000)).size_of(1_000).contents([600, 400]) == ([901, 600], 0)
 
 

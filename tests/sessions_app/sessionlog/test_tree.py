@@ -427,10 +427,7 @@ def test_the_other_branches_of_a_fork_are_drawn_before_the_one_that_goes_on():
     assert drawn(rows) == [("a", 0), ("c", 1), ("e", 1), ("d", 1), ("b", 0), ("f", 0), ("g", 0)]
     assert [row.forks for row in rows.rows] == [2, 0, 0, 0, 0, 0, 0]
     assert [row.follows_fork for row in rows.rows] == [True, True, False, True, True, False, False]
-
-
-def test_off_the_active_branch_the_one_written_last_goes_on():
-    # a ─ z, and a ─ b with c (older) and d, which e follows
+    # Off the active branch the one written last goes on: a ─ z, and a ─ b with c (older) and d, which e follows.
     links = [("a", None), ("b", "a"), ("d", "b"), ("c", "b"), ("e", "d"), ("z", "a")]
     assert drawn(rows_of(*links)) == [("a", 0), ("b", 1), ("c", 2), ("d", 1), ("e", 1), ("z", 0)]
 
