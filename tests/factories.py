@@ -15,7 +15,7 @@ from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import Header, SessionLog, read_session
+from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, read_session
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sessionlog.tree import SessionTree
 
@@ -143,8 +143,17 @@ def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
+def read_log(data: bytes) -> SessionLog:
+    return read_session(SessionParser(), split_lines([data]), "the session")
+
+
 def session_log(recorded: Iterable[dict[str, Any] | bytes]) -> SessionLog:
-    return read_session(SessionParser(), split_lines([session_bytes(recorded)]), "the session")
+    return read_log(session_bytes(recorded))
+
+
+def damage_of(found: SessionLog | SessionTree) -> list[tuple[DamageKind, int]]:
+    """Kinds of damage, with their lines."""
+    return [(one.kind, one.number) for one in found.damage]
 
 
 def branch_of(recorded: Iterable[dict[str, Any] | bytes], leaf: str | None = None) -> list[Entry]:

@@ -18,7 +18,7 @@ from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, folded
-from tests.factories import assistant, bash, chain, session_log, text, user
+from tests.factories import assistant, bash, chain, damage_of, session_log, text, user
 
 USER, ASSISTANT = Role.USER, Role.ASSISTANT
 LONG = 50_000
@@ -39,18 +39,13 @@ def path(tree: SessionTree, leaf: str) -> list[str]:
     return [one.id for one in tree.branch(leaf)]
 
 
-def damage(tree: SessionTree) -> list[tuple[DamageKind, int]]:
-    """Kinds of damage, with their lines."""
-    return [(one.kind, one.number) for one in tree.damage]
-
-
 def test_a_branch_runs_from_the_root_to_its_leaf():
     tree = tree_of(("a", None), ("b", "a"), ("c", "a"), ("d", "b"))
     assert path(tree, "d") == ["a", "b", "d"]
     assert path(tree, "c") == ["a", "c"]
     assert path(tree, "a") == ["a"]
     assert tree.leaf.id == "d"
-    assert damage(tree) == []
+    assert damage_of(tree) == []
 
 
 def test_a_fork_lists_its_branches_in_file_order():
@@ -75,7 +70,7 @@ def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported():
     assert tree.entry("x").number == 5
     assert [one.number for one in tree.branch("b")] == [5, 4]
     assert path(tree, "c") == ["x", "c"]
-    assert damage(tree) == [(DamageKind.DUPLICATE_ID, 3)]
+    assert damage_of(tree) == [(DamageKind.DUPLICATE_ID, 3)]
     assert 1 not in [position for below in tree.children.values() for position in below]
 
 
@@ -98,14 +93,14 @@ def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported():
 def test_a_branch_is_cut_where_it_is_damaged_and_the_damage_is_reported(links, leaf, branch, damaged):
     tree = tree_of(*links)
     assert path(tree, leaf) == list(branch)
-    assert damage(tree) == damaged
+    assert damage_of(tree) == damaged
 
 
 def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered():
     length = 1_000
     links = [(f"e{number}", f"e{(number - 7) % length}") for number in range(length)]
     tree = tree_of(("z", "e500"), *links)
-    assert damage(tree) == [(DamageKind.CYCLE, 3)]
+    assert damage_of(tree) == [(DamageKind.CYCLE, 3)]
     assert len(path(tree, "e993")) == length
     assert path(tree, "e993")[0] == "e0"
     assert path(tree, "z")[-2:] == ["e500", "z"]
@@ -113,7 +108,7 @@ def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered():
 
 def test_a_cycle_that_a_duplicate_closes_is_cut():
     tree = tree_of(("x", None), ("b", "x"), ("c", "b"), ("x", "c"), ("d", "x"))
-    assert damage(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.CYCLE, 3)]
+    assert damage_of(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.CYCLE, 3)]
     assert [one.number for one in tree.branch("d")] == [3, 4, 5, 6]
 
 
@@ -151,7 +146,7 @@ def test_every_id_has_exactly_one_position(links):
 def test_an_undamaged_tree_is_undamaged_in_any_order_of_its_lines(order):
     links = [(str(number), str((number - 1) // 2) if number else None) for number in order]
     tree = tree_of(*links)
-    assert damage(tree) == []
+    assert damage_of(tree) == []
     assert path(tree, "11") == ["0", "2", "5", "11"]
 
 
@@ -179,13 +174,13 @@ def test_a_chain_of_50_000_entries_is_one_branch(step):
         tree = tree_of(*links)
     last = str(LONG - 1 if step == -1 else 0)
     assert len(tree.branch(last)) == LONG
-    assert [kind for kind, _ in damage(tree)] == [DamageKind.MISSING_PARENT]
+    assert [kind for kind, _ in damage_of(tree)] == [DamageKind.MISSING_PARENT]
 
 
 def test_a_cycle_of_50_000_entries_is_cut_once():
     with without_hanging():
         tree = tree_of(*((str(number), str((number + 1) % LONG)) for number in range(LONG)))
-    assert damage(tree) == [(DamageKind.CYCLE, 2)]
+    assert damage_of(tree) == [(DamageKind.CYCLE, 2)]
     assert len(tree.branch("1")) == LONG
 
 

@@ -14,7 +14,7 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, read_session
+from sessions_app.sessionlog.session import DamageKind, Header
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     HEADER,
@@ -23,6 +23,8 @@ from tests.factories import (
     bash,
     call,
     chain,
+    damage_of,
+    read_log,
     result,
     session_bytes,
     text,
@@ -36,14 +38,6 @@ GIVEN = Header("new", 3, cwd="", timestamp="2026-01-01T00:00:00.000Z", parent_se
 
 def copy_of(data: bytes, header: Header | None = None) -> bytes:
     return b"".join(migrate(split_lines([data]), "the session", header))
-
-
-def kinds(log: SessionLog) -> list[tuple[DamageKind, int]]:
-    return [(one.kind, one.number) for one in log.damage]
-
-
-def log_of(data: bytes) -> SessionLog:
-    return read_session(SessionParser(), split_lines([data]), "the session")
 
 
 def recorded_in(data: bytes) -> list[tuple[Entry, Texts, dict[str, Any]]]:
@@ -96,14 +90,14 @@ TALK = (
 def test_a_version_1_session_reads_alike_at_version_3():
     old = session_bytes(version_1(*TALK))
     new = copy_of(old)
-    assert (log_of(new).version, log_of(new).damage) == (3, [])
-    assert log_of(new).header == log_of(session_bytes([HEADER, *version_1(*TALK)[1:]])).header
+    assert (read_log(new).version, read_log(new).damage) == (3, [])
+    assert read_log(new).header == read_log(session_bytes([HEADER, *version_1(*TALK)[1:]])).header
     assert_reads_alike(old, new)
     assert_splices(old, new)
 
 
 def test_the_copy_keeps_what_the_old_compaction_kept():
-    new = log_of(copy_of(session_bytes(version_1(*TALK))))
+    new = read_log(copy_of(session_bytes(version_1(*TALK))))
     branch = SessionTree(new.entries).branch(new.entries[-1].id)
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
@@ -127,13 +121,13 @@ def test_a_line_with_blanks_in_it_is_spliced_too(spaced):
     new = copy_of(old)
     assert_reads_alike(old, new)
     assert new.endswith(spaced.partition(b"{")[2] + b"\n")
-    assert log_of(new).damage == []
+    assert read_log(new).damage == []
 
 
 def test_an_id_in_a_version_1_entry_is_replaced_by_the_derived_one():
     old = session_bytes([V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}])
     assert_reads_alike(old, copy_of(old))
-    assert log_of(copy_of(old)).entries[0].id == "00000001"
+    assert read_log(copy_of(old)).entries[0].id == "00000001"
 
 
 @pytest.mark.parametrize("depth", [100, 400, 800])
@@ -155,7 +149,7 @@ def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line):
     new = copy_of(old)
     assert new.split(b"\n")[2] == line
     assert_reads_alike(old, new)
-    assert kinds(log_of(new)) == kinds(log_of(old))
+    assert damage_of(read_log(new)) == damage_of(read_log(old))
 
 
 def test_a_last_line_without_newline_stays_without_one():
@@ -164,7 +158,7 @@ def test_a_last_line_without_newline_stays_without_one():
         new = copy_of(old)
         assert not new.endswith(b"\n")
         assert_reads_alike(old, new)
-        assert kinds(log_of(new)) == kinds(log_of(old))
+        assert damage_of(read_log(new)) == damage_of(read_log(old))
     assert copy_of(whole[:-9]).endswith(whole[:-9].rpartition(b"\n")[2])
 
 
@@ -173,7 +167,7 @@ def test_a_header_keeps_its_byte_order_mark_and_its_fields():
     new = copy_of(old)
     assert new.startswith(b'\xef\xbb\xbf{"version":3,')
     assert_reads_alike(old, new)
-    assert log_of(new).cwd == "/home/dev/project"
+    assert read_log(new).cwd == "/home/dev/project"
 
 
 @pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
@@ -182,10 +176,10 @@ def test_a_session_without_header_is_given_one_as_its_first_line(recorded, above
     old = above + session_bytes(recorded)
     new = copy_of(old, GIVEN)
     assert_reads_alike(old, new, added_above=1)
-    log = log_of(new)
+    log = read_log(new)
     assert log.header == GIVEN
     assert new.startswith(b'{"type":"session","version":3,"id":"new"')
-    assert DamageKind.NO_HEADER not in dict(kinds(log))
+    assert DamageKind.NO_HEADER not in dict(damage_of(log))
     if "id" in recorded[0]:
         assert new.split(b"\n", 1)[1] == old.removeprefix(b"\xef\xbb\xbf")
 
@@ -199,7 +193,7 @@ def test_a_session_with_a_header_gets_no_second_one_and_one_without_none_if_none
     old = session_bytes(rest)
     new = copy_of(old)
     assert_reads_alike(old, new)
-    assert (log_of(new).version, kinds(log_of(new))) == (3, [(DamageKind.NO_HEADER, 1)])
+    assert (read_log(new).version, damage_of(read_log(new))) == (3, [(DamageKind.NO_HEADER, 1)])
 
 
 V2_HEADER = {**HEADER, "version": 2}
@@ -211,7 +205,7 @@ def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change():
     old = b"".join(stringify(one).encode() + b"\n" for one in recorded)
     new = copy_of(old)
     assert_reads_alike(old, new)
-    assert (log_of(new).version, log_of(new).damage) == (3, [])
+    assert (read_log(new).version, read_log(new).damage) == (3, [])
     before, after = old.split(b"\n"), new.split(b"\n")
     renamed = before[2].replace(b'"role":"hookMessage"', b'"role":"custom"', 1)
     assert after[1:4] == [before[1], renamed, before[3]]
@@ -287,4 +281,4 @@ def test_real_sessions_of_version_1_read_alike():
         new = copy_of(old)
         assert_reads_alike(old, new)
         assert_splices(old, new)
-        assert kinds(log_of(new)) == kinds(log_of(old))
+        assert damage_of(read_log(new)) == damage_of(read_log(old))

@@ -16,7 +16,7 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog, read_session
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog
 from sessions_app.sessionlog.tree import SessionTree
 from tests import claude_sessions
 from tests.factories import (
@@ -27,7 +27,9 @@ from tests.factories import (
     call,
     chain,
     context_edit,
+    damage_of,
     message,
+    read_log,
     result,
     session_bytes,
     session_log,
@@ -37,15 +39,6 @@ from tests.factories import (
     version_1,
 )
 from tests.paths import corpus
-
-
-def read_bytes(data: bytes) -> SessionLog:
-    return read_session(SessionParser(), split_lines([data]), "the session")
-
-
-def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
-    """Kinds of damage, with their lines."""
-    return [(one.kind, one.number) for one in log.damage]
 
 
 def ids(log: SessionLog) -> list[str]:
@@ -64,7 +57,7 @@ def test_a_session_is_its_header_and_its_entries_in_file_order():
 def test_an_entry_is_found_again_by_its_offset_and_length():
     recorded = chain(user("größer 😀"), bash("ls", "a"), user("x"))
     data = session_bytes(recorded)
-    for entry, one in zip(read_bytes(data).entries, recorded[1:], strict=True):
+    for entry, one in zip(read_log(data).entries, recorded[1:], strict=True):
         assert json.loads(data[entry.offset : entry.offset + entry.length]) == one
         assert data[: entry.offset].count(b"\n") == entry.number - 1
 
@@ -77,7 +70,7 @@ def test_unknown_types_and_keys_are_kept():
     assert recorded is not None
     assert (recorded.entry.type, recorded.entry.is_message) == ("from_the_future", False)
     assert recorded.data["extra"] == [1]
-    assert damage(read_bytes(data)) == []
+    assert damage_of(read_log(data)) == []
 
 
 def test_an_old_or_a_new_header_names_where_the_session_was_branched_from():
@@ -114,10 +107,10 @@ UNUSABLE = {
 )
 def test_an_unusable_line_is_skipped_counted_and_located(line, kind):
     data = session_bytes([HEADER, FIRST, line, THIRD])
-    log = read_bytes(data)
+    log = read_log(data)
     assert ids(log) == ["e1", "e3"]
     assert [entry.number for entry in log.entries] == [2, 4]
-    assert damage(log) == [(kind, 3)]
+    assert damage_of(log) == [(kind, 3)]
     found = log.damage[0]
     assert data[found.offset : found.offset + found.length] == line
     assert found.detail
@@ -127,7 +120,7 @@ def test_an_unusable_line_is_skipped_counted_and_located(line, kind):
 def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept():
     recorded = [*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]
     data = session_bytes(recorded) + b"{torn"
-    log = read_bytes(data)
+    log = read_log(data)
     assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
     assert [one.number for one in log.damage] == list(range(3, 1_003))
     # The torn line is read again, and is then not a fault any more.
@@ -153,13 +146,13 @@ READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
 @pytest.mark.parametrize("name", READ)
 def test_what_is_read_of_a_file(name):
     data, entries, faults = READ[name]
-    log = read_bytes(data)
-    assert (ids(log), damage(log)) == (entries.split(), faults)
+    log = read_log(data)
+    assert (ids(log), damage_of(log)) == (entries.split(), faults)
     assert (log.header is None) == ("missing" in name)
 
 
 def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads_it():
-    entry = read_bytes(b"\xef\xbb\xbf" + TWO).entries[0]
+    entry = read_log(b"\xef\xbb\xbf" + TWO).entries[0]
     assert (entry.number, entry.offset) == (2, len(json.dumps(HEADER)) + 4)
     assert session_log([HEADER, INVALID_UTF8]).entries[0].tokens == 1
 
@@ -169,7 +162,7 @@ def test_without_a_header_the_version_is_told_by_the_ids():
     assert (log.header, log.version, log.cwd) == (None, 3, "")
     log = session_log(version_1(user("a"), user("b"))[1:])
     assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
-    assert damage(log) == [(DamageKind.NO_HEADER, 1)]
+    assert damage_of(log) == [(DamageKind.NO_HEADER, 1)]
 
 
 def test_the_first_header_counts():
@@ -262,14 +255,14 @@ CLAUDE_CODE = [
 )
 def test_a_file_without_a_header_or_an_entry_is_not_a_session(data):
     with pytest.raises(BadInput) as caught:
-        read_bytes(data)
+        read_log(data)
     assert caught.value.code == "not_a_session"
     assert "the session" in caught.value.message
 
 
 def test_a_header_alone_is_a_session():
     for data in (session_bytes([HEADER]), session_bytes([HEADER])[:-1]):
-        log = read_bytes(data)
+        log = read_log(data)
         assert (log.cwd, log.entries, log.damage) == ("/home/dev/project", [], [])
 
 
@@ -278,11 +271,11 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not():
     claude_code = sorted(directory.glob("claude-code/*.jsonl")) if directory else []
     for path in claude_code:
         with pytest.raises(BadInput):
-            read_bytes(path.read_bytes())
+            read_log(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
     # Without a real one: a record of the same format.
     data = glued[0].read_bytes() if glued else session_bytes([*version_1(user("a"), user("b")), FIRST + SECOND])
-    log = read_bytes(data)
+    log = read_log(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
 
@@ -426,7 +419,7 @@ def test_lines_in_the_wrong_order_still_form_a_branch():
     lines = [json.dumps(one).encode() for one in chain(user("a"), assistant(text("b")), user("c"))]
     log = session_log(lines[::-1])
     assert ids(log) == ["e3", "e2", "e1"]
-    assert damage(log) == [(DamageKind.NO_HEADER, 1), (DamageKind.SECOND_HEADER, 4)]
+    assert damage_of(log) == [(DamageKind.NO_HEADER, 1), (DamageKind.SECOND_HEADER, 4)]
     assert [entry.id for entry in SessionTree(log.entries).branch("e3")] == ["e1", "e2", "e3"]
 
 
