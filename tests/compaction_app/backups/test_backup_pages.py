@@ -30,6 +30,7 @@ from tests.html import active_markup, element, elements, field, fields, link, li
 from tests.plans import approved_plan
 from tests.server import place_in
 
+HTMX = {"HX-Request": "true"}
 FOREIGN = "s.jsonl.2025-01-01T00-00-00-000Z.compact.bak"
 ACTIONS = ("restore", "verify", "delete", "download")
 BELOW = ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in ACTIONS))
@@ -87,11 +88,6 @@ def refuses(browser: Client, path: Path, page: str, *, status: int = 409, **valu
     return text_of(answer)
 
 
-def test_without_backups_the_page_says_when_one_is_made(browser, path):
-    page = text_of(browser.get(f"{address(path)}/backups"))
-    assert not missing(page, "No backups yet", "One is made before every compaction and before every restore.")
-
-
 def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_would_remove(browser, path):
     name = compacted(path)
     grown(path, "one", "two")
@@ -109,7 +105,9 @@ def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_wou
     )
 
 
-def test_viewing_the_list_hashes_nothing(browser, path, monkeypatch):
+def test_without_backups_the_list_says_when_one_is_made_and_viewing_it_hashes_nothing(browser, path, monkeypatch):
+    page = text_of(browser.get(f"{address(path)}/backups"))
+    assert not missing(page, "No backups yet", "One is made before every compaction and before every restore.")
     name = compacted(path)
 
     def fail(*_: object) -> None:
@@ -142,7 +140,7 @@ def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
         assert not elements(browser.get(page + query), "main [role=status]")
 
 
-def test_a_verification_is_shown_until_the_file_changes(browser, path):
+def test_a_verification_is_shown_also_in_place_until_the_file_changes(browser, path):
     name = compacted(path)
     page = f"{address(path)}/backups"
     answer = browser.post(f"{page}/{name}/verify")
@@ -150,21 +148,15 @@ def test_a_verification_is_shown_until_the_file_changes(browser, path):
     assert answer["Location"].startswith(f"{page}#backup-")
     row = element(browser.get(page), f"#{answer['Location'].split('#')[1]}")
     assert "Verified now" in text_of(row)
+    part = browser.post(f"{page}/{name}/verify", headers=HTMX)
+    assert (part.status_code, text_of(part)) == (200, text_of(element(part, "tr"))), "only the row"
+    assert "Verified now" in text_of(part)
+    assert field(part, "csrfmiddlewaretoken")
 
     backup = path.parent / name
     content = backup.read_bytes()
     backup.write_bytes(content[:-9] + b"#" + content[-8:])
     assert "Not checked yet" in text_of(browser.get(page))
-
-
-def test_htmx_gets_only_the_row(browser, path):
-    name = compacted(path)
-    answer = browser.post(of(path, name, "verify"), headers={"HX-Request": "true"})
-    row = element(answer, "tr")
-    assert answer.status_code == 200
-    assert text_of(row) == text_of(answer)
-    assert "Verified now" in text_of(row)
-    assert field(row, "csrfmiddlewaretoken")
 
 
 def test_a_changed_backup_cannot_be_restored(browser, path):
@@ -176,7 +168,7 @@ def test_a_changed_backup_cannot_be_restored(browser, path):
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
     assert "does not have the SHA-256 that was recorded" in text
 
-    row = text_of(browser.post(of(path, name, "verify"), headers={"HX-Request": "true"}))
+    row = text_of(browser.post(of(path, name, "verify"), headers=HTMX))
     assert "Hash mismatch" in row
     assert "Restore…" not in row
     again = browser.get(page)
@@ -184,14 +176,7 @@ def test_a_changed_backup_cannot_be_restored(browser, path):
     assert values(again, "shown") == []
 
 
-def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser, path):
-    backup = place(path.parent / FOREIGN, b"the agent's own\n")
-    row = text_of(browser.post(of(path, FOREIGN, "verify"), headers={"HX-Request": "true"}))
-    assert hashlib.sha256(backup.read_bytes()).hexdigest()[:12] in row
-    assert "Unverified" in row
-
-
-def test_the_agents_own_backups_are_listed_with_what_made_them(browser, path):
+def test_the_agents_own_backups_are_listed_with_what_made_them_hashed_and_stay_unverified(browser, path):
     labels = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
     for label in labels:
         place(path.parent / f"s.jsonl.2025-01-01T00-00-00-000Z.{label}.bak", b"the agent's own\n")
@@ -200,6 +185,8 @@ def test_the_agents_own_backups_are_listed_with_what_made_them(browser, path):
         assert f"Not made by Redline: {label} " in text_of(answer)
     anchors = [row.id for row in elements(answer, "tbody tr")]
     assert len(set(anchors)) == len(anchors) == len(labels)
+    row = text_of(browser.post(of(path, FOREIGN, "verify"), headers=HTMX))
+    assert not missing(row, hashlib.sha256(b"the agent's own\n").hexdigest()[:12], "Unverified")
 
 
 def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
@@ -382,26 +369,24 @@ def test_a_download_is_the_file_as_it_was_when_opened(tmp_path):
 
 def test_a_download_is_sent_in_chunks(tmp_path):
     path = place(tmp_path / "a.jsonl", b"x" * 5_000_000)
-    sizes = async_to_sync(_sizes)(SentFile(path))
+
+    async def received() -> list[int]:
+        sent = SentFile(path)
+        sizes = [len(piece) async for piece in sent]
+        sent.close()
+        return sizes
+
+    sizes = async_to_sync(received)()
     assert sum(sizes) == 5_000_000
     assert max(sizes) <= download.CHUNK
 
 
-async def _sizes(sent: SentFile) -> list[int]:
-    sizes = [len(piece) async for piece in sent]
-    sent.close()
-    return sizes
-
-
 def test_a_discarded_response_leaves_no_file_open(browser, path):
-    opened = _open_files()
+    descriptors = Path("/dev/fd")
+    opened = len(list(descriptors.iterdir()))
     for _ in range(5):
         browser.get(f"{address(path)}/download").close()
-    assert _open_files() <= opened
-
-
-def _open_files() -> int:
-    return len(list(Path("/dev/fd").iterdir()))
+    assert len(list(descriptors.iterdir())) <= opened
 
 
 def test_a_real_server_sends_the_whole_download(shared_server):
@@ -460,11 +445,7 @@ def test_a_name_in_an_address_cannot_reach_another_file(browser, path, action):
     values = {"yes": ["drop_newer", "unverified"], "only": "yes", "shown": ""}
     for name in OTHER_NAMES:
         page = of(path, name, action)
-        for answer in (
-            browser.get(page),
-            browser.post(page, values),
-            browser.post(page, values, headers={"HX-Request": "true"}),
-        ):
+        for answer in (browser.get(page), browser.post(page, values), browser.post(page, values, headers=HTMX)):
             assert is_refused(answer, path), name
             assert not answer.streaming, name
             assert b"outside" not in answer.content, name
@@ -485,7 +466,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser, pa
     assert answer.status_code == 404
     assert "s.jsonl has no backup named nothing<b>" in text_of(answer)
     assert link(element(answer, "main"), "Backups") == f"{address(path)}/backups"
-    gone = browser.post(of(path, FOREIGN, "verify"), headers={"HX-Request": "true"})
+    gone = browser.post(of(path, FOREIGN, "verify"), headers=HTMX)
     assert gone["HX-Redirect"] == f"{address(path)}/backups"
 
     page = address(path)
@@ -540,16 +521,11 @@ def test_every_change_needs_a_csrf_token(browser, path):
 def test_other_methods_are_refused(browser, path):
     place(path.parent / FOREIGN, path.read_bytes())
     before = snapshot(path.parent)
-    backup = f"{address(path)}/backups/{FOREIGN}"
-    wrong = [
-        (browser.post, f"{address(path)}/backups"),
-        (browser.post, f"{address(path)}/download"),
-        (browser.post, f"{backup}/download"),
-        (browser.delete, f"{backup}/delete"),
-        (browser.put, f"{backup}/restore"),
-    ]
-    for method, page in wrong:
-        assert method(page).status_code == 405
+    backup = f"backups/{FOREIGN}"
+    for page in ("backups", "download", f"{backup}/download"):
+        assert browser.post(f"{address(path)}/{page}").status_code == 405
+    assert browser.delete(f"{address(path)}/{backup}/delete").status_code == 405
+    assert browser.put(f"{address(path)}/{backup}/restore").status_code == 405
     assert snapshot(path.parent) == before
 
 

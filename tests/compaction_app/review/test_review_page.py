@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.core.decisions import Kind
@@ -83,10 +82,6 @@ def many_turns() -> list[Any]:
                 result(f"c{turn}{step}", f"line {turn} {step} " * 60),
             ]
     return chain(*turns, assistant(text("end")))
-
-
-def page_words(browser: Client, run: Run) -> str:
-    return text_of(page(browser, run))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +264,7 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser, run):
     assert review_of(run).refused == 2
 
 
-def test_in_place_only_what_changed_is_answered(browser, run):
+def test_in_place_only_what_changed_and_is_shown_is_answered(browser, run):
     first = leads(run)[0]
     shown = page(browser, run, "?by=turn")
     (group,) = group_keys(shown)
@@ -279,33 +274,21 @@ def test_in_place_only_what_changed_is_answered(browser, run):
     assert {"bar", f"r-{group}", "message"} <= set(ids(answer))
     assert f"Approved {first.entry_id}." in text_of(answer)
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
-
-
-def test_in_place_a_proposal_that_is_open_stays_open(browser, run):
-    first = leads(run)[0]
-    shown = opened(browser, run, first)
-    answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(shown))
-    assert len(elements(answer, ".proposal__open")) == 1
-    assert "reopen" in {str(button.attributes["name"]) for button in elements(answer, "li button")}
+    again = post(browser, run, in_place=True, reopen=ref_of(first), **extent(opened(browser, run, first)))
+    assert len(elements(again, ".proposal__open")) == 1, "an open proposal stays open"
+    assert "approve" in {str(button.attributes["name"]) for button in elements(again, "li button")}
+    unseen = post(browser, run, in_place=True, approve=ref_of(first), rows="p-999")
+    assert shown_entries(unseen) == elements(unseen, ".group__row") == []
+    assert "bar" in ids(unseen)
 
 
 def test_in_place_an_addition_brings_all_groups(browser, run):
     shown = extent(page(browser, run))
-    free = next(
-        entry_id
-        for entry_id in (f"e{number}" for number in range(2, 26))
-        if not any(target.entry_id == entry_id for target in review_of(run).items)
-    )
+    proposed = {target.entry_id for target in review_of(run).items}
+    free = next(entry_id for entry_id in (f"e{number}" for number in range(2, 26)) if entry_id not in proposed)
     response = post(browser, run, in_place=True, add=free, **shown)
     assert "groups" in ids(response)
     assert free in shown_entries(response)
-
-
-def test_in_place_nothing_is_answered_of_what_is_not_shown(browser, run):
-    response = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), rows="p-999")
-    assert shown_entries(response) == []
-    assert not elements(response, ".group__row")
-    assert "bar" in ids(response)
 
 
 def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser, known_root):
@@ -345,13 +328,9 @@ def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(browser
 
 def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
     """The words and the tokens of each row, each group's line and the bar, by their ids."""
-    found = elements(source, "li.proposal, .group__row, #bar")
     return {
-        str(one.attributes["id"]): (
-            text_of(one),
-            [str(tick.attributes["data-tokens"]) for tick in elements(one, ".tick")],
-        )
-        for one in found
+        str(one.id): (text_of(one), [str(tick.attributes["data-tokens"]) for tick in elements(one, ".tick")])
+        for one in elements(source, "li.proposal, .group__row, #bar")
     }
 
 
@@ -365,26 +344,20 @@ def test_an_undo_says_where_what_it_undid_is(browser, run):
     assert went["data-went"] in ids(shown)
 
 
-def test_an_open_proposal_shows_source_reason_and_pair(browser, run):
+def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_opened(browser, run):
     lead = next(iter(review_of(run).leads()))
+    page(browser, run)
+    assert opened_targets(run) == frozenset()
     shown = opened(browser, run, lead.target)
+    assert opened_targets(run) == {lead.target}
     assert (f"call {lead.origin.call}", f"/runs/{run.pk}#ev-{lead.origin.call}") in links(shown)
-    for words in ("embedded planner", "its call", "goes with it, −"):
-        assert words in text_of(element(shown, ".proposal__open"))
+    assert not missing(text_of(element(shown, ".proposal__open")), "embedded planner", "its call", "goes with it, −")
     part = browser.get(f"/runs/{run.pk}/review?part=open&at={ref_of(lead.target)}", headers=HTMX)
     assert text_of(part) == text_of(element(shown, ".proposal__open"))
 
 
-def test_only_what_was_opened_is_remembered_as_opened(browser, run):
-    first = leads(run)[0]
-    page(browser, run)
-    assert opened_targets(run) == frozenset()
-    opened(browser, run, first)
-    assert opened_targets(run) == {first}
-
-
 def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
-    assert "Nothing is approved yet" in page_words(browser, run)
+    assert "Nothing is approved yet" in text_of(page(browser, run))
     post(browser, run, approve=ref_of(leads(run)[0]))
     shown = page(browser, run)
     size = run.context_size
@@ -506,21 +479,20 @@ def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser, run)
     assert Decision.objects.get().kind == Kind.APPROVE
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (RunState.FAILED, "This run failed"),
-        (RunState.CANCELLED, "This run was stopped"),
-        (RunState.INTERRUPTED, "This run was interrupted"),
-    ],
-)
+ENDED = {
+    RunState.FAILED: "This run failed",
+    RunState.CANCELLED: "This run was stopped",
+    RunState.INTERRUPTED: "This run was interrupted",
+}
+
+
+@pytest.mark.parametrize(("state", "words"), ENDED.items())
 def test_a_run_that_ended_without_a_proposal_offers_no_review(browser, run, state, words):
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
-    shown = page(browser, run)
+    shown, review = page(browser, run), f"/runs/{run.pk}/review"
     assert not missing(text_of(shown), words, "proposed nothing")
     assert not elements(shown, "main form")
-    review = f"/runs/{run.pk}/review"
     for address in ("/runs/", f"/runs/{run.pk}"):
         response = browser.get(address)
         assert review not in addresses(response), address
@@ -614,11 +586,6 @@ def test_the_review_in_memory_follows_the_rows(run):
     assert review_of(run) is review_of(run)
 
 
-def test_a_key_names_one_target():
-    for target in (Target("1a2b3c4d"), Target("1a2b3c4d", 2), Target("a:b/ü%", 0), Target("a b?#&")):
-        assert target_of(ref_of(target)) == target
-
-
 def test_what_stays_is_counted_in_words():
     transcript = transcript_of(
         user("x"),
@@ -632,17 +599,19 @@ def test_what_stays_is_counted_in_words():
     assert fold_words(transcript.entries[:1]) == "1 entry stays"
 
 
-CALLS = [
-    ('toolCall c1 read {"path":"a/b.ts","offset":10,"limit":5}', ("read", "a/b.ts :10–15")),
-    ('toolCall c1 bash {"command":"make all"}', ("bash", "make all")),
-    ("toolCall c1 odd not json", ("odd", "not json")),
-    ("toolCall c1 odd [1]", ("odd", "[1]")),
-    ('toolCall c1 odd {"a":1,"b":{"c":2}}', ("odd", '1 b: {"c": 2}')),
-]
+CALLS = {
+    'toolCall c1 read {"path":"a/b.ts","offset":10,"limit":5}': ("read", "a/b.ts :10–15"),
+    'toolCall c1 bash {"command":"make all"}': ("bash", "make all"),
+    "toolCall c1 odd not json": ("odd", "not json"),
+    "toolCall c1 odd [1]": ("odd", "[1]"),
+    'toolCall c1 odd {"a":1,"b":{"c":2}}': ("odd", '1 b: {"c": 2}'),
+}
 
 
-def test_a_call_is_shown_as_one_writes_it():
-    assert [call_words(recorded, "c1") for recorded, _ in CALLS] == [words for _, words in CALLS]
+def test_a_call_is_shown_as_one_writes_it_and_a_key_names_one_target():
+    assert {recorded: call_words(recorded, "c1") for recorded in CALLS} == CALLS
+    for target in (Target("1a2b3c4d"), Target("1a2b3c4d", 2), Target("a:b/ü%", 0), Target("a b?#&")):
+        assert target_of(ref_of(target)) == target
 
 
 def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser, run):
