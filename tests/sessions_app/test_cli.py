@@ -15,14 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app.cli import Progress, one_line, printable, report_failure, shell_quoted, text_lines
-from sessions_app.sessionlog.errors import (
-    BadInput,
-    ConfirmationNeeded,
-    Conflict,
-    RedlineError,
-    SystemFailure,
-    TargetNotMet,
-)
+from sessions_app.sessionlog import errors
 from sessions_app.terminal import Column, Screen, display_width
 from tests.budget import examples
 
@@ -101,12 +94,12 @@ def test_quoted_texts_are_printable_and_read_back_by_a_shell(texts):
 
 
 HAPPENED = ("code", "what\x1b[2J happened")
-FAILURES: dict[int, RedlineError] = {
-    2: BadInput(*HAPPENED),
-    3: TargetNotMet(*HAPPENED),
-    4: Conflict(*HAPPENED),
-    5: ConfirmationNeeded(*HAPPENED, "--yes"),
-    6: SystemFailure(*HAPPENED),
+FAILURES: dict[int, errors.RedlineError] = {
+    2: errors.BadInput(*HAPPENED),
+    3: errors.TargetNotMet(*HAPPENED),
+    4: errors.Conflict(*HAPPENED),
+    5: errors.ConfirmationNeeded(*HAPPENED, "--yes"),
+    6: errors.SystemFailure(*HAPPENED),
 }
 
 

@@ -32,7 +32,7 @@ from tests.factories import (
     working_session,
 )
 from tests.files import backdate, place
-from tests.html import text_of
+from tests.html import missing, text_of
 from tests.installation import Installation, finish, override_configuration
 from tests.opencode_stores import OpenCodeStore
 from tests.paths import PROJECT, corpus_sessions
@@ -146,8 +146,7 @@ def test_help_is_given_for_each_command(redline):
     for command in commands():
         ended = redline.call(command, "--help")
         assert (ended.code, ended.err) == (0, ""), command
-        assert f"{command} [-h]" in ended.out
-        assert "--json" in ended.out
+        assert not missing(ended.out, f"{command} [-h]", "--json")
 
 
 def test_wrong_arguments_are_bad_input(redline):
@@ -226,12 +225,9 @@ def test_sessions_are_listed_with_their_context_usage(redline, tmp_path):
     assert "unknown" in shown[2]
 
 
-def test_an_empty_list_says_what_to_do_next(redline):
+def test_missing_and_unreadable_sessions_are_marked_and_an_empty_list_says_what_to_do_next(redline):
     assert "redline index" in redline.call("sessions").out
     assert redline.call("sessions", "--json").json == []
-
-
-def test_missing_and_unreadable_sessions_are_marked(redline):
     root = redline.sessions
     place(root / "gone.jsonl", session_bytes(chain(user("x"))))
     place(root / "broken.jsonl", session_bytes(chain(user("x"))))
@@ -240,33 +236,25 @@ def test_missing_and_unreadable_sessions_are_marked(redline):
     place(root / "broken.jsonl", b"no session any more\n")
     redline.call("index", root)
     shown = redline.call("sessions").out
-    assert "gone.jsonl (missing)" in shown
-    assert "broken.jsonl (cannot be read)" in shown
+    assert not missing(shown, "gone.jsonl (missing)", "broken.jsonl (cannot be read)")
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
     assert "is not a session" in listed["broken.jsonl"]["fault"]
 
 
-def test_a_session_that_cannot_be_continued_is_marked(redline):
+def test_a_session_that_cannot_be_continued_is_marked_and_a_fork_names_its_original(redline):
+    recorded = chain(user("y"))
     place(redline.sessions / "a.jsonl", session_bytes(chain(user("x"), result("c1"))))
-    place(redline.sessions / "b.jsonl", session_bytes(chain(user("y"))))
+    place(redline.sessions / "b.jsonl", session_bytes([{**recorded[0], "parentSession": "/s/a.jsonl"}, *recorded[1:]]))
     redline.call("index", redline.sessions)
     heading, *rows = redline.call("sessions").out.splitlines()
     assert "BROKEN AT" in heading
     assert sorted((row.split()[0], row.split()[-2]) for row in rows) == [("x", "e2"), ("y", "-")]
-    listed = {one["title"]: one["broken"] for one in redline.call("sessions", "--json").json}
-    assert listed["y"] is None
-    assert listed["x"]["entry"] == "e2"
-    assert "Entry e2 is a result of call c1" in listed["x"]["reason"]
-
-
-def test_a_fork_names_the_session_that_it_was_made_of(redline):
-    recorded = chain(user("y"))
-    place(redline.sessions / "a.jsonl", session_bytes(recorded))
-    place(redline.sessions / "b.jsonl", session_bytes([{**recorded[0], "parentSession": "/s/a.jsonl"}, *recorded[1:]]))
-    redline.call("index", redline.sessions)
-    listed = {Path(one["path"]).name: one["forkOf"] for one in redline.call("sessions", "--json").json}
-    assert listed == {"a.jsonl": None, "b.jsonl": "/s/a.jsonl"}
+    listed = {one["title"]: one for one in redline.call("sessions", "--json").json}
+    assert [listed[title]["forkOf"] for title in "xy"] == [None, "/s/a.jsonl"]
+    assert listed["y"]["broken"] is None
+    assert listed["x"]["broken"]["entry"] == "e2"
+    assert "Entry e2 is a result of call c1" in listed["x"]["broken"]["reason"]
 
 
 def test_a_timeline_names_each_change(redline):
@@ -297,22 +285,16 @@ def test_what_each_summary_of_a_branch_lost_is_listed(redline, summarised):
     assert found["summary"] == found["withWhatStayed"] == {"paths": 0, "names": 0, "errors": 0, "messages": 0}
     assert found["lost"]["names"] == [{"text": "readFile", "entryId": "e2", "uses": 5}]
     assert found["verbatimPlan"]["messages"] == 1
+    assert "0 summaries on this branch." in redline.call("lost", summarised, "--leaf", "e6").out
 
 
-def test_what_one_summary_lost_is_listed_in_full(redline, summarised):
+def test_what_one_summary_lost_is_listed_in_full_and_an_entry_that_is_none_is_refused(redline, summarised):
     shown = redline.call("lost", summarised, "--entry", "e7").out
     assert "1 name no longer mentioned:\n  readFile  (5, e2)" in shown
     assert "1 message no longer mentioned:\n  Mend it.  (1, e1)" in shown
-
-
-def test_an_entry_that_is_no_summary_of_the_branch_is_refused(redline, summarised):
     refused = redline.call("lost", summarised, "--entry", "e2")
     assert refused.code == 2
     assert "Entry e2 is not a summary that replaced something on this branch" in refused.err
-
-
-def test_a_branch_without_summaries_lost_nothing(redline, path):
-    assert "0 summaries on this branch." in redline.call("lost", path).out
 
 
 def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline, path):
@@ -333,8 +315,9 @@ def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline, path):
     assert branches == [("e1", "e2", None, False), ("e3", "e3", "e2", False), ("b1", "l3", "e2", True)]
     assert [(one["kind"], one["line"]) for one in found["damage"]] == [("not_json", 10)]
     shown = redline.call("tree", path).out
-    for expected in ("label “a place”", "c1 context_compaction", "l3 ◀ leaf", "├─ e3 user On.", "damaged: line 10"):
-        assert expected in shown
+    assert not missing(
+        shown, "label “a place”", "c1 context_compaction", "l3 ◀ leaf", "├─ e3 user On.", "damaged: line 10"
+    )
     assert "no more" not in shown
 
 
@@ -360,8 +343,7 @@ def test_the_context_is_what_the_model_sees(redline, path):
     as_pi = redline.call("context", path, "--leaf", "c1", "--reader", "pi", "--json").json
     assert (as_pi["reader"], len(as_pi["kept"])) == ("pi", 5)
     shown = redline.call("context", path, "--leaf", "c1").out
-    assert "1 of 2" in shown
-    assert "recorded, not sent" in shown
+    assert not missing(shown, "1 of 2", "recorded, not sent")
     assert "files" not in shown
 
 
@@ -392,8 +374,7 @@ def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_record
         context_edit("e8", {"content": [text("In parts.")]}),
     )
     shown = redline.call("context", path).out
-    for words in ("What was done before.", "Kept.", "Edited.", "Be long.", "In parts."):
-        assert words in shown
+    assert not missing(shown, "What was done before.", "Kept.", "Edited.", "Be long.", "In parts.")
     for words in ("Forgotten.", "Recorded.", "Be brief.", "Whole."):
         assert words not in shown
     assert "the content of e6 instead" in redline.call("context", path, "--entry", "e5").out

@@ -13,38 +13,34 @@ def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_ta
     agent = window_of(model, {"other": HERE}, {model: 2}, 3)
     session = window_of(model, {"other": HERE}, {"other": 2}, 3)
     table = window_of(model, {}, {})
-    found = [one for one in (everyone, agent, session, table) if one is not None]
+    found = (everyone, agent, session, table)
     assert [one.tokens for one in found] == [1, 2, 3, 200_000]
     assert len({one.source for one in found}) == 4
     assert window_of("unheard-of", {}, {}, 3) == session
 
 
 def test_a_model_is_recognised_by_its_prefix_even_after_its_makers_name():
-    tokens = {
+    for model, tokens in {
         "gpt-4.1-mini": 1_047_576,
         "gpt-4o-2024-11-20": 128_000,
         "o3-mini": 200_000,
         "anthropic/claude-sonnet-4.5": 200_000,
         "openrouter/google/gemini-2.5-pro": 1_048_576,
-    }
-    windows = {model: window_of(model, {}, {}) for model in tokens}
-    assert {model: window and window.tokens for model, window in windows.items()} == tokens
+    }.items():
+        assert window_of(model, {}, {}).tokens == tokens
 
 
 def test_the_longest_prefix_decides(monkeypatch):
     for prefix, tokens in (("gpt-5-small", 7), ("gpt-5-small-2", 8), ("gpt-", 9)):
         monkeypatch.setitem(KNOWN_WINDOWS, prefix, tokens)
     models = ("gpt-5-small-2026", "gpt-5-small", "gpt-5-large", "gpt-6")
-    windows = [window_of(model, {}, {}) for model in models]
-    assert [window and window.tokens for window in windows] == [8, 7, 400_000, 9]
+    assert [window_of(model, {}, {}).tokens for model in models] == [8, 7, 400_000, 9]
 
 
 def test_a_model_in_none_of_the_sources_has_an_unknown_window():
     for model in ("", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"):
         assert window_of(model, {"claude-opus-4-5": HERE}, {"gpt-4o": 2}) is None, model
-
-
-def test_a_setting_applies_to_exactly_one_model():
+    # A setting applies to exactly one model.
     assert window_of("mine-2", {"mine": HERE}, {"mine-": 2}) is None
 
 

@@ -3,13 +3,7 @@
 from sessions_app.recent import Recent
 
 
-def test_a_result_is_worked_out_once():
-    recent = Recent[str, str](2)
-    assert recent.get("a", lambda: "first") == "first"
-    assert recent.get("a", lambda: "second") == "first"
-
-
-def test_the_least_recently_used_is_dropped():
+def test_a_result_is_worked_out_once_until_it_is_the_least_recently_used():
     recent = Recent[str, str](2)
     for key in ("a", "b", "a", "c"):
         recent.get(key, lambda: "first")

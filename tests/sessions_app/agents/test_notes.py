@@ -22,36 +22,28 @@ PROMPT, GONE, END = entry("prompt", Role.USER), entry("gone"), entry("end")
 ONE, TWO = (entry(f"result of {name}", Role.TOOL_RESULT, calls=name) for name in ("c1", "c2"))
 
 
+CALL, CALLS = entry("call", calls="c1"), entry("calls", calls="c2")
+
+
 @pytest.mark.parametrize(
-    ("staying", "before"),
+    ("first", "then", "before"),
     [
-        pytest.param([END], "end", id="what comes next"),
-        pytest.param([], None, id="at the end"),
-        pytest.param([ONE, END], "end", id="after a result"),
-        pytest.param([entry("calls", calls="c2"), TWO, END], "calls", id="before a call"),
+        pytest.param(CALL, [END], "end", id="before what comes next"),
+        pytest.param(CALL, [], None, id="at the end"),
+        pytest.param(CALL, [ONE, END], "end", id="after a result"),
+        pytest.param(CALL, [CALLS, TWO, END], "calls", id="before a call"),
+        pytest.param(CALL, [entry("added", Role.CUSTOM), ONE, END], "end", id="after a late result"),
+        pytest.param(entry("calls", calls="c1 c2"), [ONE, TWO, END], "end", id="not between a call and its results"),
+        pytest.param(
+            entry("thinks", thinks=True), [entry("says"), END], "end", id="not between reasoning and its words"
+        ),
+        pytest.param(entry("a", reply="m1"), [entry("b", reply="m1"), END], "end", id="not within a reply"),
     ],
 )
-def test_a_note_stands_before_what_may_follow_it(staying, before):
-    call = entry("call", calls="c1")
-    order = [PROMPT, call, GONE, *staying]
+def test_a_note_stands_where_it_divides_nothing_that_belongs_together(first, then, before):
+    order = [PROMPT, first, GONE, *then]
     kept = {one.id for one in order} - {GONE.id}
     assert notes_before(order, kept, {GONE.id: "words"}) == {before: ["words"]}
-
-
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        pytest.param(entry("calls", calls="c1 c2"), [ONE, TWO], id="between a call and its results"),
-        pytest.param(entry("calls", calls="c1"), [entry("added", Role.CUSTOM), ONE], id="before a late result"),
-        pytest.param(entry("thinks", thinks=True), [entry("says")], id="between reasoning and what it led to"),
-        pytest.param(entry("a", reply="m1"), [entry("b", reply="m1")], id="within a reply"),
-        pytest.param(entry("calls", calls="c1"), [], id="after a call that nothing answers"),
-    ],
-)
-def test_no_note_divides_what_belongs_together(first, then):
-    order = [PROMPT, first, GONE, *then, END]
-    kept = {one.id for one in order} - {GONE.id}
-    assert notes_before(order, kept, {GONE.id: "words"}) == {"end": ["words"]}
 
 
 def test_a_writer_says_what_else_may_not_follow_a_note():

@@ -23,17 +23,19 @@ from sessions_app.web.credentials import Credentials
 from sessions_app.web.launch_tokens import api_token
 
 
-def connected(name: str = "pi", token: str = "") -> ConnectedAgent:
-    return ConnectedAgent(name, "pi", "", token or new_secret(), bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
+def connected(name: str = "pi") -> ConnectedAgent:
+    return ConnectedAgent(name, "pi", "", new_secret(), bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_a_connection_is_kept_privately_and_read_again(tmp_path):
+def test_a_connection_is_kept_privately_read_again_and_told_the_port_of_a_starting_server(tmp_path):
     one = connected()
     keep_connection(tmp_path, one)
     assert connection(tmp_path, "pi") == one
     assert connections(tmp_path) == [one]
     assert stat.S_IMODE(connection_path(tmp_path, "pi").stat().st_mode) == 0o600
     assert [path.name for path in connection_path(tmp_path, "pi").parent.iterdir()] == ["pi.json"]
+    announce_server(tmp_path, 8123)
+    assert connection(tmp_path, "pi") == msgspec.structs.replace(one, url="http://127.0.0.1:8123")
 
 
 @pytest.mark.parametrize("name", ["", "../pi", "a/b", "Ä", "a.b", "x" * 81])
@@ -54,8 +56,9 @@ def test_the_token_of_a_forgotten_connection_is_nowhere(tmp_path):
 
 
 @pytest.mark.parametrize("token", ["", "x", "é"])
-def test_no_other_token_is_of_a_connection(tmp_path, token):
+def test_no_other_token_admits_nor_does_a_connection_without_one(tmp_path, token):
     keep_connection(tmp_path, connected())
+    keep_connection(tmp_path, msgspec.structs.replace(connected("codex"), token=""))
     assert connection_with(tmp_path, token) is None
 
 
@@ -65,13 +68,6 @@ def test_a_damaged_file_admits_nobody(tmp_path):
     keep_connection(tmp_path, connected("codex"))
     connection_path(tmp_path, "codex").rename(connection_path(tmp_path, "other"))
     assert connections(tmp_path) == []
-
-
-def test_a_starting_server_writes_its_port_into_all_connections(tmp_path):
-    one = connected()
-    keep_connection(tmp_path, one)
-    announce_server(tmp_path, 8123)
-    assert connection(tmp_path, "pi") == msgspec.structs.replace(one, url="http://127.0.0.1:8123")
 
 
 def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline):
@@ -91,8 +87,3 @@ def test_a_browser_is_not_admitted_where_agents_ask(browser):
     answer = browser.get("/api/handshakes/1")
     assert answer.status_code == 401
     assert "redline connect" in answer.json()["error"]["message"]
-
-
-def test_a_connection_without_a_token_admits_nobody(tmp_path):
-    keep_connection(tmp_path, ConnectedAgent("pi", "pi", "", "", bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC)))
-    assert connection_with(tmp_path, "") is None

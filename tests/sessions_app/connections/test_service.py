@@ -18,14 +18,6 @@ from sessions_app.agents.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.agents.pi.bridge import ExtensionBridge
 from sessions_app.connections import connection_files, service
-from sessions_app.connections.connection_files import (
-    ConnectedAgent,
-    announce_server,
-    connection_path,
-    connection_with,
-    keep_connection,
-    only_one_change,
-)
 from sessions_app.connections.service import (
     all_connections,
     connect,
@@ -39,6 +31,7 @@ from sessions_app.connections.service import (
 from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from tests.files import snapshot
+from tests.html import missing
 from tests.installation import Installation, refusal
 from tests.sessions_app.agents.test_hook_entry import documents
 
@@ -84,7 +77,7 @@ def source(tmp_path, monkeypatch):
     return source
 
 
-def made(key: str, project: Path | None = None) -> ConnectedAgent:
+def made(key: str, project: Path | None = None) -> connection_files.ConnectedAgent:
     return connect(planned_connection(key, project), NOW)
 
 
@@ -108,9 +101,9 @@ def project(tmp_path):
     return project
 
 
-def is_admitted(one: ConnectedAgent) -> bool:
+def is_admitted(one: connection_files.ConnectedAgent) -> bool:
     """Whether the token of a connection admits."""
-    return connection_with(settings.REDLINE_DATA_DIR, one.token) is not None
+    return connection_files.connection_with(settings.REDLINE_DATA_DIR, one.token) is not None
 
 
 @each_agent
@@ -121,9 +114,12 @@ def test_the_file_of_each_agent_is_made_and_deleted_again(redline, key):
     assert (one.name, one.agent, one.changed, one.project) == (key, key, str(path), "")
     assert b"connections/" in path.read_bytes() or b" ask " in path.read_bytes()
     assert status_of_connection(one).state is ConnectionState.CURRENT
+    with_file, change = snapshot(redline.home), planned_connection(key, None)
+    assert not change.changes_file
+    assert connect(change, NOW) == one
+    assert snapshot(redline.home) == with_file, "connected again, nothing is changed"
     removed(key)
-    assert snapshot(redline.home) == before
-    assert all_connections() == []
+    assert (snapshot(redline.home), all_connections()) == (before, [])
 
 
 @pytest.mark.parametrize("key", IN_PROJECT)
@@ -138,34 +134,16 @@ def test_an_agent_is_connected_in_one_project(redline, project, key):
     assert list(project.iterdir()) == []
 
 
-def test_an_agent_does_not_ask_twice(redline, tmp_path):
-    made("pi")
-    with pytest.raises(BadInput, match="for all projects already"):
-        planned_connection("pi", tmp_path)
-
-
 def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline):
     made("pi")
     written = (redline.home / FILES["pi"]).read_text()
-    assert f"const CONNECTION = {json.dumps(str(connection_path(redline.data, 'pi')))};" in written
+    assert f"const CONNECTION = {json.dumps(str(connection_files.connection_path(redline.data, 'pi')))};" in written
     made("claude-code")
     settings = json.loads((redline.home / FILES["claude-code"]).read_bytes())
     (entry,) = settings["hooks"]["PreCompact"][0]["hooks"]
     assert entry["command"].endswith("redline ask claude-code --connection claude-code")
     assert entry["command"].startswith(f"REDLINE_DATA_DIR={redline.data} /")
     assert entry["timeout"] == 3_660
-
-
-@each_agent
-def test_connecting_again_changes_nothing(redline, key):
-    one = made(key)
-    before = snapshot(redline.home)
-    change = planned_connection(key, None)
-    assert not change.changes_file
-    assert connect(change, NOW) == one
-    assert snapshot(redline.home) == before
-    removed(key)
-    assert not (redline.home / FILES[key]).exists()
 
 
 @each_with_hooks
@@ -267,7 +245,7 @@ def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_re
 
 @pytest.mark.parametrize("key", ["pi", "claude-code"])
 def test_a_bridge_without_a_connection_can_be_removed(redline, key):
-    connection_path(redline.data, made(key).name).unlink()
+    connection_files.connection_path(redline.data, made(key).name).unlink()
     removed(key)
     assert not (redline.home / FILES[key]).exists()
 
@@ -368,6 +346,8 @@ def test_what_is_connected_instead_is_said(redline, tmp_path):
     made("codex")
     with pytest.raises(BadInput, match=f"connected for all projects, not for {tmp_path} alone"):
         planned_removal("codex", tmp_path)
+    with pytest.raises(BadInput, match="for all projects already"):
+        planned_connection("codex", tmp_path)
 
 
 def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline):
@@ -429,7 +409,7 @@ def test_everything_of_a_connection_is_private(redline):
     path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
     path.chmod(0o644)
     one = made("claude-code")
-    for kept in (Path(one.backup), connection_path(redline.data, one.name)):
+    for kept in (Path(one.backup), connection_files.connection_path(redline.data, one.name)):
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
 
@@ -440,7 +420,7 @@ def test_links_and_comments_are_remarked_on(redline):
     (dotfiles / "settings.json").write_text('{"disableAllHooks": true,}')
     (redline.home / ".claude").symlink_to(dotfiles)
     remarks = " ".join(planned_connection("claude-code", None).remarks)
-    assert [said in remarks for said in ("is a link", "comments or commas", "calls no hook")] == [True] * 3
+    assert not missing(remarks, "is a link", "comments or commas", "calls no hook")
     made("claude-code")
     assert (redline.home / ".claude").is_symlink()
     assert "redline ask" in (dotfiles / "settings.json").read_text()
@@ -472,7 +452,7 @@ def test_other_agents_cannot_be_connected(redline, key):
 
 def test_a_damaged_connection_is_reported(redline):
     one = made("pi")
-    connection_path(redline.data, one.name).write_text("{")
+    connection_files.connection_path(redline.data, one.name).write_text("{")
     with pytest.raises(SystemFailure, match="is damaged"):
         planned_connection("pi", None)
 
@@ -494,13 +474,15 @@ def test_a_start_of_the_server_does_not_bring_back_what_is_removed_meanwhile(fil
     one = made("claude-code")
     removal = threading.Thread(target=lambda: removed("claude-code"))
 
-    def keep_after_a_while(directory: Path, kept: ConnectedAgent) -> None:
+    usual = connection_files.keep_connection
+
+    def keep_after_a_while(directory: Path, kept: connection_files.ConnectedAgent) -> None:
         removal.start()
         removal.join(0.3)  # it has to wait
-        keep_connection(directory, kept)
+        usual(directory, kept)
 
     monkeypatch.setattr(connection_files, "keep_connection", keep_after_a_while)
-    announce_server(settings.REDLINE_DATA_DIR, 8_123)
+    connection_files.announce_server(settings.REDLINE_DATA_DIR, 8_123)
     removal.join()
     assert (is_admitted(one), file.read_text()) == (False, BEFORE)
 
@@ -536,15 +518,15 @@ def test_a_connection_that_was_made_anew_is_not_removed_unseen(file):
 def test_a_server_that_started_meanwhile_changes_nothing_that_was_shown(file):
     made("claude-code")
     shown = planned_removal("claude-code", None)
-    announce_server(settings.REDLINE_DATA_DIR, 8_123)
+    connection_files.announce_server(settings.REDLINE_DATA_DIR, 8_123)
     disconnect(shown)
     assert file.read_text() == BEFORE
 
 
 def test_a_command_that_takes_too_long_is_not_waited_for(redline, monkeypatch):
     monkeypatch.setattr(connection_files, "LOCK_SECONDS", 0.1)
-    with only_one_change(redline.data):
-        assert refusal(lambda: announce_server(redline.data, 8_123)) == "4 busy"
+    with connection_files.only_one_change(redline.data):
+        assert refusal(lambda: connection_files.announce_server(redline.data, 8_123)) == "4 busy"
 
 
 def test_a_connection_whose_file_another_program_changes_meanwhile_stays_as_it_was(file):

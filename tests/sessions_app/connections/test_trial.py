@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Callable
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.trial import ConnectionTest, Listener, try_connection
 
 CLIENT: Final = """#!/usr/bin/env python3
-import json, os, subprocess, sys, urllib.request
+import json, os, subprocess, sys
 if "--version" in sys.argv:
     print("2.1.330")
 elif "/compact" in sys.argv:
@@ -52,9 +52,6 @@ def one():
     return ConnectedAgent("claude-code", "claude-code", "", "t" * 40, 1, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-Tried = Callable[..., ConnectionTest]
-
-
 @pytest.fixture
 def tried(tmp_path, monkeypatch, one):
     """Tests the connection with these programs in the places of `redline` and of the agent."""
@@ -75,17 +72,19 @@ def server():
         yield listener
 
 
-def test_a_bridge_that_asks(tried):
-    trial = tried(ASKING)
-    assert (trial.has_asked, trial.is_answered) == (True, None)
-    assert "Claude Code 2.1.330 was run in an empty home" in trial.sentence
-
-
-def test_a_bridge_that_does_not_ask(tried):
-    trial = tried(SILENT)
-    assert (trial.has_asked, trial.is_answered) == (False, None)
-    assert "did not ask" in trial.sentence
-    assert "Compaction prevented" in trial.sentence
+@pytest.mark.parametrize(
+    ("redline", "agent", "has_asked", "said"),
+    [
+        (ASKING, CLIENT, True, "Claude Code 2.1.330 was run in an empty home"),
+        (SILENT, CLIENT, False, r"did not ask.*Compaction prevented"),
+        (SILENT, SILENT, False, "could not be used"),
+    ],
+    ids=["a bridge that asks", "a bridge that does not ask", "a program that does not run"],
+)
+def test_whether_the_bridge_asks_is_said(tried, redline, agent, has_asked, said):
+    trial = tried(redline, agent=agent)
+    assert (trial.has_asked, trial.is_answered) == (has_asked, None)
+    assert re.search(said, trial.sentence, re.DOTALL)
 
 
 def test_the_server_gets_the_question_with_the_token_of_the_connection(tried, one, server):
@@ -96,17 +95,10 @@ def test_the_server_gets_the_question_with_the_token_of_the_connection(tried, on
 
 
 def test_a_server_that_refuses_the_token_or_is_gone(tried, server):
-    trial = tried(ASKING, server.url)
-    assert (trial.has_asked, trial.is_answered) == (True, False)
-    assert "status 404" in trial.sentence
-    trial = tried(ASKING, "http://127.0.0.1:9")
-    assert (trial.has_asked, trial.is_answered) == (True, False)
-
-
-def test_a_program_that_does_not_run(tried):
-    trial = tried(SILENT, agent=SILENT)
-    assert trial.has_asked is False
-    assert "could not be used" in trial.sentence
+    refused, unreached = tried(ASKING, server.url), tried(ASKING, "http://127.0.0.1:9")
+    assert "status 404" in refused.sentence
+    for trial in (refused, unreached):
+        assert (trial.has_asked, trial.is_answered) == (True, False)
 
 
 def test_an_agent_that_is_not_installed(tmp_path, monkeypatch, one):

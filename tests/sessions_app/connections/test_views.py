@@ -12,7 +12,7 @@ from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.clients import page
 from tests.files import snapshot
-from tests.html import element, field, text_of
+from tests.html import element, field, missing, text_of
 
 CONNECT = "/agents/claude-code/connect"
 REMOVE = "/agents/claude-code/remove"
@@ -42,8 +42,7 @@ def connected(browser: Client, project: str = "") -> None:
 
 def test_all_agents_that_can_ask_are_listed(browser):
     page = words(browser)
-    for label in ("Claude Code", "Codex", "OpenCode", "pi", "Atomic"):
-        assert label in page
+    assert not missing(page, "Claude Code", "Codex", "OpenCode", "pi", "Atomic")
     assert "Amp" not in page
     assert "2.1.330" in page
     assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
@@ -62,8 +61,7 @@ def test_the_change_is_shown_and_nothing_is_written(browser, redline, settings_f
     before = snapshot(redline.home)
     answer = browser.get(CONNECT)
     page = text_of(answer)
-    assert '+ "hooks": {' in page
-    assert "ask claude-code --connection claude-code" in page
+    assert not missing(page, '+ "hooks": {', "ask claude-code --connection claude-code")
     assert b"<b>opus</b>" not in answer.content
     assert snapshot(redline.home) == before
     assert connections(redline.data) == []
@@ -76,8 +74,7 @@ def test_connected_and_removed(browser, redline, settings_file):
     page = words(browser)
     assert "Claude Code is connected in all projects." in page
     # The stand-in for Claude Code begins no session.
-    assert "The test did not work" in page
-    assert "Changed file" in page
+    assert not missing(page, "The test did not work", "Changed file")
     assert "byte for byte" in words(browser, REMOVE)
     answer = browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert (answer.status_code, settings_file.read_bytes()) == (303, before)
@@ -133,12 +130,13 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     assert "Revoke the token only" not in words(browser, address)
     (one,) = connections(redline.data)
     Path(one.changed).write_text("{")
-    for said in ("cannot be read", "Revoke the token only", "lets Claude Code compact as usual"):
-        assert said in words(browser, address)
+    assert not missing(
+        words(browser, address), "cannot be read", "Revoke the token only", "lets Claude Code compact as usual"
+    )
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
     page = words(browser)
-    assert ("its token is void" in page, f"{one.changed} stays as it is" in page) == (True, True)
+    assert not missing(page, "its token is void", f"{one.changed} stays as it is")
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (again.status_code, "is not connected" in text_of(again)) == (409, True)
@@ -171,7 +169,7 @@ def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redl
     assert "belongs to no connection" not in words(browser)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
     page = words(browser)
-    assert ("settings.json still has a bridge" in page, "Remove the bridge…" in page) == (True, True)
+    assert not missing(page, "settings.json still has a bridge", "Remove the bridge…")
     browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert settings_file.read_bytes() == before
     assert "belongs to no connection" not in words(browser)
@@ -192,7 +190,7 @@ def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     connected(browser)
     settings_file.write_text("{}")
     page = words(browser)
-    assert ("missing" in page, "Connect again" in page) == (True, True)
+    assert not missing(page, "missing", "Connect again")
     connected(browser)
     assert json.loads(settings_file.read_text())["hooks"]["PreCompact"]
 

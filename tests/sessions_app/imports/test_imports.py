@@ -26,7 +26,7 @@ from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.clients import page
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place, snapshot
-from tests.html import element, link, links, text_of, texts
+from tests.html import element, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.amp.test_amp import THREAD as AMP_THREAD
 from tests.sessions_app.agents.codex.rollouts import THREAD, work
@@ -146,7 +146,7 @@ def test_a_session_of_any_agent_is_imported_under_its_own_name(browser, known_ro
 @pytest.mark.parametrize("data", [b"", b"hello\n", b"[1, 2]\n", b'{"some": "object"}\n', b"\0" * 5_000])
 def test_a_file_that_is_not_a_session_is_refused_and_does_not_hold_up_the_others(browser, known_root, data):
     shown = text_of(bring(browser, ("letter.jsonl", data), ("run.jsonl", SESSION), status=422))
-    assert ("letter.jsonl" in shown, "is not a session" in shown, "Imported: run.jsonl" in shown) == (True,) * 3
+    assert not missing(shown, "letter.jsonl", "is not a session", "Imported: run.jsonl")
     assert (managed(), uploads_left()) == ({"run.jsonl": SESSION}, [])
 
 
@@ -216,7 +216,7 @@ def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(brow
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
     shown = text_of(browser.get("/import/run.jsonl/remove"))
-    assert ("1 run" in shown, "This record is kept" in shown) == (True, True)
+    assert not missing(shown, "1 run", "This record is kept")
     remove(browser)
     session.refresh_from_db()
     assert (session.missing, session.runs.count(), managed()) == (True, 1, {})

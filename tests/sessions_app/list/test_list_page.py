@@ -28,7 +28,7 @@ from tests.claude_sessions import SESSION_ID, timed
 from tests.claude_sessions import user as claude_user
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
-from tests.html import element, elements, link, text_of, texts
+from tests.html import element, elements, link, missing, text_of, texts
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
 
@@ -86,7 +86,7 @@ def test_an_unreadable_root_is_named(browser, known_root):
 def test_a_filter_without_matches_is_explained(browser, known_root):
     put(known_root, s="one")
     page = text_of(browser.get("/?q=another"))
-    assert ("No matching sessions" in page, "1 session is indexed." in page) == (True, True)
+    assert not missing(page, "No matching sessions", "1 session is indexed.")
 
 
 def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root):
@@ -105,8 +105,7 @@ def test_sessions_in_the_managed_root_are_marked(browser, known_root):
     index_roots()
     page = text_of(browser.get("/"))
     assert "agent unknown" not in page
-    for said in ("Demo: ", "imported", "1 session in 2 roots"):
-        assert said in page
+    assert not missing(page, "Demo: ", "imported", "1 session in 2 roots")
     assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]
     assert managed_root().stat().st_mode & 0o777 == 0o700
 

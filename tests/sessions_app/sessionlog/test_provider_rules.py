@@ -175,6 +175,9 @@ def test_an_agent_that_drops_stray_results_repairs_them_all():
     assert found(*messages) == strays
     assert found(*messages, sending=SENDING_0_9) == []
     assert repaired(*messages, sending=SENDING_0_9) == strays
+    first = (result("a"), assistant(text("y")))
+    assert found(*first) == ["stray_result e1 a", "assistant_first e2"]
+    assert found(*first, sending=SENDING_0_9) == ["assistant_first e2"]
 
 
 def test_a_failed_assistant_message_counts_where_the_agent_sends_it():
@@ -237,12 +240,6 @@ def test_of_results_only_those_of_failed_calls_need_content():
     assert found(user("x"), bash("", ""), assistant(thinking("")), sending=NO_REPAIRS) == []
     assert found(*ASKED, result("a", "")) == []
     assert found(user("x"), result("a", "", error=True), sending=SENDING_0_9) == [], "it is dropped"
-
-
-def test_a_stray_result_is_not_the_first_message():
-    messages = (result("a"), assistant(text("y")))
-    assert found(*messages) == ["stray_result e1 a", "assistant_first e2"]
-    assert found(*messages, sending=SENDING_0_9) == ["assistant_first e2"]
 
 
 def test_a_violation_names_the_entry_and_the_error_of_the_provider():
@@ -340,12 +337,9 @@ def test_a_stored_conversation_stays_small():
     stored = SentConversation.of(context_of(user("x"), *many, user("y")))
     stored.forget_old_calls()
     assert list(stored.calls) == [f"c{number}" for number in range(1, KEPT_CALLS + 1)]
-
-
-def test_the_sentence_of_a_breakage_is_short_even_if_ids_are_long():
     broken = SentConversation.of(context_of(user("x"), result("a" * 10_000))).broken
     assert isinstance(broken, Breakage)
-    assert len(broken.sentence) == SENTENCE_CHARACTERS
+    assert len(broken.sentence) == SENTENCE_CHARACTERS, "even if ids are long"
 
 
 def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it():

@@ -19,7 +19,7 @@ from sessions_app.settings_page.effective_settings import effective_settings
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, text_of, texts
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, missing, text_of, texts
 
 
 def page_words(browser: Client) -> str:
@@ -117,8 +117,7 @@ def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root
     (tmp_path / "file").write_text("")
     configure([RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")])
     shown = page_words(browser)
-    assert "is not a directory" in shown
-    assert "This directory does not exist yet" in shown
+    assert not missing(shown, "is not a directory", "This directory does not exist yet")
 
 
 def test_a_root_shows_its_sessions(browser, known_root):
@@ -175,7 +174,7 @@ def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
     shown = page_words(browser)
-    assert ("reserveTokens: 999" in shown, "it is not valid JSON" in shown) == (True, True)
+    assert not missing(shown, "reserveTokens: 999", "it is not valid JSON")
 
 
 def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, configure, redline):

@@ -22,6 +22,7 @@ from sessions_app.web import listeners
 from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
+from tests.html import missing
 from tests.installation import Installation, refusal
 from tests.raw_http import cookie_of
 from tests.server import Server, opener, place_in, start_server
@@ -234,5 +235,5 @@ def test_without_a_port_option_the_next_free_port_is_used_and_announced(unserved
 
 def test_a_plain_server_announces_its_weaker_protection(unserved):
     printed = unserved.call("serve", "--port", "0", "--plain").out
-    assert [said in printed for said in ("weaker", "every port", "http://127.0.0.1:")] == [True] * 3
+    assert not missing(printed, "weaker", "every port", "http://127.0.0.1:")
     assert unserved.call("serve", "--port", "0", "--plain", "--json").json["plain"] is True

@@ -14,14 +14,6 @@ from django.test import Client, RequestFactory
 
 from sessions_app.web import launch_tokens, socket_auth
 from sessions_app.web.credentials import COOKIE, RENEWAL_SECONDS, Credentials, new_launch_cookie
-from sessions_app.web.launch_tokens import (
-    SESSION_SECONDS,
-    api_token,
-    browser_host,
-    end_session,
-    has_ended,
-    new_token,
-)
 from tests.clients import authorized_client, new_client
 from tests.html import actions, text_of
 
@@ -68,7 +60,7 @@ def test_only_our_origin_is_accepted(credentials, origin, ours):
 
 @either_way
 def test_a_cookie_is_accepted_beside_others_and_only_at_the_secret_host_name(credentials, redline):
-    value, host = new_launch_cookie(), browser_host(redline.data)
+    value, host = new_launch_cookie(), launch_tokens.browser_host(redline.data)
     assert credentials(host=host, cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
     for cookie in ("", f"{COOKIE}=", f"{COOKIE}={value}x", f"other={value}", "\xff=;;="):
         assert not credentials(host=host, cookie=cookie).have_launch_cookie(), cookie
@@ -81,17 +73,17 @@ def test_a_cookie_is_accepted_beside_others_and_only_at_the_secret_host_name(cre
 
 @either_way
 def test_the_secret_host_name_is_accepted_until_it_changes(credentials, redline):
-    old = browser_host(redline.data)
+    old = launch_tokens.browser_host(redline.data)
     assert credentials(host=old).name_our_host()
     assert not credentials(host=f"x.{old}").name_our_host()
-    new = browser_host(redline.data, renewed=True)
+    new = launch_tokens.browser_host(redline.data, renewed=True)
     assert [credentials(host=host).name_our_host() for host in (old, new)] == [False, True]
 
 
 @either_way
 def test_the_api_token_is_a_bearer_token(credentials, redline):
     assert not credentials(authorization="Bearer ").have_token_for("/api/sessions")
-    token = api_token(settings.REDLINE_DATA_DIR)
+    token = launch_tokens.api_token(settings.REDLINE_DATA_DIR)
     assert credentials(authorization=f"bearer {token}").have_token_for("/api/sessions")
     for authorization in ("", token, f"Basic {token}", f"Bearer {token}x", "Bearer "):
         assert not credentials(authorization=authorization).have_token_for("/api/sessions"), authorization
@@ -115,12 +107,12 @@ def copy_of(browser: Client) -> Client:
 
 
 def test_a_session_lasts_for_twelve_hours_after_its_last_use(clock, browser, known_root):
-    assert SESSION_SECONDS == 12 * 3600
+    assert launch_tokens.SESSION_SECONDS == 12 * 3600
     for _ in range(4):
-        clock.now += SESSION_SECONDS - 1
+        clock.now += launch_tokens.SESSION_SECONDS - 1
         assert browser.get("/").status_code == 200
-    assert browser.cookies[COOKIE]["max-age"] == SESSION_SECONDS
-    clock.now += SESSION_SECONDS + 1
+    assert browser.cookies[COOKIE]["max-age"] == launch_tokens.SESSION_SECONDS
+    clock.now += launch_tokens.SESSION_SECONDS + 1
     assert browser.get("/").status_code == 403
 
 
@@ -154,34 +146,34 @@ def test_logging_out_needs_a_form_of_this_site(known_root):
 
 
 def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path, clock):
-    end_session(tmp_path, "first")
-    clock.now += SESSION_SECONDS - 1
-    end_session(tmp_path, "second")
-    assert has_ended(tmp_path, "first")
+    launch_tokens.end_session(tmp_path, "first")
+    clock.now += launch_tokens.SESSION_SECONDS - 1
+    launch_tokens.end_session(tmp_path, "second")
+    assert launch_tokens.has_ended(tmp_path, "first")
     clock.now += 2
-    end_session(tmp_path, "third")
+    launch_tokens.end_session(tmp_path, "third")
     ended = [line.split()[0] for line in (tmp_path / launch_tokens.ENDED_FILE).read_text().splitlines()]
     assert ended == ["second", "third"]
     assert [path.name for path in tmp_path.iterdir()] == [launch_tokens.ENDED_FILE]
 
 
 def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser, known_root):
-    old = browser_host(settings.REDLINE_DATA_DIR)
-    new = browser_host(settings.REDLINE_DATA_DIR, renewed=True)
+    old = launch_tokens.browser_host(settings.REDLINE_DATA_DIR)
+    new = launch_tokens.browser_host(settings.REDLINE_DATA_DIR, renewed=True)
     assert old != new
     assert browser.get("/").status_code == 400
     assert browser.get("/", headers={"host": new}).status_code == 403
-    token = new_token(settings.REDLINE_DATA_DIR)
+    token = launch_tokens.new_token(settings.REDLINE_DATA_DIR)
     assert browser.get("/launch", {"token": token}).status_code == 400
     assert new_client().get("/launch", {"token": token}).status_code == 302
 
 
 def test_the_host_name_has_128_bits_and_is_private(tmp_path):
-    names = {browser_host(tmp_path, renewed=True) for _ in range(20)}
+    names = {launch_tokens.browser_host(tmp_path, renewed=True) for _ in range(20)}
     assert [len(bytes.fromhex(name.removesuffix(".localhost"))) for name in names] == [16] * 20
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert browser_host(tmp_path) == browser_host(tmp_path)
+    assert launch_tokens.browser_host(tmp_path) == launch_tokens.browser_host(tmp_path)
 
 
 @pytest.mark.parametrize("leaves", [False, True])

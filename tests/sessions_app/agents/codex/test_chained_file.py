@@ -67,9 +67,7 @@ def test_a_fork_has_the_first_part_of_its_base(tmp_path, there):
     found = read(FORK.save(tmp_path / "sessions/2026/01/05", name(OTHER)))
     assert kept(found.sent()) == ["a", "b", "c"]
     assert [one.id for one in found.branch] == ["0", "1", "2", "3", "4"]
-    assert found.log.header is not None
-    assert found.log.header.id == OTHER
-    assert not found.parser.damage
+    assert (found.log.header.id, found.parser.damage) == (OTHER, [])
 
 
 def test_bases_have_bases(tmp_path, fork):
@@ -129,22 +127,19 @@ def test_a_file_that_is_its_own_base_is_read_once(tmp_path):
     assert messages_of(path) == ["a"]
 
 
-def test_a_link_does_not_hide_the_base(tmp_path):
+def test_a_link_does_not_hide_the_base_and_only_rollouts_are_bases(tmp_path):
     BASE.save(tmp_path / "archived_sessions")
     path = FORK.save(tmp_path / "sessions", name(OTHER))
     (tmp_path / "sessions" / name(THREAD)).symlink_to(path)
     assert messages_of(path) == ["a", "b", "c"]
+    BASE.save(tmp_path / "elsewhere", f"other-{THREAD}.jsonl")
+    assert find_rollout(tmp_path / "elsewhere" / name(OTHER), THREAD) is None
 
 
 @pytest.mark.parametrize("base", [5, {}, {"thread_id": "../x", "end_byte_offset": 1}, {"thread_id": THREAD}])
 def test_an_unusable_base_is_none(tmp_path, base):
     path = Rollout(meta(OTHER, history_base=base), user("a")).save(tmp_path, name(OTHER))
     assert messages_of(path) == ["a"]
-
-
-def test_only_rollouts_are_bases(tmp_path):
-    BASE.save(tmp_path, f"other-{THREAD}.jsonl")
-    assert find_rollout(tmp_path / name(OTHER), THREAD) is None
 
 
 def fingerprint(path: Path, previous: Fingerprint | None = None, start: int = 0) -> Fingerprint:

@@ -60,6 +60,8 @@ INJECTED = (
     *(" \n<Turn_Aborted>x", "<user_shell_command>ls", "<subagent_notification>x", "<skill>x"),
 )
 """Messages of the user's role that Codex adds."""
+KIND = {"internal_chat_message_metadata_passthrough": {"content_item_kinds": ["environments.anything"]}}
+"""What shows the same of any text."""
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,7 @@ INJECTED = (
         (developer("rules"), Role.INJECTED, "rules"),
         (message("critic", "x"), "critic", "x"),
         *((user(text), Role.INJECTED, text) for text in INJECTED),
+        (user("x", **KIND), Role.INJECTED, "x"),
         (user("<turn_abort>x"), Role.USER, "<turn_abort>x"),
         (user("about <turn_aborted>"), Role.USER, "about <turn_aborted>"),
         (reasoning("because"), Role.ASSISTANT, "because"),
@@ -98,12 +101,6 @@ def test_items_have_a_role_and_a_text(item, role, text):
     assert texts.joined(entry.blocks) == text
 
 
-def test_added_context_is_recognised_by_its_kind():
-    kinds = {"internal_chat_message_metadata_passthrough": {"content_item_kinds": ["environments.anything"]}}
-    entry, _ = described(user("x", **kinds))
-    assert entry.role == Role.INJECTED
-
-
 UNSENT: list[Item] = [
     {"type": "ghost_snapshot", "ghost_commit": {}},
     {"type": "from_the_future", "content": []},
@@ -121,16 +118,24 @@ def test_items_that_codex_does_not_send_are_kept_outside_the_context():
         assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
-def test_encrypted_reasoning_weighs_what_its_base64_holds():
-    entry, texts = described({**reasoning(), "summary": [], "encrypted_content": "e" * 1600})
-    assert (entry.tokens, entry.blocks[0].type) == (300, BlockType.REDACTED_THINKING)
-    assert texts.joined(entry.blocks) == ""
+def test_reasoning_weighs_what_is_read_or_what_its_base64_holds():
+    summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
+    for read, tokens, kind, text in (
+        (summary, 20, BlockType.THINKING, f"{'a' * 40}\n\n{'b' * 38}"),
+        ([], 300, BlockType.REDACTED_THINKING, ""),
+    ):
+        entry, texts = described({**reasoning(), "summary": read, "encrypted_content": "e" * 1600})
+        assert (entry.tokens, {block.type for block in entry.blocks}) == (tokens, {kind})
+        assert texts.joined(entry.blocks) == text
 
 
-def test_tokens_are_characters_by_four():
+def test_tokens_are_characters_by_four_but_for_an_image_whatever_its_size():
     assert described(user("x" * 41))[0].tokens == 11
     assert described(output(text="x" * 40))[0].tokens == 10
     assert described(call("c1", "tool"))[0].tokens == 2
+    assert described({"type": "web_search_call", "id": "ws", "action": {"query": "x"}})[0].tokens < 30
+    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
+    assert described(drawn)[0].tokens == 1_200
 
 
 def test_calls_and_outputs_have_the_id_of_their_pair():
@@ -175,20 +180,23 @@ def test_an_entry_is_named_after_its_ordinal_or_in_a_legacy_file_after_its_line(
     assert [one.id for one in thread(user("a"), user("b")).entries] == ["0", "1", "2"]
     legacy = parsed(meta(), user("a"), b"", user("b"), paginated=False)
     assert [one.id for one in legacy.entries] == ["1", "2", "4"]
+    repeated = [json.dumps(line("response_item", user(text), ordinal=5)).encode() for text in "abc"]
+    assert [one.id for one in parsed(*repeated, b"", user("d")).entries] == ["5", "5-2", "5-3", "4-5"]
 
 
-def test_a_repeated_ordinal_gives_another_id():
-    lines = [json.dumps(line("response_item", user(text), ordinal=5)).encode() for text in "abc"]
-    assert [one.id for one in parsed(*lines, b"", user("d")).entries] == ["5", "5-2", "5-3", "4-5"]
+def reported(found: Parsed) -> dict[str, int]:
+    return {entry.id: entry.usage for entry in found.branch if entry.usage}
 
 
-def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once():
+def test_a_report_of_tokens_belongs_to_the_answer_or_call_before_it_and_counts_once():
     first = (user("go"), answer("a"), call("c1"), usage_record(100, 100), output("c1"))
     found = thread(*first, token_count(100, 100), answer("b"), token_count(150, 250))
-    reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
-    assert reported == {"3": 100, "7": 150}
+    assert reported(found) == {"3": 100, "7": 150}
     assert [entry.usage for entry in found.entries if entry.is_beside] == [100, None, 150]
     assert found.context().usage.tokens == 150
+    found = thread(user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
+    assert reported(found) == {"2": 100}
+    assert found.context().usage.tokens == 110
 
 
 def test_the_window_is_the_latest_that_an_event_names():
@@ -203,12 +211,6 @@ def test_the_window_is_the_latest_that_an_event_names():
         for events in ((), (started,), (started, counted), (counted, *unusable))
     ]
     assert windows == [None, 400_000, 258_400, 258_400]
-
-
-def test_a_report_after_an_output_belongs_to_the_call():
-    found = thread(user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
-    assert {entry.id: entry.usage for entry in found.branch if entry.usage} == {"2": 100}
-    assert found.context().usage.tokens == 110
 
 
 def test_an_output_has_the_name_of_its_tool():
@@ -308,8 +310,7 @@ SUMMARY = "Another model began. It left this:\nall of it"
 
 def summed_up() -> Item:
     """A compaction of newer versions: its last item is the summary."""
-    items = [user("a"), user(SUMMARY)]
-    return line("compacted", {"message": SUMMARY, "replacement_history": items})
+    return compacted(user("a"), user(SUMMARY), message=SUMMARY)
 
 
 @pytest.mark.parametrize("boundary", [summed_up(), summarised(SUMMARY)])
@@ -334,15 +335,15 @@ def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_convers
 
 def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
     found = thread(answer("all of it"), summed_up(), summed_up())
-    assert control(found, "2").began_id == "1"
-    assert control(found, "3").began_id is None
+    assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
 
 
 def test_unknown_items_of_a_compaction_are_shown_and_not_sent():
-    items = [user("a"), {"type": "future"}, 5]
-    found = thread(user("a"), line("compacted", {"message": "", "replacement_history": items}))
+    found = thread(user("a"), compacted(user("a"), {"type": "future"}, 5))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
+    nothing = thread(user("a"), line("compacted", {}))
+    assert (nothing.tree.entry("2").kind, nothing.ids()) == (EntryKind.OTHER, ["1"])
 
 
 def test_a_summary_without_items_keeps_the_prompts():
@@ -359,34 +360,6 @@ def test_the_summary_of_codex_is_recognised():
     assert control(found, "3").kept == ("1", "3.1")
 
 
-def test_a_compaction_with_neither_items_nor_a_message_changes_nothing():
-    found = thread(user("a"), line("compacted", {}))
-    assert found.tree.entry("2").kind is EntryKind.OTHER
-    assert found.ids() == ["1"]
-
-
-def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted():
-    read, hidden = (reasoning("hm"), {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "abcd"})
-    found = thread(read, hidden).entries[1:]
-    kinds = [[block.type for block in entry.blocks or ()] for entry in found]
-    assert kinds == [[BlockType.THINKING], [BlockType.REDACTED_THINKING]]
-
-
-def test_reasoning_that_can_be_read_weighs_what_is_read():
-    summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
-    entry, texts = described({**reasoning(), "summary": summary, "encrypted_content": "e" * 1600})
-    assert entry.tokens == 20
-    assert texts.joined(entry.blocks) == f"{'a' * 40}\n\n{'b' * 38}"
-
-
-def test_an_image_that_was_made_counts_as_an_image_whatever_its_size():
-    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
-    asked = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
-    image, search = thread(drawn, asked).entries[1:]
-    assert image.tokens == 1_200
-    assert search.tokens < 30
-
-
 def test_a_part_of_a_message_without_a_type_is_unknown():
     odd = {"type": "message", "role": "user", "content": [{"text": "a"}, {"type": "input_new", "n": 1}, 5]}
     (entry,) = thread(odd).entries[1:]
@@ -399,16 +372,16 @@ def test_bytes_that_are_no_object_any_more_are_no_entry():
         assert CODEX.read_again(raw, place, 1) is None
 
 
+def damage_of(found: Parsed) -> list[DamageKind]:
+    return [one.kind for one in found.parser.damage]
+
+
 def test_damage_is_counted_and_the_rest_is_read():
     found = thread(b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
-    kinds = [one.kind for one in found.parser.damage]
-    assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
+    assert damage_of(found) == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
     assert found.ids() == ["4"]
-
-
-def test_a_missing_base_is_reported():
-    found = parsed(meta(history_base={"thread_id": "x", "end_byte_offset": 5}), user("a"))
-    assert [one.kind for one in found.parser.damage] == [DamageKind.MISSING_PARENT]
+    without_base = parsed(meta(history_base={"thread_id": "x", "end_byte_offset": 5}), user("a"))
+    assert damage_of(without_base) == [DamageKind.MISSING_PARENT]
 
 
 def test_a_file_without_known_lines_is_not_a_session():

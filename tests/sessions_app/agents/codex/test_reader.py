@@ -74,9 +74,12 @@ def test_the_context(name):
     assert thread(*items).ids(OLDER_READER) == [*older, newer][0].split()
 
 
-def test_the_newest_compaction_is_named():
-    found = thread(user("a"), compacted(user("a")), compacted(user("a")))
+def test_the_newest_compaction_is_named_and_entries_of_other_kinds_are_ignored():
+    found = thread(user("a"), compacted(user("a")), compacted(user("a")), rolled_back(1))
     assert found.context().newest_compaction == found.tree.entry("3")
+    boundary = found.tree.entry("4")
+    assert boundary.kind is EntryKind.BOUNDARY
+    assert not READER.ignores(boundary)
 
 
 def test_a_summary_without_items_leaves_the_text_of_the_users_messages():
@@ -96,12 +99,6 @@ def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch)
     for reader in (READER, OLDER_READER):
         assert kept(found.sent(reader)) == ["a", "b", "Of another model: second", "d"]
     assert kept(thread(user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
-
-
-def test_entries_of_other_kinds_are_ignored():
-    boundary = thread(user("a"), rolled_back(1)).tree.entry("2")
-    assert boundary.kind is EntryKind.BOUNDARY
-    assert not READER.ignores(boundary)
 
 
 def test_an_output_without_a_call_is_left_out_also_in_a_compaction():

@@ -69,21 +69,16 @@ def simple(**fields: Any) -> Rollout:
     return Rollout(meta(), developer(), user("a"), call("c1"), output("c1"), answer("b"), **fields)
 
 
-def test_the_survivors_are_the_context():
-    after, _ = appended(simple(), "3", "4")
+def test_the_survivors_are_the_context_and_the_line_continues_the_ordinals_and_says_where_the_backup_is():
+    after, (recorded,) = appended(simple(), "3", "4")
     assert after.ids() == ["1", "2", "5"]
     assert kept(after.sent()) == ["rules", "a", "b"]
-
-
-def test_the_line_continues_the_ordinals_and_says_where_the_backup_is():
-    _, (recorded,) = appended(simple(), "3", "4")
     assert list(recorded) == ["timestamp", "ordinal", "type", "payload"]
     assert (recorded["ordinal"], recorded["type"]) == (6, "compacted")
     assert recorded["timestamp"] == "2026-01-05T11:00:00.000Z"
     payload = recorded["payload"]
     assert (payload["message"], payload["redline"]["backup"]) == ("", "/backup")
-    # A thread without windows gets none.
-    assert not [name for name in payload if "window" in name]
+    assert not [name for name in payload if "window" in name], "a thread without windows gets none"
 
 
 def test_the_line_begins_a_new_window():
@@ -199,9 +194,8 @@ def read(path: Path) -> Parsed:
 def test_a_fork_continues_the_original(tmp_path):
     found = read(forked(tmp_path, simple(), "3", "4"))
     assert kept(found.sent()) == ["rules", "a", "b"]
-    assert found.log.header is not None
-    expected = ("01a20000-0000-7000-8000-00000000000f", THREAD)
-    assert (found.log.header.id, found.log.header.parent_session) == expected
+    header = found.log.header
+    assert (header.id, header.parent_session) == ("01a20000-0000-7000-8000-00000000000f", THREAD)
 
 
 def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
@@ -367,10 +361,7 @@ RULES = CodexRules(READER)
 def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(item, reason):
     (message,) = RULES.compactable(thread(item).branch)
     assert RULES.protection(message.entry) == reason
-
-
-def test_no_thinking_is_replayed():
-    assert not RULES.replays(thread(reasoning()).entries[1])
+    assert not RULES.replays(message.entry), "no thinking is replayed"
 
 
 def companions(*items: Item) -> dict[str, tuple[str, ...]]:

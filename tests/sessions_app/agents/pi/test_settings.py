@@ -188,8 +188,7 @@ def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home):
 
 
 def test_a_models_file_of_another_shape_has_no_windows(home):
-    providers = ([], {"p": None}, {"p": {"models": {}}})
-    for content in (b"{", b"[]", *({"providers": one} for one in providers), {}):
+    for content in (b"{", b"[]", {}, *({"providers": one} for one in ([], {"p": None}, {"p": {"models": {}}}))):
         put(home / ".atomic" / "agent" / "models.json", content)
         assert model_windows(home) == {}, content
 
