@@ -34,42 +34,32 @@ def scratch(tmp_path):
     return new_scratch(tmp_path, "http://127.0.0.1:1")
 
 
-def test_a_session_is_continued_by_the_name_of_its_file(scratch):
-    assert CLIENT.place(f"{SESSION_ID}.jsonl", [b"one\n", b"two"], scratch) == SESSION_ID
-    assert (sessions_directory(scratch) / f"{SESSION_ID}.jsonl").read_bytes() == b"one\ntwo"
-
-
-def test_a_copy_with_another_name_gets_an_id(scratch):
-    session_id = CLIENT.place("notes.jsonl", [b"one\n"], scratch)
+@pytest.mark.parametrize("name", [SESSION_ID, "notes"])
+def test_a_session_is_continued_by_the_name_of_its_file_and_a_copy_with_another_name_gets_an_id(scratch, name):
+    session_id = CLIENT.place(f"{name}.jsonl", [b"one\n", b"two"], scratch)
     assert str(uuid.UUID(session_id)) == session_id
-    assert (sessions_directory(scratch) / f"{session_id}.jsonl").exists()
+    assert (session_id == name) == (name == SESSION_ID)
+    assert (sessions_directory(scratch) / f"{session_id}.jsonl").read_bytes() == b"one\ntwo"
 
 
-def test_the_directory_of_a_project_is_named_after_its_path(scratch):
+def test_the_directory_of_a_project_is_named_after_its_path_and_everything_is_written_in_a_home(scratch):
     name = sessions_directory(scratch).name
     assert name.endswith("-project")
     assert name.replace("-", "").isalnum()
     assert name.isascii()
-
-
-def test_everything_that_the_client_writes_is_in_its_home(scratch):
     environment = CLIENT.environment(scratch)
     assert Path(environment["CLAUDE_CONFIG_DIR"]).is_relative_to(scratch.home)
     assert environment["ANTHROPIC_BASE_URL"] == scratch.model_url
 
 
-def test_a_request_for_a_title_is_not_a_turn():
-    messages = [{"role": "user", "content": "go"}]
-    assert CLIENT.messages({"messages": messages}) is None
-    assert CLIENT.messages({"messages": messages, "tools": [{}]}) == messages
-
-
-def test_the_sentence_about_an_interrupted_call_is_in_short():
+def test_a_request_for_a_title_is_not_a_turn_and_the_sentence_about_an_interrupted_call_is_in_short():
     def results(content: str) -> list[dict[str, Any]]:
         return [{"role": "user", "content": [answer("t1", content), answer("t2", "fine")]}]
 
-    body = {"messages": results(f"{INTERRUPTED[:-1]}: it is not known why.]"), "tools": [{}]}
-    assert CLIENT.messages(body) == results(INTERRUPTED)
+    messages = results(f"{INTERRUPTED[:-1]}: it is not known why.]")
+    assert CLIENT.messages({"messages": messages}) is None
+    assert CLIENT.messages({"messages": messages, "tools": [{}]}) == results(INTERRUPTED)
+    assert CLIENT.messages({"messages": results("go"), "tools": [{}]}) == results("go")
 
 
 HOOK = ClaudeCodeHook()
@@ -214,17 +204,14 @@ def test_the_users_directory_can_be_configured(home, cwd, tmp_path, monkeypatch)
     assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
 
 
-def test_a_link_out_of_the_project_is_not_followed(home, cwd, tmp_path):
+def test_no_link_out_of_the_project_is_followed_and_a_hostile_directory_of_a_session_is_harmless(home, cwd, tmp_path):
     secret = put(tmp_path / "secret.json", autoCompactEnabled=False)
     (cwd / ".claude").mkdir(parents=True)
     (cwd / ".claude" / "settings.json").symlink_to(secret)
     (found,) = read_settings(str(cwd), home).files
     assert (found.compaction, bool(found.fault)) == ({}, True)
-
-
-def test_a_hostile_directory_of_a_session_is_harmless(home):
-    for cwd in ("", "relative", "/home/\0", "/dev/null"):
-        assert read_settings(cwd, home).files == (), cwd
+    for hostile in ("", "relative", "/home/\0", "/dev/null"):
+        assert read_settings(hostile, home).files == (), hostile
 
 
 def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home, cwd):
@@ -272,15 +259,11 @@ def ended():
     return process.pid
 
 
-def test_a_running_client_has_its_session_open_and_no_other(session):
+def test_a_running_client_has_its_session_open_and_no_other_and_one_that_has_ended_none(session, ended):
     register(session, f"{OWN}.json", pid=OWN)
     found = open_elsewhere(session, session.parents[2])
     assert found == (f"is open in Claude Code (process {OWN})", True)
     register(session, f"{OWN}.json", sessionId="another")
-    assert not shown(session)
-
-
-def test_a_client_that_has_ended_has_nothing_open(session, ended):
     register(session, f"{ended}.json", pidDomain=own_domain())
     assert not shown(session)
 
@@ -293,16 +276,13 @@ def test_a_later_process_with_the_same_id_is_not_the_client(session):
     assert shown(session) == "open"
 
 
-def test_a_start_of_another_form_proves_nothing(session):
+def test_a_start_of_another_form_or_that_the_system_does_not_show_proves_nothing(session, monkeypatch, tmp_path):
     for start in (None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]):
         register(session, f"{OWN}.json", procStart=start)
         assert shown(session) == "open", start
-
-
-def test_a_start_that_the_system_does_not_show_proves_nothing(session, monkeypatch, tmp_path):
     monkeypatch.setattr(running_clients, "_PROCESSES", tmp_path / "none")
     register(session, f"{OWN}.json", procStart="1", pidDomain=ELSEWHERE)
-    assert shown(session) == "open"
+    assert shown(session) == "open", "the system does not show it"
 
 
 def test_a_process_of_another_user_runs(session, monkeypatch):
@@ -338,18 +318,14 @@ def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session, ende
 
 def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
     outside = register(session, "outside.json", sessionId="another").rename(tmp_path / "outside.json")
-    (session.parents[2] / "sessions" / f"{OWN}.json").symlink_to(outside)
+    of_sessions = session.parents[2] / "sessions"
+    (of_sessions / f"{OWN}.json").symlink_to(outside)
     assert shown(session) == "uncertain"
-
-
-def test_a_register_that_is_a_link_is_not_followed(session, tmp_path):
-    register(session, f"{OWN}.json")
-    of_session = session.parents[2] / "sessions"
-    of_session.rename(tmp_path / "elsewhere")
-    of_session.symlink_to(tmp_path / "elsewhere")
+    of_sessions.rename(tmp_path / "elsewhere")
+    of_sessions.symlink_to(tmp_path / "elsewhere")
     found = open_elsewhere(session, session.parents[2])
     assert found is not None
-    assert (str(of_session) in found.sentence, found.is_certain) == (True, False)
+    assert (str(of_sessions) in found.sentence, found.is_certain) == (True, False)
 
 
 def test_without_a_register_nothing_is_known(session):
@@ -367,8 +343,4 @@ def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(se
     found = real / "-home-dev-project" / session.name
     assert shown(found, session.parents[2]) == "open"
     assert not shown(found, tmp_path / "another")
-
-
-def test_a_copy_outside_the_agents_directory_is_not_open(session, tmp_path):
-    register(session, f"{OWN}.json")
-    assert not shown(tmp_path / f"{SESSION_ID}.jsonl", session.parents[2])
+    assert not shown(tmp_path / session.name, session.parents[2]), "a copy outside the agent's directory"

@@ -58,14 +58,11 @@ def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_contex
     assert context_ids(path) == kept
 
 
-def test_a_client_that_reads_no_list_finds_the_whole_old_conversation(talk):
+def test_a_client_that_reads_no_list_finds_the_whole_old_conversation_up_to_an_earlier_compaction(talk):
     line = boundary_of(talk.deleted(talk["a1"]))
     segment = {"headUuid": talk["p1"], "anchorUuid": line["uuid"], "tailUuid": talk["a2"]}
     assert line["compactMetadata"]["preservedSegment"] == segment
     assert (line["parentUuid"], line["logicalParentUuid"]) == (None, talk["a2"])
-
-
-def test_the_segment_does_not_reach_across_an_earlier_compaction(talk):
     talk.session.boundary()
     summary = talk.session.user("what was said", isCompactSummary=True)
     (answer,) = talk.session.reply("m4")
@@ -239,8 +236,7 @@ def test_what_survives_keeps_every_other_byte(talk):
 
 def test_no_line_reports_used_tokens(talk):
     talk.session.reply("m1", text("a"), text("b"), input_tokens=180_000, cache_read_input_tokens=9)
-    _, lines = fork_of(talk)
-    usages = [line["message"]["usage"] for line in lines if line["type"] == "assistant"]
+    usages = [line["message"]["usage"] for line in fork_of(talk)[1] if line["type"] == "assistant"]
     assert len(usages) > 2
     assert not any(any(usage.values()) for usage in usages)
 
@@ -271,8 +267,7 @@ def test_what_describes_the_old_session_is_left_out(talk):
 def test_attachments_stay_unless_they_are_deleted(talk):
     for targets in ((), (talk["env"],)):
         talk.directory /= "next"
-        _, lines = fork_of(talk, *targets)
-        assert (talk["env"] in {line.get("uuid") for line in lines}) == (not targets)
+        assert (talk["env"] in by_id(fork_of(talk, *targets)[0])) == (not targets)
 
 
 def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
@@ -394,15 +389,12 @@ def test_the_remaining_blocks_keep_every_recorded_byte():
     assert line_without(LINE, [entry], {"n3": None}) == LINE
 
 
-def test_a_line_without_a_parent_or_a_session_gets_them():
+def test_a_line_without_a_parent_or_a_session_gets_them_and_no_entrypoint():
     minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
     moved = moved_line(minimal, parentUuid="n0", sessionId="there")
     assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
     assert moved.endswith(minimal[1:])
-
-
-def test_no_entrypoint_is_made_up():
-    assert b"entrypoint" not in moved_line(b'{"uuid":"n1","message":{"content":"go"}}', parentUuid=None)
+    assert b"entrypoint" not in moved_line(minimal, parentUuid=None)
 
 
 def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():

@@ -74,10 +74,10 @@ def test_the_context(name):
     assert thread(*items).ids(OLDER_READER) == [*older, newer][0].split()
 
 
-def test_the_newest_compaction_is_named_and_entries_of_other_kinds_are_ignored():
-    found = thread(user("a"), compacted(user("a")), compacted(user("a")), rolled_back(1))
+def test_the_newest_compaction_is_named_and_a_rollback_is_not_ignored():
+    found = thread(user("a"), compacted(user("a")), compacted(user("a")))
     assert found.context().newest_compaction == found.tree.entry("3")
-    boundary = found.tree.entry("4")
+    boundary = thread(user("a"), rolled_back(1)).tree.entry("2")
     assert boundary.kind is EntryKind.BOUNDARY
     assert not READER.ignores(boundary)
 
