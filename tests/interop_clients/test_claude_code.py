@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from compaction_app.commit.change import lines_of, write_facts
-from devtools.bench.written_plans import (
-    WRITTEN_AT,
-    WrittenPlan,
-    notes_on,
-    random_plan,
-    require_approved_context,
-    write_plan,
-)
+from devtools.bench import written_plans
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
@@ -137,17 +130,17 @@ def context_of(client: ClaudeClient, session: LoadedSession) -> ActiveContext:
 
 def curated(
     client: ClaudeClient, session_id: str, writer: str, chance: random.Random, *, has_notes: bool = False
-) -> WrittenPlan:
+) -> written_plans.WrittenPlan:
     """A copy of a session with a random plan written by a writer, among the client's own, and with notes of the user
     if it has any."""
     copy = placed(client, client.session(session_id).read_bytes())
     session = loaded(client, copy)
     generation, chosen = generation_of(client), writer_of(client, writer)
-    made = random_plan(session, generation, chosen, chance, chance.randint(1, 40))
+    made = written_plans.random_plan(session, generation, chosen, chance, chance.randint(1, 40))
     assert made is not None
-    notes = notes_on(made.targets) if has_notes else {}
-    plan = write_plan(session, generation, chosen, made.targets, client.sessions, notes)
-    require_approved_context(session, CLAUDE_CODE, generation, chosen, plan)
+    notes = written_plans.notes_on(made.targets) if has_notes else {}
+    plan = written_plans.write_plan(session, generation, chosen, made.targets, client.sessions, notes)
+    written_plans.require_approved_context(session, CLAUDE_CODE, generation, chosen, plan)
     return plan
 
 
@@ -275,7 +268,7 @@ def test_an_undo_brings_back_what_was_deleted(client):
     restore_lines = generation_of(client).restore_lines
     assert restore_lines is not None
     with lines_of(session) as line, plan.path.open("ab") as file:
-        facts = write_facts(session, line, plan.path, WRITTEN_AT)
+        facts = write_facts(session, line, plan.path, written_plans.WRITTEN_AT)
         back = [message for message in before.messages if message.entry.id in deleted]
         for added in restore_lines(session.tree.branch(session.leaf_id), back, {}, facts):
             file.write(added + b"\n")
@@ -286,10 +279,10 @@ def test_an_undo_brings_back_what_was_deleted(client):
 def test_an_older_client_shows_the_old_conversation(client):
     original = made_by_hand(client, 5)
     session, generation = loaded(client, original), CLAUDE_CODE.generations[0]
-    made = random_plan(session, generation, generation.writers[0], random.Random(5), 9)
+    made = written_plans.random_plan(session, generation, generation.writers[0], random.Random(5), 9)
     assert made is not None
     assert made.targets
-    plan = write_plan(session, generation, generation.writers[0], made.targets, client.sessions / "..")
+    plan = written_plans.write_plan(session, generation, generation.writers[0], made.targets, client.sessions / "..")
     wanted = said_in(client.context(original))
     copy = placed(client, plan.path.read_bytes())
     assert said_in(client.context(copy)) == wanted
@@ -304,7 +297,7 @@ def said_in(messages: list[Sent]) -> list[str]:
 def test_a_fork_does_not_compact_at_once(client):
     session_id = client.say("first", said("Much.", input_tokens=190_000))
     session = loaded(client, session_id)
-    fork = write_plan(session, generation_of(client), writer_of(client, "fork"), (), client.sessions)
+    fork = written_plans.write_plan(session, generation_of(client), writer_of(client, "fork"), (), client.sessions)
     run = client.run("second", resume=fork.path.stem)
     assert len(run.requests) == 1
     assert "Much." in json.dumps(run.requests[0]["messages"])

@@ -21,6 +21,7 @@ from sessions_app.index.demo import MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
+from tests.html import missing
 from tests.installation import Installation
 from tests.processes import become_nobody, in_child, refusal_in_child
 from tests.server import place_in
@@ -161,8 +162,7 @@ def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh):
     (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
     before = snapshot(fresh.data)
     message = refused(fresh, "2 bad_configuration")
-    for expected in ("redline.E001", "live_minutes", "thinking_guard", FILE_NAME):
-        assert expected in message
+    assert not missing(message, "redline.E001", "live_minutes", "thinking_guard", FILE_NAME)
     assert "redline.E001" in fresh.call("tree", "x.jsonl").err
     after = snapshot(fresh.data)
     del after["secret_key"]
