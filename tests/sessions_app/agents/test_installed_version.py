@@ -42,6 +42,8 @@ def write(directory: Path, script: str) -> Path:
         ("echo 0.8.30-alpha.1", (0, 8, 30)),
         ("echo 0.9.11 >&2", (0, 9, 11)),
         ('test "$1" = --version && echo 1.2.3', (1, 2, 3)),
+        # It gets no input, and does not run in a project.
+        ('test "$(cat)" = "" && test "$PWD" = / && echo 1.2.3', (1, 2, 3)),
         *((odd, None) for odd in ("echo unknown", "echo 87.1", "echo 99999999.1.1")),
         *((ends, None) for ends in ("echo 1.2.3; exit 1", "true", "kill -9 $$")),
     ],
@@ -69,11 +71,6 @@ def test_a_program_of_the_working_directory_is_never_run(programs, monkeypatch, 
     monkeypatch.setenv("PATH", relative)
     assert installed_version(NAME) is None
     assert not (programs / "was-run").exists()
-
-
-def test_the_program_gets_no_input_and_does_not_run_in_a_project(programs):
-    write(programs, 'test "$(cat)" = "" && test "$PWD" = / && echo 1.2.3')
-    assert installed_version(NAME) == (1, 2, 3)
 
 
 def test_a_program_is_asked_once_until_it_changes(programs):

@@ -6,12 +6,10 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from socket import create_connection
 
 import pytest
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
-from websockets.typing import Origin
+from websockets.sync.client import ClientConnection
 
 import redline.serving
 from sessions_app.list.consumers import draw, subscription_in
@@ -95,45 +93,26 @@ def test_a_new_session_appears(server):
         update_with(socket, "count what is new")
 
 
-def test_a_socket_from_elsewhere_is_refused(server):
-    for headers in (
+@pytest.mark.parametrize(
+    "headers",
+    [
         {"Cookie": ""},
         {"Cookie": "redline_launch=forged"},
         {"Origin": "http://127.0.0.1:1"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
-    ):
-        with pytest.raises(InvalidStatus, match="403"):
-            server.socket("/ws/sessions", **headers)
-
-
-def test_a_foreign_host_is_refused(server):
-    port = server.port
-    cookie = "; ".join(f"{one.name}={one.value}" for one in server.cookies)
-    # As after DNS rebinding: the origin is the host, and the browser sends the cookie.
-    with (
-        create_connection(("127.0.0.1", port)) as way,
-        pytest.raises(InvalidStatus, match="403"),
-        connect(
-            f"ws://evil.example:{port}/ws/sessions",
-            sock=way,
-            origin=Origin(f"http://evil.example:{port}"),
-            additional_headers={"Cookie": cookie},
-        ),
-    ):
-        pass
+        # As after DNS rebinding: the origin is the host, and the browser sends the cookie.
+        {"at": "evil.example"},
+    ],
+)
+def test_a_socket_from_elsewhere_is_refused(server, headers):
+    with pytest.raises(InvalidStatus, match="403"):
+        server.socket("/ws/sessions", **headers)
 
 
 HOSTILE = [
-    "",
-    "no json",
-    "[" * 4_000,
-    "{}",
-    '{"query": 7}',
-    '{"query": null}',
-    '{"query": "?q=a", "asked": -1}',
-    '{"query": "?q=a", "asked": "1"}',
-    '{"query": "?q=\\ud800"}',
+    *("", "no json", "[" * 4_000, "{}", '{"query": 7}', '{"query": null}', '{"query": "?q=\\ud800"}'),
+    *('{"query": "?q=a", "asked": -1}', '{"query": "?q=a", "asked": "1"}'),
 ]
 
 

@@ -41,9 +41,7 @@ def path(tree: SessionTree, leaf: str) -> list[str]:
 
 def test_a_branch_runs_from_the_root_to_its_leaf():
     tree = tree_of(("a", None), ("b", "a"), ("c", "a"), ("d", "b"))
-    assert path(tree, "d") == ["a", "b", "d"]
-    assert path(tree, "c") == ["a", "c"]
-    assert path(tree, "a") == ["a"]
+    assert [path(tree, leaf) for leaf in "dca"] == [["a", "b", "d"], ["a", "c"], ["a"]]
     assert tree.leaf.id == "d"
     assert damage_of(tree) == []
 
@@ -434,9 +432,8 @@ def test_a_branch_that_goes_on_past_the_leaf_is_not_active_there():
             return self.entries[1]
 
     rows = TreeRows(Earlier(tree_of(*linked("abc")).entries)).rows
-    assert [(row.is_active, row.is_leaf, row.lane) for row in rows] == [
-        *((True, False, 0), (True, True, 0), (False, False, 0))
-    ]
+    expected = [(True, False, 0), (True, True, 0), (False, False, 0)]
+    assert [(row.is_active, row.is_leaf, row.lane) for row in rows] == expected
 
 
 def test_a_compaction_and_a_branch_summary_have_rows_of_their_own():
