@@ -151,7 +151,7 @@ def commit_killed_after_its_write(work: Work, *, is_blocking: bool) -> None:
     assert not Compaction.objects.exists()
 
 
-def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work):
+def test_one_line_is_appended_after_a_backup_and_the_result_shows_it_and_certifies_it_again(work):
     kept, page = context_ids(work.path), text_of(work.page())
     assert not missing(page, "work.jsonl", ".compact.bak", "Close the session in the agent")
     answer = work.commit()
@@ -166,7 +166,14 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work):
     assert (compaction.run, compaction.entry_id) == (work.run, written["id"])
     assert work.state() == (RunState.COMMITTED, None)
     page = text_of(work.page("/result"))
-    assert not missing(page, "recorded by context-compaction", "context_compaction", "Reload the session there")
+    certified = "The agent can continue from it."
+    assert not missing(
+        page, "recorded by context-compaction", "context_compaction", "Reload the session there", certified
+    )
+    first = compaction.certificate
+    assert work.browser.post(f"{work.url}/certify")["Location"] == f"{work.url}/result"
+    assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
+    assert certified in text_of(work.page("/result"))
 
 
 def test_only_what_was_approved_is_written(session):
@@ -177,15 +184,6 @@ def test_only_what_was_approved_is_written(session):
     proposal = session.run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0]
     assert proposal.entry_id in deleted
     assert len(session.last_line()["deletedTargets"]) < session.run.proposals.count()
-
-
-def test_the_result_shows_the_certificate_and_makes_it_again(work):
-    work.commit()
-    assert "The agent can continue from it." in text_of(work.page("/result"))
-    first = Compaction.objects.get().certificate
-    assert work.browser.post(f"{work.url}/certify")["Location"] == f"{work.url}/result"
-    assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
-    assert "The agent can continue from it." in text_of(work.page("/result"))
 
 
 def test_a_second_commit_of_the_same_run_writes_nothing(work):

@@ -20,32 +20,26 @@ from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.session_loader import load_session
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, field, missing, text_of
+from tests.html import HOSTILE_TEXTS, assert_inert, field, missing, text_of, values
 from tests.runs import approve_proposals, plan_session
 
 
 @pytest.fixture
-def path(known_root):
-    return place(known_root / "work.jsonl", session_bytes(working_session()))
-
-
-@pytest.fixture
-def run(path):
-    """A planned run of the session with every proposal approved."""
+def run(known_root):
+    """A planned run with every proposal approved."""
+    path = place(known_root / "work.jsonl", session_bytes(working_session()))
     return approve_proposals(plan_session(index_file(path)))
 
 
 def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
-    page = browser.get(f"/runs/{run.pk}/commit", {"writer": writer})
-    return [str(one.attributes["value"]) for one in elements(page, "input[name=span]")]
+    return values(browser.get(f"/runs/{run.pk}/commit", {"writer": writer}), "span")
 
 
 def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
     page = browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"})
-    found = [str(one.attributes["value"]) for one in elements(page, "input[name=span]")]
-    written = [notes.get(one, "") for one in found]
-    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found, "note": written}
-    return browser.post(f"/runs/{run.pk}/commit", sent)
+    found = values(page, "span")
+    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found}
+    return browser.post(f"/runs/{run.pk}/commit", {**sent, "note": [notes.get(one, "") for one in found]})
 
 
 def created() -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """A session of Claude Code on the pages: subagents, outputs beside the session, and bookkeeping."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -19,6 +20,14 @@ from tests.sessions import use_root
 def root(idle_root, settings):
     use_root(settings, idle_root, "claude-code")
     return idle_root
+
+
+def begun(*blocks: dict[str, Any]) -> ClaudeSession:
+    """A session in which the user has asked, and the agent has replied."""
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", *blocks)
+    return session
 
 
 def worked() -> ClaudeSession:
@@ -41,9 +50,7 @@ def addresses(browser: Client, page: str) -> list[str]:
 
 
 def test_an_output_beside_the_session_is_shown_whole(browser, root):
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1", call("t1"))
+    session = begun(call("t1"))
     entry = session.result("t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1")
     directory = root / ID / "tool-results"
     directory.mkdir(parents=True)
@@ -71,9 +78,7 @@ def address_of(agent_id: str) -> str:
 
 
 def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser, root):
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1")
+    session = begun()
     add_subagent(root, "a1")
     parent = add(root, session)
     child = Session.objects.get(relative_path=f"{ID}/subagents/agent-a1.jsonl")
@@ -110,9 +115,7 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser, root):
 
 
 def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser, root):
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1", call("t1", "Agent"))
+    session = begun(call("t1", "Agent"))
     session.result("t1", "found", toolUseResult={"agentId": "a1"})
     add_subagent(root, "a1")
     other = ID.replace("5", "6")
@@ -129,9 +132,7 @@ def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser, root):
 
 
 def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_no_link(browser, root):
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
+    session = begun(call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found")
     session.result("t2", "found", toolUseResult={"agentId": "gone"})
     subagent = ClaudeSession()
@@ -170,9 +171,7 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
 
 
 def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_it_removed(browser, root):
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1", call("t1"))
+    session = begun(call("t1"))
     session.result("t1", "x" * 400)
     session.boundary()
     session.user("What was done so far.", isCompactSummary=True)

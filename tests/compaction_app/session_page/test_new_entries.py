@@ -32,9 +32,7 @@ def page_of(browser: Client, session: Session, view: str = "sees") -> ShownBranc
     drawn = element(page, "#extent").attributes["data-drawn"]
     numbers = {name: int(said[f"data-{name}"] or "") for name in ("count", "from", "to")}
     texts = {"view": said["data-view"], "last": said["data-last"], "drawn": drawn}
-    shown = ShownBranch.of(json.dumps(texts | numbers))
-    assert shown is not None
-    return shown
+    return ShownBranch.of(json.dumps(texts | numbers))
 
 
 def news(session: Session, shown: ShownBranch) -> str:
@@ -43,6 +41,13 @@ def news(session: Session, shown: ShownBranch) -> str:
 
 def newer(session: Session, shown: ShownBranch) -> str:
     return text_of(element(news(session, shown), "#newer"))
+
+
+def follow(browser: Client, root: Path, *messages: dict[str, Any], view: str = "sees") -> tuple[Session, ShownBranch]:
+    """A session of these messages, and what a page that is drawn now says that it shows."""
+    add_session(root, "a.jsonl", chain(*messages))
+    session = Session.objects.get()
+    return session, page_of(browser, session, view)
 
 
 def grow(root: Path, *recorded: dict[str, Any]) -> None:
@@ -69,9 +74,7 @@ def test_new_entries_are_counted_with_their_tokens_and_the_context(browser, idle
 
 
 def test_what_surrounds_the_entries_follows_the_session(browser, idle_root):
-    add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("x" * 40_000))))
-    session = Session.objects.get()
-    shown = page_of(browser, session)
+    session, shown = follow(browser, idle_root, user("one"), assistant(text("x" * 40_000)))
     grow(idle_root, message("e3", "e2", user("two")), message("e4", "e3", assistant(text("y" * 40_000))))
     drawn, page = news(session, shown), browser.get(session.get_absolute_url())
     for part in "extent file-size views turn-count turns-wide turns-narrow context-facts".split():
@@ -88,9 +91,7 @@ def test_what_surrounds_the_entries_follows_the_session(browser, idle_root):
 
 
 def test_the_title_follows_the_session(browser, idle_root):
-    add_session(idle_root, "a.jsonl", chain(user("one")))
-    session = Session.objects.get()
-    shown = page_of(browser, session)
+    session, shown = follow(browser, idle_root, user("one"))
     assert element(news(session, shown), "[data-title]").attributes["data-title"] == "one · Redline"
     Session.objects.update(window=1_000, context_tokens=2_000)
     drawn, page = news(session, shown), browser.get(session.get_absolute_url())
@@ -99,9 +100,7 @@ def test_the_title_follows_the_session(browser, idle_root):
 
 
 def test_a_branch_that_was_left_is_not_continued_silently(browser, idle_root):
-    add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("two"))))
-    session = Session.objects.get()
-    shown = page_of(browser, session)
+    session, shown = follow(browser, idle_root, user("one"), assistant(text("two")))
     grow(idle_root, message("x2", "e1", assistant(text("other"))))
     assert newer(session, shown) == "This session continues on another branch: show it as it is now"
     assert not elements(news(session, shown), "#map-wide, #turns-wide, #views")
@@ -109,9 +108,9 @@ def test_a_branch_that_was_left_is_not_continued_silently(browser, idle_root):
 
 @pytest.mark.parametrize("view", ["sees", "removed"])
 def test_a_compaction_is_said_although_the_last_entry_stays(view, browser, idle_root):
-    add_session(idle_root, "a.jsonl", chain(*[user(f"said {n}") for n in range(4)], compaction(whole("e1"))))
-    session = Session.objects.get()
-    shown = page_of(browser, session, view)
+    session, shown = follow(
+        browser, idle_root, *[user(f"said {n}") for n in range(4)], compaction(whole("e1")), view=view
+    )
     grow(idle_root, {**compaction(whole("e1"), whole("e2")), "id": "e6", "parentId": "e5"})
     said = newer(session, shown)
     if view == "sees":
@@ -186,8 +185,6 @@ def test_a_session_of_every_agent_is_followed(make, browser, settings, tmp_path)
 
 
 SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2, "drawn": "3.1.2"}
-
-
 WRONG = (
     *({"view": "x"}, {"last": 1}, {"last": ""}, {"count": "3"}, {"count": 1}, {"from": -1}, {"from": 3}),
     {"to": 1.5},

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -52,6 +53,12 @@ def shown(address: str, **data: str) -> str:
     return text_of(page(address, **data))
 
 
+def sent_by(source: str, *without: str) -> dict[str, Any]:
+    """What the form of a page sends with every confirmation."""
+    found = {name: one[0] for name, one in fields(source).items() if one and name not in without}
+    return {**found, "yes": values(source, "yes")}
+
+
 def committed_run(path: Path, writer: str = "delete") -> Run:
     run = reviewed_run(path, writer)
     commit_run(run, writer)
@@ -82,9 +89,7 @@ def commit_run(run: Run, writer: str) -> None:
     """Commit a run as its page offers it, with every confirmation."""
     plan = page(f"/runs/{run.pk}/commit", writer=writer)
     assert "database" in text_of(plan)
-    sent = {name: found[0] for name, found in fields(plan).items() if found}
-    confirmed = {"yes": values(plan, "yes")}
-    response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent, **confirmed, "writer": writer})
+    response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent_by(plan), "writer": writer})
     assert response.status_code == 303, text_of(response)[:900]
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
@@ -183,9 +188,7 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
     assert "output 0 a" in text_of(undo)
     assert "own copy" not in text_of(undo)
     assert "byte for byte" not in text_of(undo)
-    sent = {name: found[0] for name, found in fields(undo).items() if found and name != "entry"}
-    confirmed = {"yes": values(undo, "yes")}
-    assert authorized_client().post(f"/runs/{run.pk}/undo", {**sent, **confirmed}).status_code == 303
+    assert authorized_client().post(f"/runs/{run.pk}/undo", sent_by(undo, "entry")).status_code == 303
     assert store.parts() == before
     assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result"), "a")
     assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups"), "a")
@@ -369,8 +372,7 @@ def test_each_page_says_that_the_server_writes(store, path):
 
 def test_what_was_shown_before_the_server_started_is_not_written_through_it(store, path):
     run = reviewed_run(path, "delete")
-    plan = page(f"/runs/{run.pk}/commit", writer="delete")
-    sent = {name: found[0] for name, found in fields(plan).items() if found}
+    sent = sent_by(page(f"/runs/{run.pk}/commit", writer="delete"))
     rows = store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
