@@ -4,7 +4,7 @@ import contextlib
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from http.client import HTTPMessage, HTTPResponse
+from http.client import HTTPConnection, HTTPMessage, HTTPResponse
 
 from tests.server import Server
 from tests.wait import WAIT_SECONDS
@@ -34,6 +34,16 @@ def cookie_of(server: Server) -> str:
 def connected(server: Server) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_SECONDS) as opened:
         yield opened
+
+
+def status_at(at: str, host: str, path: str, server: Server, **headers: str) -> int:
+    """The status with which the server answers a request for this host at one of its addresses."""
+    connection = HTTPConnection(at, server.port, timeout=WAIT_SECONDS)
+    try:
+        connection.request("GET", path, headers={"Host": f"{host}:{server.port}", **headers})
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def read_to_end(opened: socket.socket) -> bytes:

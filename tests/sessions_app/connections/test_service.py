@@ -169,8 +169,7 @@ def test_what_others_changed_in_between_stays(redline, key, again):
     made(key)
     path.write_text(path.read_text().replace('"model": "a"', '"theirs": [1], "model": "b"'))
     if again:
-        made(key)
-        # What was there is kept, because it was neither the user's first nor Redline's.
+        made(key)  # what was there is kept, because it was neither the user's first nor Redline's
     removed(key)
     assert path.read_text() == '{\n  // mine\n  "theirs": [1], "model": "b"\n}\n'
 
@@ -327,11 +326,14 @@ def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(redl
     assert not (redline.home / FILES[key]).exists()
 
 
-def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline):
-    written(redline, "claude-code", '{"theirs": 1}')
+def test_a_connection_and_the_copy_of_the_file_are_private_and_the_copy_stays_if_it_is_revoked(redline):
+    path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
+    path.chmod(0o644)
     one = made("claude-code")
+    for kept in (Path(one.backup), connection_files.connection_path(redline.data, one.name)):
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     revoke(one)
-    assert Path(one.backup).read_text() == '{"theirs": 1}'
+    assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
     assert one.backup in revocation_note(one)
     assert "is kept in" not in revocation_note(made("pi"))
 
@@ -403,15 +405,6 @@ def test_without_the_backup_only_the_entry_is_taken_out(redline, key):
     Path(made(key).backup).unlink()
     removed(key)
     assert path.read_text() == '{\n  "theirs": 1\n}\n'
-
-
-def test_everything_of_a_connection_is_private(redline):
-    path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
-    path.chmod(0o644)
-    one = made("claude-code")
-    for kept in (Path(one.backup), connection_files.connection_path(redline.data, one.name)):
-        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
 
 
 def test_links_and_comments_are_remarked_on(redline):

@@ -45,6 +45,13 @@ def bring_up_to_date(root: Path, *, rebuild: bool = False) -> None:
         pass
 
 
+def searchable(path: Path, *messages: dict[str, Any]) -> Path:
+    """A session with these messages, whose texts are in the index."""
+    write(path, *messages)
+    bring_up_to_date(path)
+    return path
+
+
 def words_in(installation: Installation) -> set[str]:
     """Every word that is anywhere in the index."""
     with TextStore(installation.data) as store:
@@ -71,9 +78,7 @@ def by_state(typed: str) -> dict[str, set[str]]:
 
 
 def test_growth_adds_only_new_entries(redline, tmp_path, monkeypatch):
-    path = tmp_path / "a.jsonl"
-    write(path, user("alpha"), assistant(text("bravo")))
-    bring_up_to_date(path)
+    path = searchable(tmp_path / "a.jsonl", user("alpha"), assistant(text("bravo")))
     read: list[str] = []
     usual = text_index.read_again
 
@@ -131,10 +136,8 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline, t
 
 
 def test_states_follow_compactions_and_branches(redline, tmp_path):
-    path = tmp_path / "a.jsonl"
     said = (user("first needle"), assistant(text("second needle")))
-    write(path, *said, user("third needle"), assistant(text("fourth needle")))
-    bring_up_to_date(path)
+    path = searchable(tmp_path / "a.jsonl", *said, user("third needle"), assistant(text("fourth needle")))
     assert states("needle") == [PassageState.SEEN] * 4
     cut = {"id": "cut", "parentId": "e4", **summary_compaction("summary of a needle", "e3")}
     append_as_agent(path, session_bytes([cut]))
@@ -148,9 +151,7 @@ def test_states_follow_compactions_and_branches(redline, tmp_path):
 
 def test_what_a_deletion_removed_is_struck(redline):
     work = (user("go needle"), assistant(call("c1")), result("c1", "a needle"), assistant(text("needle")))
-    path = redline.sessions / "a.jsonl"
-    write(path, *work, user("on"), compaction(whole("e2"), whole("e3")))
-    bring_up_to_date(path)
+    searchable(redline.sessions / "a.jsonl", *work, user("on"), compaction(whole("e2"), whole("e3")))
     assert states("a needle in:result") == [PassageState.STRUCK]
     assert states("needle is:seen") == [PassageState.SEEN] * 2
 
@@ -175,9 +176,7 @@ def test_only_one_process_writes(redline):
 
 
 def test_an_index_of_another_version_is_built_again(redline, tmp_path):
-    path = tmp_path / "a.jsonl"
-    write(path, user("alpha"))
-    bring_up_to_date(path)
+    path = searchable(tmp_path / "a.jsonl", user("alpha"))
     with TextStore(redline.data) as store:
         store.connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     assert not hits("alpha")
@@ -236,7 +235,5 @@ def test_only_a_pass_that_takes_long_is_announced_to_open_pages(seconds, are_ann
 
 
 def test_hostile_text_is_found_as_it_is(redline, tmp_path):
-    path = tmp_path / "a.jsonl"
-    write(path, user("needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"))
-    bring_up_to_date(path)
+    searchable(tmp_path / "a.jsonl", user("needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"))
     assert hits("needle script")[0].text.startswith("needle <script>")

@@ -8,7 +8,6 @@ import stat
 import tempfile
 import urllib.error
 from contextlib import ExitStack
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, po
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
 from tests.html import missing
 from tests.installation import Installation, refusal
-from tests.raw_http import cookie_of
+from tests.raw_http import cookie_of, status_at
 from tests.server import Server, opener, place_in, start_server
 from tests.wait import WAIT_SECONDS
 
@@ -40,16 +39,6 @@ def of_server(server, settings):
     """Commands in this process that use the data directory of the server."""
     settings.REDLINE_DATA_DIR = server.data
     return Installation(server.data, Path(server.environment["HOME"]))
-
-
-def status(server: Server, path: str, *, at: str = IPV4, host: str, **headers: str) -> int:
-    """The status with which the server answers a request for this host at one of its addresses."""
-    connection = HTTPConnection(at, server.port, timeout=WAIT_SECONDS)
-    try:
-        connection.request("GET", path, headers={"Host": f"{host}:{server.port}", **headers})
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 def ask_for_the_list(socket: ClientConnection, query: str = "") -> None:
@@ -70,18 +59,18 @@ def closing_code(socket: ClientConnection) -> int:
 def test_the_port_is_served_on_both_loopback_addresses(server, at):
     """A browser tries ::1 first: no other process may listen there."""
     name = browser_host(server.data)
-    assert status(server, "/", at=at, host=name, Cookie=cookie_of(server)) == 200
-    assert status(server, "/", at=at, host=name) == 403
-    assert status(server, "/", at=at, host="evil.example") == 400
+    assert status_at(at, name, "/", server, Cookie=cookie_of(server)) == 200
+    assert status_at(at, name, "/", server) == 403
+    assert status_at(at, "evil.example", "/", server) == 400
 
 
 def test_the_plain_address_admits_scripts_but_not_browsers(server):
     bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
     for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
-        assert status(server, "/api/runs/999999", at=at, host=host, **bearer) == 404
-        assert status(server, "/", at=at, host=host, **bearer) == 403
-        assert status(server, "/", at=at, host=host, Cookie=cookie_of(server)) == 403
-        assert status(server, "/api/runs/999999", at=at, host=host, Cookie=cookie_of(server)) == 401
+        assert status_at(at, host, "/api/runs/999999", server, **bearer) == 404
+        assert status_at(at, host, "/", server, **bearer) == 403
+        assert status_at(at, host, "/", server, Cookie=cookie_of(server)) == 403
+        assert status_at(at, host, "/api/runs/999999", server, Cookie=cookie_of(server)) == 401
     with pytest.raises(InvalidStatus, match="403"):
         server.socket("/ws/sessions", at="127.0.0.1")
 
@@ -128,8 +117,8 @@ def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_p
         settings.REDLINE_DATA_DIR = running.data
         ended = Installation(running.data, tmp_path).call("address", "--revoke", "--json")
         assert closing_code(socket) == 4001
-        assert status(running, "/", host=old, Cookie=cookie_of(running)) == 400
-        assert status(running, "/", host=browser_host(running.data), Cookie=cookie_of(running)) == 403
+        assert status_at(IPV4, old, "/", running, Cookie=cookie_of(running)) == 400
+        assert status_at(IPV4, browser_host(running.data), "/", running, Cookie=cookie_of(running)) == 403
         assert opener().open(ended.json["address"]).status == 200
         assert old not in ended.json["address"]
 

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.listeners import IPV4, IPV6, listening
 from sessions_app.web.peers import Address, is_of_another_user, user_of
 from tests.processes import NOBODY, become_nobody, in_child
-from tests.raw_http import cookie_of
+from tests.raw_http import cookie_of, status_at
 from tests.server import place_in
 
 MAPPED = "::ffff:127.0.0.1"
@@ -113,15 +113,11 @@ def server(shared_server):
 @pytest.mark.parametrize("at", [IPV4, IPV6, MAPPED])
 @pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/999999"])
 def test_another_user_gets_no_answer_whatever_they_send(server, at, path):
-    brought = {"Host": f"{browser_host(server.data)}:{server.port}", "Cookie": cookie_of(server)}
-    if path.startswith("/api/"):
-        brought["Authorization"] = f"Bearer {api_token(server.data)}"
+    brought = {"Authorization": f"Bearer {api_token(server.data)}"} if path.startswith("/api/") else {}
 
     def ask() -> str:
-        connection = HTTPConnection(at, server.port, timeout=15)
         try:
-            connection.request("GET", path, headers=brought)
-            return str(connection.getresponse().status)
+            return str(status_at(at, browser_host(server.data), path, server, Cookie=cookie_of(server), **brought))
         except (OSError, HTTPException):
             return "no answer"
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from sessions_app.web.theme import COOKIE
-from tests.html import element, elements
+from tests.html import element, texts
 from tests.paths import PROJECT
 
 TOKENS = (PROJECT / "static/redline/css/tokens.css").read_text(encoding="utf-8")
@@ -18,8 +18,7 @@ def drawn_in(browser: Client, address: str = "/") -> str | None:
 
 def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser):
     assert drawn_in(browser) is None
-    chosen = elements(browser.get("/"), "#themes [aria-current]")
-    assert [one.text() for one in chosen] == ["As the system"]
+    assert texts(browser.get("/"), "#themes [aria-current]") == ["As the system"]
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
