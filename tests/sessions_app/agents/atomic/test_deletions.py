@@ -23,6 +23,8 @@ from tests.factories import (
     call,
     chain,
     compaction,
+    deletions,
+    named,
     result,
     text,
     thinking,
@@ -31,14 +33,19 @@ from tests.factories import (
     write_facts,
 )
 
-Hidden = tuple[set[str], dict[str, set[int]]]
-NOTHING: Hidden = (set(), {})
+ABC = assistant(text("a"), text("b"), text("c"))
 
 
-def hidden(*messages: dict[str, Any]) -> Hidden:
-    """The hidden entries and blocks on the branch of these messages, with ids e1, e2, …"""
+def cut(words: str) -> dict[str, Any]:
+    """A compaction with these targets, as in `e6 e7[1]`."""
+    return compaction(*deletions(words)["deletions"])
+
+
+def hidden(*messages: dict[str, Any]) -> str:
+    """The hidden entries and blocks on the branch of these messages, with ids e1, e2, …, as `cut` names them."""
     filters = effective_filters(branch_of(chain(*messages)))
-    return set(filters.entries), {entry_id: set(indexes) for entry_id, indexes in filters.blocks.items()}
+    blocks = [Target(entry_id, index) for entry_id, indexes in filters.blocks.items() for index in indexes]
+    return " ".join(sorted(named(*map(Target, filters.entries), *blocks).split()))
 
 
 def kept(*messages: dict[str, Any]) -> list[Any]:
@@ -51,14 +58,8 @@ def kept(*messages: dict[str, Any]) -> list[Any]:
 
 
 def test_all_deletions_on_the_branch_add_up():
-    assert hidden(user("x"), assistant(text("y"))) == NOTHING
-    assert hidden(
-        user("x"),
-        assistant(text("a"), text("b"), text("c")),
-        compaction(block("e2", 0), whole("e1")),
-        user("y"),
-        compaction(block("e2", 2), whole("e4"), block("e2", 0)),
-    ) == ({"e1", "e4"}, {"e2": {0, 2}})
+    assert hidden(user("x"), assistant(text("y"))) == ""
+    assert hidden(user("x"), ABC, cut("e2[0] e1"), user("y"), cut("e2[2] e4 e2[0]")) == "e1 e2[0] e2[2] e4"
 
 
 def test_a_compaction_on_another_branch_hides_nothing_here():
@@ -70,8 +71,8 @@ def test_a_compaction_on_another_branch_hides_nothing_here():
 
 
 def test_only_a_context_compaction_deletes_and_also_what_follows_it():
-    assert hidden(compaction(whole("e2")), user("x"))[0] == {"e2"}
-    assert hidden(user("x"), {**compaction(whole("e1")), "type": "compaction"}) == NOTHING
+    assert hidden(cut("e2"), user("x")) == "e2"
+    assert hidden(user("x"), {**cut("e1"), "type": "compaction"}) == ""
 
 
 INVALID: list[Any] = [
@@ -85,32 +86,25 @@ INVALID: list[Any] = [
 @pytest.mark.parametrize("target", INVALID, ids=str)
 def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target):
     broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
-    assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
+    assert hidden(user("x"), user("y"), broken) == "e2"
 
 
 def test_a_compaction_without_a_list_of_deletions_deletes_nothing():
     for fields in ({}, *({"deletedTargets": targets} for targets in (None, 7, "e1", whole("e1"), []))):
-        assert hidden(user("x"), {"type": "context_compaction", **fields}) == NOTHING, fields
+        assert hidden(user("x"), {"type": "context_compaction", **fields}) == "", fields
 
 
 def test_targets_keep_their_recorded_order():
-    branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
+    branch = branch_of(chain(user("x"), cut("e9 e1[2] e9")))
     assert branch[-1].control == DeletionControl((("e9", None), ("e1", 2), ("e9", None)), None, "")
 
 
-ABC = assistant(text("a"), text("b"), text("c"))
 REMAINING: dict[str, tuple[list[Any], list[Any]]] = {
-    "the other blocks keep their recorded indexes": ([ABC, compaction(block("e1", 1))], [("e1", [0, 2])]),
-    "a message that loses its last block disappears": (
-        [ABC, compaction(block("e1", 1)), compaction(block("e1", 0), block("e1", 2)), user("x")],
-        ["e4"],
-    ),
-    "a message recorded with an empty list stays": ([assistant(), compaction(block("e1", 0))], [("e1", [])]),
-    "a block that does not exist hides nothing": (
-        [ABC, compaction(*(block("e1", index) for index in (-1, 3, 99)))],
-        [("e1", [0, 1, 2])],
-    ),
-    "a string has no blocks to hide": ([user("x"), compaction(block("e1", 0))], ["e1"]),
+    "the other blocks keep their recorded indexes": ([ABC, cut("e1[1]")], [("e1", [0, 2])]),
+    "a message that loses its last block disappears": ([ABC, cut("e1[1]"), cut("e1[0] e1[2]"), user("x")], ["e4"]),
+    "a message recorded with an empty list stays": ([assistant(), cut("e1[0]")], [("e1", [])]),
+    "a block that does not exist hides nothing": ([ABC, cut("e1[-1] e1[3] e1[99]")], [("e1", [0, 1, 2])]),
+    "a string has no blocks to hide": ([user("x"), cut("e1[0]")], ["e1"]),
 }
 
 
@@ -122,7 +116,7 @@ def test_what_remains_of_a_message(name):
 
 def test_only_remaining_blocks_count_in_the_estimate():
     said = assistant(text("a" * 8), text("b" * 40), text("c" * 4))
-    context = AtomicReader().rebuild(branch_of(chain(said, compaction(block("e1", 1)))))
+    context = AtomicReader().rebuild(branch_of(chain(said, cut("e1[1]"))))
     assert (context.messages[0].tokens, context.estimate) == (3, 3)
 
 
@@ -133,50 +127,30 @@ TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
 
 LATER = assistant(thinking("t"), text("z"))
 REDACTED = assistant({"type": "redacted_thinking", "data": "x"}, text("a"))
-OTHER = compaction(whole("e3"), block("e4", 0), whole("e1"))
-PLAN = compaction(block("e2", 2), whole("e3"))
-SAFE: dict[str, tuple[list[Any], Hidden]] = {
-    **{
-        f"block {at} of the latest thinking is not hidden": (
-            [*TALK, compaction(block("e2", at), whole("e1"))],
-            ({"e1"}, {}),
-        )
-        for at in range(4)
-    },
-    "no block beside redacted thinking either": ([REDACTED, compaction(block("e1", 1))], NOTHING),
-    "a block that does not exist counts as targeting it": ([*TALK, compaction(block("e2", 99), whole("e3"))], NOTHING),
-    "a compaction that targets it loses all its targets among the results": (
-        [*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))],
-        ({"e1"}, {}),
-    ),
+SAFE: dict[str, tuple[list[Any], str]] = {
+    **{f"block {at} of the latest thinking is not hidden": ([*TALK, cut(f"e2[{at}] e1")], "e1") for at in range(4)},
+    "no block beside redacted thinking either": ([REDACTED, cut("e1[1]")], ""),
+    "a block that does not exist counts as targeting it": ([*TALK, cut("e2[99] e3")], ""),
+    "a compaction that targets it loses all its targets among the results": ([*TALK, cut("e2[2] e3 e4[0] e1")], "e1"),
     "an earlier one loses whole results but keeps its blocks of them": (
-        [*TALK, OTHER, compaction(block("e2", 2))],
-        ({"e1"}, {"e4": {0}}),
+        [*TALK, cut("e3 e4[0] e1"), cut("e2[2]")],
+        "e1 e4[0]",
     ),
-    "a later one as well": ([*TALK, compaction(block("e2", 2)), OTHER], ({"e1"}, {"e4": {0}})),
-    "results are deleted if no block of it is": ([*TALK, OTHER], ({"e1", "e3"}, {"e4": {0}})),
+    "a later one as well": ([*TALK, cut("e2[2]"), cut("e3 e4[0] e1")], "e1 e4[0]"),
+    "results are deleted if no block of it is": ([*TALK, cut("e3 e4[0] e1")], "e1 e3 e4[0]"),
     "results of other calls are not restored": (
-        [assistant(call("c0")), result("c0"), *TALK[1:], compaction(block("e3", 0), whole("e2"))],
-        ({"e2"}, {}),
+        [assistant(call("c0")), result("c0"), *TALK[1:], cut("e3[0] e2")],
+        "e2",
     ),
     "earlier thinking may be deleted once there is a later assistant": (
-        [*TALK, assistant(text("z")), compaction(block("e2", 0))],
-        (set(), {"e2": {0}}),
+        [*TALK, assistant(text("z")), cut("e2[0]")],
+        "e2[0]",
     ),
-    "a deleted assistant is not the latest one": (
-        [*TALK, LATER, compaction(whole("e6"), block("e2", 1), whole("e3"))],
-        ({"e6"}, {}),
-    ),
-    "an assistant without thinking protects nothing": (
-        [*TALK, assistant(text("a"), text("b")), compaction(block("e6", 0))],
-        (set(), {"e6": {0}}),
-    ),
-    "the latest thinking stays deleted if its whole entry is": (
-        [*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))],
-        ({"e2", "e3", "e4"}, {}),
-    ),
-    "a plan against it is reverted": ([*TALK, PLAN], NOTHING),
-    "such a plan is reinstated by a later assistant": ([*TALK, PLAN, assistant(text("z"))], ({"e3"}, {"e2": {2}})),
+    "a deleted assistant is not the latest one": ([*TALK, LATER, cut("e6 e2[1] e3")], "e6"),
+    "an assistant without thinking protects nothing": ([*TALK, ABC, cut("e6[0]")], "e6[0]"),
+    "the latest thinking stays deleted if its whole entry is": ([*TALK, cut("e2 e3 e4")], "e2 e3 e4"),
+    "a plan against it is reverted": ([*TALK, cut("e2[2] e3")], ""),
+    "such a plan is reinstated by a later assistant": ([*TALK, cut("e2[2] e3"), assistant(text("z"))], "e2[2] e3"),
 }
 
 
@@ -217,28 +191,18 @@ def written() -> bytes:
     return line
 
 
-def test_the_line_follows_the_leaf_and_names_what_was_approved():
+def test_the_line_follows_the_leaf_and_names_what_was_approved_and_the_agent_reads_that():
+    objects = {"objectsBefore": 6, "objectsAfter": 4, "objectsDeleted": 2}
     assert json.loads(written()) == {
-        "type": "context_compaction",
+        **cut("e3 e2[1]"),
         "id": "e9",
         "parentId": "e4",
         "timestamp": "2026-01-05T10:00:00.000Z",
         "promptVersion": 1,
-        "deletedTargets": [whole("e3"), block("e2", 1)],
         "protectedEntryIds": ["e1", "e4"],
-        "stats": {
-            "objectsBefore": 6,
-            "objectsAfter": 4,
-            "objectsDeleted": 2,
-            "tokensBefore": 100,
-            "tokensAfter": 50,
-            "percentReduction": 50,
-        },
+        "stats": {**objects, "tokensBefore": 100, "tokensAfter": 50, "percentReduction": 50},
         "backupPath": "/sessions/a.jsonl.bak",
     }
-
-
-def test_the_agent_reads_the_approved_context_from_the_line():
     context = AtomicReader().rebuild(branch_of([*chain(*MESSAGES), written()]))
     assert [one.entry.id for one in context.messages] == ["e1", "e2", "e4"]
     assert [block.index for block in context.messages[1].blocks or ()] == [0]

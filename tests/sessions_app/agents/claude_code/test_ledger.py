@@ -10,8 +10,9 @@ from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import Object, answer, attachment, call, reply, result, text, timed, user
+from tests.files import place
 
-from .sent_messages import CURRENT, entries_of
+from .sent_messages import CURRENT, entries_of, line_in
 
 EFFORT = {"effort": "medium"}
 
@@ -32,7 +33,7 @@ def blob(sent: Object) -> Object:
 
 def proof_of(lines: list[Object], compared: int = 10) -> LedgerResult | None:
     raw = timed(lines)
-    return ledger_result(entries_of(raw), lambda entry: raw[entry.offset :][: entry.length], compared)
+    return ledger_result(entries_of(raw), line_in(raw), compared)
 
 
 P1, CALL = message("user", "p1"), message("assistant", call("c"))
@@ -84,14 +85,13 @@ def test_the_hash_does_not_depend_on_how_a_text_is_recorded():
 
 
 def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path):
-    path = tmp_path / "session.jsonl"
-    path.write_bytes(timed(TALK))
-    loaded = load_session(path)
-    found = certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
-    assert found is not None
-    assert found.sentence == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
+    def sentence(lines: list[Object]) -> str:
+        loaded = load_session(place(tmp_path / "session.jsonl", timed(lines)))
+        found = certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
+        assert found is not None
+        return found.sentence
+
     own = message("user", "own words")
-    path.write_bytes(timed([blob(own), user("p1", None), request("q", own, P1)]))
-    found = certify(load_session(path), CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
-    assert found is not None
-    assert found.sentence.endswith("Redline reads, and 1 are recorded as they were sent.")
+    assert sentence(TALK) == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
+    recorded = [blob(own), user("p1", None), request("q", own, P1)]
+    assert sentence(recorded).endswith("Redline reads, and 1 are recorded as they were sent.")

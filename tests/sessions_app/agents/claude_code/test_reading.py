@@ -30,6 +30,9 @@ CAVEAT, CLOSED = "<local-command-caveat>", "No response requested."
 TAGGED = "<system-reminder>\nA\n</system-reminder>"
 
 
+P1, R1, P2, R2 = talk(2)
+
+
 def turns(said: str) -> list[str]:
     """Messages that ` / ` separates, of the user and of the model in turn unless one names its role."""
     found: list[str] = []
@@ -50,7 +53,7 @@ def error(name: str, parent: str) -> Object:
 
 def answered(call_id: str) -> list[Object]:
     """A prompt, a reply with a call, and its result."""
-    return [user("p1", None), reply("r1", "p1", call(call_id)), result("x", "r1", call_id)]
+    return [P1, reply("r1", "p1", call(call_id)), result("x", "r1", call_id)]
 
 
 def summed(kept: str, anchor: str) -> list[Object]:
@@ -76,7 +79,7 @@ def test_the_work_grows_with_the_length_of_a_turn():
 def parallel() -> list[Object]:
     """Three calls of one reply; the results of the first two are beside the branch."""
     return [
-        user("p1", None),
+        P1,
         reply("r1", "p1", thinking("t"), of="R"),
         reply("r2", "r1", call("c1"), of="R"),
         reply("r3", "r2", call("c2"), of="R"),
@@ -94,7 +97,7 @@ PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
 SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
 OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
 SUMMED = [*talk(2), boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
-INSIDE = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
+INSIDE = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), R2]
 BRANCHES: dict[str, tuple[list[Object], str]] = {
     "the last line with an id counts": ([*talk(2), user("p2", "r1", "again")], "p1 / r1 / again / r2"),
     "a subagent's lines are no leaf": ([*talk(2), *SIDE], "p1 / r1 / p2 / r2"),
@@ -266,7 +269,7 @@ def test_a_result_at_the_end_of_the_file_is_the_leaf():
 
 def test_of_results_on_two_branches_the_first_in_the_file_is_sent():
     first, second = (user(f"x{said}", "r1", [answer("c1", said)]) for said in ("first", "second"))
-    lines = [user("p1", None), reply("r1", "p1", call("c1")), first, reply("end1", "xfirst")]
+    lines = [P1, reply("r1", "p1", call("c1")), first, reply("end1", "xfirst")]
     assert sent([*lines, second, reply("end2", "xsecond")])[2:] == ['user: =c1 "first"', "assistant: end2"]
 
 
@@ -292,7 +295,7 @@ def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_noth
 
 
 def test_lines_of_a_reply_on_another_branch_come_after_its_own():
-    lines = [user("p1", None), reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), user("p2", "r1")]
+    lines = [P1, reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), P2]
     assert sent([*lines, reply("end", "p2")]) == turns("p1 / r1 | r2 / p2 / end")
     copies = [boundary("b", "r1"), user("q1", "b"), reply("s1", "q1", of="reply r1")]
     assert sent([*talk(1), *copies]) == turns("q1 / s1 | r1")
@@ -314,10 +317,10 @@ def test_the_branches_of_a_tree_are_those_of_the_conversation():
 
 
 def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
-    lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
+    lines = [P1, reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
     more = [reply("r2", "x1", call("c2"), of="S"), result("x2", "r2", "c2"), reply("r3", "x2", of="R")]
     assert sent([*lines, *more])[1:3] == ["assistant: r3 | !c1", "user: =c1"]
-    apart = [user("p1", None), reply("r1", "p1", of="R"), user("p2", "r1"), reply("r2", "p2", of="R")]
+    apart = [P1, reply("r1", "p1", of="R"), P2, reply("r2", "p2", of="R")]
     assert sent(apart) == TWO_TURNS
 
 
@@ -328,42 +331,36 @@ SENT: dict[str, tuple[Any, ...]] = {
         "a | b\n | p2 / r1",
     ),
     "results come first, wherever they are on their line": (
-        [
-            *(user("p1", None), reply("r1", "p1", call("c1"))),
-            *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), reply("r2", "p2")),
-        ],
+        [*(P1, reply("r1", "p1", call("c1"))), *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), R2)],
         "p1 / !c1 / =c1 | a | p2 / r2",
     ),
-    "an error of the client's is not sent": (
-        [user("p1", None), error("e", "p1"), user("p2", "e"), reply("r2", "p2")],
-        "p1\n | p2 / r2",
-    ),
+    "an error of the client's is not sent": ([P1, error("e", "p1"), user("p2", "e"), R2], "p1\n | p2 / r2"),
     "one of the two marks of an error alone is sent": (
         [
-            *(user("p1", None), reply("e", "p1", isApiErrorMessage=True), user("p2", "e")),
+            *(P1, reply("e", "p1", isApiErrorMessage=True), user("p2", "e")),
             reply("f", "p2", message={"model": "<synthetic>"}),
         ],
         "p1 / e / p2 / f",
     ),
     "of the client's notes only commands are sent": (
         [
-            *(user("p1", None), reply("r1", "p1"), system("c", "r1", "local_command", content="c")),
+            *(P1, R1, system("c", "r1", "local_command", content="c")),
             *(line("n", "c", "progress"), system("i", "n", "informational", content="i")),
             *(line("u", "i", "unheard-of", message={"role": "user", "content": "u"}), user("p2", "u")),
-            reply("r2", "p2"),
+            R2,
         ],
         "p1 / r1 / c\n | p2 / r2",
     ),
     "a call that nothing answers goes with its line": (
-        [user("p1", None), reply("r1", "p1", "a", call("c1")), user("p2", "r1"), reply("r2", "p2")],
+        [P1, reply("r1", "p1", "a", call("c1")), P2, R2],
         "p1\n | p2 / r2",
     ),
     "one unanswered call of several is answered": (
-        [user("p1", None), reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1"), reply("r2", "x")],
+        [P1, reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1"), reply("r2", "x")],
         f"p1 / !c1 | !c2 / {MISSING} | =c1 / r2",
     ),
     "a result without its call is left out": (
-        [user("p1", None), reply("r1", "p1"), result("x", "r1", "c1"), reply("r2", "x")],
+        [P1, R1, result("x", "r1", "c1"), reply("r2", "x")],
         "p1 / r1 / (no content) / r2",
     ),
     "a second call of one id is replaced": (
@@ -375,17 +372,14 @@ SENT: dict[str, tuple[Any, ...]] = {
         "p1 / !c1 / =c1 / r2",
     ),
     "a result before its call": (
-        [
-            *(user("p1", None), reply("r1", "p1"), result("x1", "r1", "c2")),
-            *(reply("r2", "x1", call("c2")), user("p2", "r2"), reply("r3", "p2")),
-        ],
+        [*(P1, R1, result("x1", "r1", "c2")), *(reply("r2", "x1", call("c2")), user("p2", "r2"), reply("r3", "p2"))],
         "p1 / r1 / assistant: !c2 / =c2 | p2 / r3",
         f"p1 / r1 / (no content) / !c2 / {MISSING} | p2 / r3",
     ),
     "an empty reply is filled, a blank one left out": (
         [
-            *(user("p1", None), line("r1", "p1", "assistant", message={"id": "R", "content": []})),
-            *(user("p2", "r1"), reply("r2", "p2", " \n"), user("p3", "r2"), reply("r3", "p3")),
+            *(P1, line("r1", "p1", "assistant", message={"id": "R", "content": []})),
+            *(P2, reply("r2", "p2", " \n"), user("p3", "r2"), reply("r3", "p3")),
         ],
         "p1 / (no content) / p2\n | p3 / r3",
     ),
@@ -395,41 +389,38 @@ SENT: dict[str, tuple[Any, ...]] = {
         " | a /  | b",
     ),
     "a reply of only thinking is left out": (
-        [user("p1", None), reply("r1", "p1", thinking("t")), user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")],
+        [P1, reply("r1", "p1", thinking("t")), P2, reply("r2", "p2", thinking("u"), "b")],
         "p1\n | p2 / ~u | b",
     ),
     "thinking stays if its reply has another line": (
-        [user("p1", None), reply("r1", "p1", thinking("t"), of="R"), reply("r2", "r1", of="R")],
+        [P1, reply("r1", "p1", thinking("t"), of="R"), reply("r2", "r1", of="R")],
         "p1 / ~t | r2",
     ),
     "calls come last": (
-        [user("p1", None), reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
+        [P1, reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
         "p1 / a | !c1 / =c1 / r2",
         "p1 / !c1 | a / =c1 / r2",
     ),
     "calls stay between thoughts": (
         [
-            *(user("p1", None), reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")),
+            *(P1, reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")),
             *(result("x", "r1", "c1"), reply("r2", "x")),
         ],
         "p1 / ~t | !c1 | ~u | a / =c1 / r2",
     ),
-    "a prompt at the end is answered": (
-        [user("p1", None), reply("r1", "p1"), user("p2", "r1")],
-        f"p1 / r1 / p2 / {CLOSED}",
-    ),
+    "a prompt at the end is answered": ([P1, R1, P2], f"p1 / r1 / p2 / {CLOSED}"),
     "a result at the end is answered": (
         answered("c1"),
         f"p1 / !c1 / =c1 / {CLOSED}",
         f"p1 / !c1 / =c1 | Continue from where you left off. / {CLOSED}",
     ),
     "a command or an error at the end is not": (
-        [*talk(1), user("p2", "r1"), error("e", "p2"), system("c", "e", "local_command", content="c")],
+        [*talk(1), P2, error("e", "p2"), system("c", "e", "local_command", content="c")],
         "p1 / r1 / p2\n | c\n",
         "p1 / r1 / p2\n",
     ),
     "a command at the end follows the reply to a prompt": (
-        [*talk(1), user("p2", "r1"), system("c", "p2", "local_command", content="c")],
+        [*talk(1), P2, system("c", "p2", "local_command", content="c")],
         f"p1 / r1 / p2 / {CLOSED} / c\n",
         f"p1 / r1 / p2 / {CLOSED}",
     ),
@@ -447,23 +438,20 @@ SENT: dict[str, tuple[Any, ...]] = {
     ),
     "thinking of another model": (
         [
-            *(user("p1", None), reply("r1", "p1", thinking("t"), "a", message={"model": "claude-other"})),
-            *(user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")),
+            *(P1, reply("r1", "p1", thinking("t"), "a", message={"model": "claude-other"})),
+            *(P2, reply("r2", "p2", thinking("u"), "b")),
         ],
         "p1 / a / p2 / ~u | b",
         "p1 / ~t | a / p2 / ~u | b",
     ),
-    "virtual lines are not sent": (
-        [user("p1", None), reply("r1", "p1", isVirtual=True), user("p2", "r1"), reply("r2", "p2")],
-        "p1\n | p2 / r2",
-    ),
+    "virtual lines are not sent": ([P1, reply("r1", "p1", isVirtual=True), P2, R2], "p1\n | p2 / r2"),
     "an attachment that was not rendered is sent without the client's words": (
-        [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")],
+        [P1, attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")],
         "p1 / system: more / r1",
         "more\n | p1 / r1",
     ),
     "a call at the end is answered, or goes": (
-        [user("p1", None), reply("r1", "p1", "a", call("c1"))],
+        [P1, reply("r1", "p1", "a", call("c1"))],
         f'p1 / a | !c1 / =c1 "[Tool call interrupted]" / {CLOSED}',
         f"p1 / {CLOSED}",
     ),
@@ -480,26 +468,23 @@ def test_a_request(name):
 
 ATTACHED: dict[str, tuple[list[Object], str]] = {
     "come before the texts of their turn": (
-        [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
+        [P1, attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
         "A | B\n | p1 / r1",
     ),
-    "may precede their turn": (
-        [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")],
-        "p1 / r1 / A\n | p2 / r2",
-    ),
+    "may precede their turn": ([*talk(1), attachment("a", "r1", "A"), user("p2", "a"), R2], "p1 / r1 / A\n | p2 / r2"),
     "of the system are one message after the turn": (
         [
-            *(user("p1", None), attachment("a", "p1", "A", "B", role="system")),
+            *(P1, attachment("a", "p1", "A", "B", role="system")),
             *(attachment("c", "a", "C", role="system"), reply("r1", "c")),
         ],
         "p1 / system: A\nB\n\nC / r1",
     ),
     "are a message for each text but the last": (
-        [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")],
+        [P1, attachment("a", "p1", "A", "B"), reply("r1", "a")],
         "A / user: B\n | p1 / r1",
     ),
     "for the system have no tags": (
-        [user("p1", None), attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
+        [P1, attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
         "p1 / system: A / r1",
     ),
     "between replies keep their tags": (
@@ -507,7 +492,7 @@ ATTACHED: dict[str, tuple[list[Object], str]] = {
         f"p1 / r1 / {TAGGED} / r2",
     ),
     "that recorded a prompt of the system are not sent": (
-        [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")],
+        [P1, attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")],
         "p1 / r1",
     ),
 }
@@ -521,8 +506,8 @@ def test_attachments(name):
 
 @pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])
 def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
-    lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
-    lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), reply("r2", "p2")]
+    lines = [P1, reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
+    lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), R2]
     found = sent(lines)[2]
     assert found.endswith(" | p2")
     if expected is not None:
@@ -537,7 +522,7 @@ NEWER_MODELS = ("opus-4-20250514", "opus-4-8", "sonnet-4-7", "haiku-4-6", "sonne
 def test_for_an_older_model_attachments_of_the_system_are_the_users(model):
     model_field = {"model": f"claude-{model}"}
     lines = [
-        *(user("p1", None), attachment("a", "p1", TAGGED, role="system")),
+        *(P1, attachment("a", "p1", TAGGED, role="system")),
         reply("r1", "a", call("c"), message=model_field),
         *(result("x", "r1", "c"), attachment("b", "x", TAGGED, role="system")),
         reply("r2", "b", message=model_field),
@@ -551,16 +536,16 @@ def test_for_an_older_model_attachments_of_the_system_are_the_users(model):
 
 
 def test_the_last_reply_says_the_model_that_takes_the_attachments():
-    added = [user("p1", None), attachment("a", "p1", "A", role="system")]
+    added = [P1, attachment("a", "p1", "A", role="system")]
     older, newer = {"model": "claude-sonnet-4-6"}, {"model": "claude-opus-4-8"}
     for first, last, expected in ((older, newer, "p1 / system: A"), (newer, older, "A\n | p1")):
-        lines = [*added, reply("r1", "a", message=first), user("p2", "r1"), reply("r2", "p2", message=last)]
+        lines = [*added, reply("r1", "a", message=first), P2, reply("r2", "p2", message=last)]
         assert sent(lines)[:-3] == turns(expected)
 
 
 def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered():
     def shown(*rendered: str, **content: Any) -> list[str]:
-        lines = [user("p1", None), attachment("a", "p1", *rendered, **content), reply("r1", "a")]
+        lines = [P1, attachment("a", "p1", *rendered, **content), reply("r1", "a")]
         return sent(lines, OLDER)[:-1]
 
     assert shown("A") == ["user: p1"]
@@ -569,7 +554,7 @@ def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
-    blank, said = user("p1", None, " "), reply("r1", "p1")
+    blank, said = user("p1", None, " "), R1
     assert sent([blank, said]) == turns("  / r1")
     assert sent([user("p1", None, [text(" ")]), said]) == turns("(no content) / r1")
     assert sent([user("p1", None, [text(" "), text("x")]), said]) == turns("x / r1")
@@ -578,10 +563,10 @@ def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
 
 
 def test_a_reply_goes_on_after_what_is_said_beside_a_result():
-    lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
+    lines = [P1, reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
     lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
     assert sent(lines, OLDER) == turns("p1 / !c1 | more / =c1 | said")
-    again = [user("p1", None), reply("r1", "p1", "a", of="R"), user("p2", "r1"), reply("r2", "p2", "b", of="R")]
+    again = [P1, reply("r1", "p1", "a", of="R"), P2, reply("r2", "p2", "b", of="R")]
     assert sent(again) == turns("p1 / a / p2 / b")
 
 
@@ -595,7 +580,7 @@ def test_a_reply_goes_on_after_what_is_said_beside_a_result():
     ],
 )
 def test_what_an_attachment_adds_without_being_rendered(content, expected):
-    lines = [user("p1", None), attachment("a", "p1", **content), reply("r1", "a")]
+    lines = [P1, attachment("a", "p1", **content), reply("r1", "a")]
     between = [] if expected is None else [f"system: {expected}"]
     assert sent(lines) == ["user: p1", *between, "assistant: r1"]
 
