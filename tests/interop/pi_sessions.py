@@ -38,9 +38,8 @@ WRITABLE: Final = [path.name for path in _WRITABLE] or NAMES
 SMALLEST: Final = min(_WRITABLE, key=lambda path: path.stat().st_size).name if _WRITABLE else NAMES[0]
 core = pytest.mark.core
 each_session = pytest.mark.parametrize("name", NAMES)
-each_writable = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=core if name == SMALLEST else ()) for name in WRITABLE]
-)
+_marked = [pytest.param(name, marks=core if name == SMALLEST else ()) for name in WRITABLE]
+each_writable = pytest.mark.parametrize("name", _marked)
 
 
 def copy_of(session: Path, directory: Path, cwd: Path) -> Path:

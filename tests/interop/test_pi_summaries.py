@@ -1,5 +1,6 @@
 """Real pi: it would summarise what Redline would, and rebuilds the same context after the lines of a summary."""
 
+import itertools
 import json
 import os
 import random
@@ -173,9 +174,8 @@ def generated_lines(prefix: str) -> Iterator[dict[str, Any]]:
 def generated_entry(generator: random.Random) -> dict[str, Any]:
     words = "word" * generator.choice([1, 5, 30, 90])
     earlier, call_id = f"e{generator.randrange(1, 20)}", f"c{generator.randrange(4)}"
-    made = factories.call(
-        call_id, generator.choice(["read", "write", "edit", "bash"]), path=generator.choice("abcé😀\uffff")
-    )
+    tool = generator.choice(["read", "write", "edit", "bash"])
+    made = factories.call(call_id, tool, path=generator.choice("abcé😀\uffff"))
     blocks = generator.choices([factories.text(words), factories.thinking(words), made], k=generator.randrange(3))
     usage = {**USAGE, "totalTokens": generator.choice([0, 500])}
     stop = generator.choice(["stop", "error", "aborted"])
@@ -216,10 +216,8 @@ def check_compaction(
 
 def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work):
     leaves = work.leaves()
-    targets = (leaves[0], leaves[len(leaves) // 2])
-    requests = [
-        {"old": old, "target": target, "budget": budget} for old in leaves for target in targets for budget in BUDGETS
-    ]
+    cases = itertools.product(leaves, (leaves[0], leaves[len(leaves) // 2]), BUDGETS)
+    requests = [{"old": old, "target": target, "budget": budget} for old, target, budget in cases]
     for directory, request, answer in asked(work, requests):
         left = branch_left(work.loaded.tree, request["old"], request["target"])
         assert left.ancestor_id == answer["commonAncestorId"]
@@ -247,9 +245,8 @@ def test_after_a_branch_summary_pi_continues_where_it_says(work):
     for parent_id in (leaves[len(leaves) // 2], leaves[-1], None):
         left = branch_left(work.loaded.tree, work.loaded.leaf_id, parent_id)
         files = FORMAT.files(work.messages(messages_of(left.entries)))
-        line = FORMAT.branch_summary_line(
-            *("a1b2c3d4", parent_id, MOMENT), from_id=work.loaded.leaf_id, summary=WORDS, files=files
-        )
+        said: Any = {"from_id": work.loaded.leaf_id, "summary": WORDS, "files": files}
+        line = FORMAT.branch_summary_line("a1b2c3d4", parent_id, MOMENT, **said)
         loaded = appended(work, line)
         before = work.context(parent_id).messages if parent_id is not None else ()
         now = PiReader().rebuild(loaded.tree.branch(loaded.leaf_id)).messages

@@ -55,9 +55,8 @@ class CodexRuns:
         first, *rest = self.program.command(prompt, thread)
         command = [first, *(how if part == "resume" else part for part in rest)]
         command[2:2] = arguments
-        ended = run_client(
-            command, cwd=self.scratch.project, environment=self.program.environment(self.scratch), seconds=RUN_SECONDS
-        )
+        environment = self.program.environment(self.scratch)
+        ended = run_client(command, cwd=self.scratch.project, environment=environment, seconds=RUN_SECONDS)
         return ClientRun(*ended, tuple(self._model.conversation[known:]))
 
     def files(self, thread: str) -> list[Path]:

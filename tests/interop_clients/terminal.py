@@ -50,11 +50,10 @@ class Terminal:
 
     def __enter__(self) -> Self:
         settings = {"remain-on-exit": "on", "status": "off", "history-limit": str(HISTORY)}
-        words = ["start-server"]
-        for name, value in settings.items():
-            words += [";", "set-option", "-g", name, value]
+        options = [word for name, value in settings.items() for word in ("set-option", "-g", name, value, ";")]
         size = ["-x", str(COLUMNS), "-y", str(ROWS)]
-        self._run(*words, ";", "new-session", "-d", *size, "-c", str(self._cwd), "--", *self._command)
+        new = ["new-session", "-d", *size, "-c", str(self._cwd), "--", *self._command]
+        self._run("start-server", ";", *options, *new)
         return self
 
     def __exit__(self, *fault: object) -> None:
@@ -133,9 +132,8 @@ class Terminal:
 
     def _call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, "TMUX_TMPDIR": self._sockets.name}
-        return subprocess.run(
-            [*self._tmux, *arguments], env=environment, capture_output=True, encoding="utf-8", errors="replace"
-        )
+        command = [*self._tmux, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", errors="replace")
 
 
 def _unwrapped(screen: str) -> str:

@@ -181,9 +181,8 @@ def undone(path: Path) -> None:
 
 def is_as(runs: OpencodeRuns, before: dict[str, list[dict[str, object]]]) -> bool:
     now = every_row(runs.database)
-    return all(
-        len(now[table]) == len(before[table]) and all(map(is_same_row, now[table], before[table])) for table in before
-    )
+    tables = [(now[table], rows) for table, rows in before.items()]
+    return all(len(found) == len(rows) and all(map(is_same_row, found, rows)) for found, rows in tables)
 
 
 @pytest.mark.parametrize("writer", SERVED)

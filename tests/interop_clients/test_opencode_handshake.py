@@ -259,9 +259,7 @@ def test_opencode_asks_again_in_a_turn_whose_context_was_shorter_meanwhile(askin
     assert [one["reason"] for one in asking.redline.questions] == ["threshold", "threshold"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "decision"), [(called("c3", FULL), STOP), (OVERFLOW, CONTINUE)], ids=["stopped", "overflow"]
-)
+@pytest.mark.parametrize(("reply", "decision"), [(called("c3", FULL), STOP), (OVERFLOW, CONTINUE)])
 def test_a_turn_sends_nothing_more_if_it_is_stopped_or_its_request_was_not_shortened(asking, reply, decision):
     asking.redline.decide(decision)
     asking.begin("go on", reply)

@@ -48,10 +48,8 @@ def asks(
 def asking(fresh: Installation, agent: str, program: tuple[str, ...] = ("-m", "redline")) -> Any:
     """A process that has got its input and runs, in a group of its own as Codex starts it."""
     command = [sys.executable, *program, "ask", agent, "--connection", agent]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process: Any = subprocess.Popen(
-        command, cwd=PROJECT, env=fresh.environment(), **pipes, encoding="utf-8", start_new_session=True
-    )
+    options: Any = {**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), "start_new_session": True}
+    process: Any = subprocess.Popen(command, cwd=PROJECT, env=fresh.environment(), encoding="utf-8", **options)
     process.stdin.write(json.dumps(MANUAL))
     process.stdin.close()
     process.stdin = None

@@ -20,10 +20,8 @@ def session(redline: Installation, *messages: dict[str, Any]) -> Path:
 def test_a_fine_session_exits_with_0(redline):
     found = redline.call("certify", session(redline, *FINE))
     assert found.code == 0
-    read = "the branch of e4, 4 messages, read as atomic-0.8"
-    assert not missing(
-        found.out, read, "Providers: no rule is violated.", "Package: not compared", "The session can be continued."
-    )
+    assert not missing(found.out, "the branch of e4, 4 messages, read as atomic-0.8", "The session can be continued.")
+    assert not missing(found.out, "Providers: no rule is violated.", "Package: not compared")
 
 
 def test_a_violation_exits_with_1(redline):
@@ -39,12 +37,8 @@ def test_the_given_package_decides_the_reader_and_is_compared(redline, tmp_path)
     path = session(redline, *FINE)
     refused = redline.call("certify", path, "--agent-package", install(tmp_path / "pi", REFUSES), "--json")
     assert (refused.code, refused.json["reader"]) == (1, "pi")
-    assert refused.json["package"] == {
-        "name": "@earendil-works/pi-coding-agent",
-        "version": "0.87.1",
-        "outcome": "refused",
-        "detail": "not a valid session",
-    }
+    of_package = {"name": "@earendil-works/pi-coding-agent", "version": "0.87.1"}
+    assert refused.json["package"] == {**of_package, "outcome": "refused", "detail": "not a valid session"}
     words = redline.call("certify", path, "--agent-package", tmp_path / "pi").out
     assert "0.87.1 does not open the session: not a valid session" in words
 
@@ -52,9 +46,8 @@ def test_the_given_package_decides_the_reader_and_is_compared(redline, tmp_path)
 def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline, tmp_path):
     broken = install(tmp_path / "pi", "sys.exit('Cannot find module\\x1b[31m')")
     found = redline.call("certify", session(redline, *FINE), "--agent-package", broken)
-    assert found.code == 0
+    assert (found.code, "\x1b" in found.out) == (0, False)
     assert "not compared. pi 0.87.1 could not be run: Cannot find module" in found.out
-    assert "\x1b" not in found.out
 
 
 def test_bad_input_exits_with_2(redline):

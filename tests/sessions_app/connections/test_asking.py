@@ -34,9 +34,8 @@ GONE = NoAnswer("the connection was refused")
 REFUSED = RequestRefused("The session is not listed. The agent compacts as usual.")
 AUTOMATIC = ["threshold", "overflow"]
 SLOW_SECONDS = 10.0
-lost = pytest.mark.parametrize(
-    ("reason", "step"), [("manual", HookStep.CONTINUE), *((one, HookStep.COMPACT) for one in AUTOMATIC)]
-)
+STEPS = {"manual": HookStep.CONTINUE, **dict.fromkeys(AUTOMATIC, HookStep.COMPACT)}
+lost = pytest.mark.parametrize(("reason", "step"), STEPS.items())
 every_reason = pytest.mark.parametrize("reason", ["manual", *AUTOMATIC])
 
 
@@ -195,11 +194,9 @@ def test_a_file_is_always_read(tmp_path):
         assert caller.still_waits(1, clock, clock.sleep)
 
 
-@pytest.mark.parametrize("how", ["nobody reads any more", "another parent"])
-def test_an_agent_that_has_gone_is_not_waited_for(how, pipe, monkeypatch):
-    clock = Clock(
-        lambda: os.close(pipe[0]) if how == "nobody reads any more" else monkeypatch.setattr(os, "getppid", lambda: 1)
-    )
+@pytest.mark.parametrize("is_read", [True, False], ids=["another parent", "nobody reads any more"])
+def test_an_agent_that_has_gone_is_not_waited_for(is_read, pipe, monkeypatch):
+    clock = Clock(lambda: monkeypatch.setattr(os, "getppid", lambda: 1) if is_read else os.close(pipe[0]))
     with Caller(pipe[1]) as caller:
         assert not caller.still_waits(60, clock, clock.sleep)
     assert clock.sleeps == 3

@@ -130,9 +130,8 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     assert "Revoke the token only" not in words(browser, address)
     (one,) = connections(redline.data)
     Path(one.changed).write_text("{")
-    assert not missing(
-        words(browser, address), "cannot be read", "Revoke the token only", "lets Claude Code compact as usual"
-    )
+    shown = words(browser, address)
+    assert not missing(shown, "cannot be read", "Revoke the token only", "lets Claude Code compact as usual")
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
     page = words(browser)

@@ -99,9 +99,8 @@ def test_a_misspelt_variable_is_a_warning_with_a_suggestion(browser, known_root,
     monkeypatch.setenv("REDLINE_LIVE_MINUTE", "7")
     monkeypatch.setenv("REDLINE_CORPUS", "/somewhere")
     settings.REDLINE_MISSPELT = configuration.misspelt()
-    assert [(found.id, found.hint) for found in check_variables(None)] == [
-        ("redline.W003", "Did you mean REDLINE_LIVE_MINUTES?")
-    ]
+    (found,) = check_variables(None)
+    assert (found.id, found.hint) == ("redline.W003", "Did you mean REDLINE_LIVE_MINUTES?")
     assert "REDLINE_LIVE_MINUTE is not a setting" in page_words(browser)
 
 
