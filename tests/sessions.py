@@ -11,9 +11,9 @@ from tests.factories import chain, session_bytes, user
 from tests.files import place
 
 
-def place_prompts(path: Path, *words: str) -> Path:
-    """A file with a session of these messages of the user."""
-    return place(path, session_bytes(chain(*map(user, words))))
+def place_session(path: Path, *messages: Any) -> Path:
+    """A file with a session of these messages; a text is one of the user."""
+    return place(path, session_bytes(chain(*(user(one) if isinstance(one, str) else one for one in messages))))
 
 
 def add_session(root: Path, name: str, recorded: list[Any], reader: str = "") -> str:

@@ -11,7 +11,7 @@ from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
 from tests.processes import become_nobody, give_to_nobody, in_child
-from tests.sessions import place_prompts
+from tests.sessions import place_session
 
 ONE = session_bytes(chain(user("One")))
 
@@ -19,7 +19,7 @@ ONE = session_bytes(chain(user("One")))
 def test_the_agents_directories_are_indexed_or_the_configured_ones(redline, tmp_path):
     assert redline.call("index", "--json", HOME=str(redline.home)).json["files"] == 0, "a missing one is no failure"
     atomic = place(redline.sessions / "--p--" / "a.jsonl", ONE)
-    two = place_prompts(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", "One", "Two")
+    two = place_session(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", "One", "Two")
     place(tmp_path / "elsewhere" / "c.jsonl", ONE)
     found = redline.call("index", "--json", HOME=str(redline.home))
     assert (found.code, found.err) == (0, "")
@@ -41,7 +41,7 @@ def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configur
 
 
 def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline):
-    path = place_prompts(redline.home / "s.jsonl", *["word " * 200] * 200)
+    path = place_session(redline.home / "s.jsonl", *["word " * 200] * 200)
     runs = [redline.call("index", redline.home, *flags, "--json").json for flags in ([], [], ["--rebuild"])]
     size = path.stat().st_size
     assert {(one["bytes"], one["entries"]) for one in runs} == {(size, 200)}

@@ -24,11 +24,11 @@ from sessions_app.index.roots import managed_root
 from sessions_app.models import Entry, Session
 from sessions_app.storage.watcher import PathChanges, Watcher
 from sessions_app.web import broadcast
-from tests.factories import assistant, chain, session_bytes, text, user, working_session
+from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import append_as_agent, backdate, place
 from tests.opencode_stores import OpenCodeStore, documents
 from tests.processes import become_nobody, give_to_nobody, in_child
-from tests.sessions import place_prompts, use_root
+from tests.sessions import place_session, use_root
 from tests.wait import WAIT_SECONDS, wait_until
 
 
@@ -100,7 +100,7 @@ def titles(**wanted: Any) -> set[str]:
 
 def test_the_roots_are_indexed_newest_first(follower, root):
     for hours, name in enumerate(("new", "old", "older"), 1):
-        backdate(place_prompts(root / f"{name}.jsonl", name), hours)
+        backdate(place_session(root / f"{name}.jsonl", name), hours)
     follower.settle()
     ready = [key for keys in follower.facts("sessions") for key in keys]
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
@@ -117,9 +117,9 @@ def test_a_growing_session_is_read_further_and_announced(follower, root):
 
 
 def test_a_file_in_a_new_directory_is_found_and_moving_one_in_or_out_moves_its_sessions(follower, root, tmp_path):
-    place_prompts(tmp_path / "elsewhere" / "s.jsonl", "moved")
+    place_session(tmp_path / "elsewhere" / "s.jsonl", "moved")
     follower.settle()
-    place_prompts(root / "--project--" / "s.jsonl", "the first of a project")
+    place_session(root / "--project--" / "s.jsonl", "the first of a project")
     follower.until(lambda: "the first of a project" in titles())
     (tmp_path / "elsewhere").rename(root / "here")
     follower.until(lambda: titles(missing=False) == {"moved", "the first of a project"})
@@ -128,8 +128,8 @@ def test_a_file_in_a_new_directory_is_found_and_moving_one_in_or_out_moves_its_s
 
 
 def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower, root):
-    place_prompts(root / "a.jsonl", "stays in the record")
-    path = place_prompts(root / "b.jsonl", "gets another name")
+    place_session(root / "a.jsonl", "stays in the record")
+    path = place_session(root / "b.jsonl", "gets another name")
     follower.settle()
     (root / "a.jsonl").unlink()
     path.rename(root / "c.jsonl")
@@ -140,16 +140,16 @@ def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower, root):
 def test_a_root_that_comes_later_is_noticed(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
     follower.settle()
-    place_prompts(root.with_name("second") / "s.jsonl", "late")
+    place_session(root.with_name("second") / "s.jsonl", "late")
     follower.until(lambda: "late" in titles())
-    place_prompts(root.with_name("second") / "t.jsonl", "followed as well")
+    place_session(root.with_name("second") / "t.jsonl", "followed as well")
     follower.until(lambda: "followed as well" in titles())
 
 
 def test_an_unreadable_root_is_reported_and_stops_no_other(follower, root, settings, tmp_path):
     blocked = place(tmp_path / "blocked", b"a file")
     choose_roots(settings, blocked, root)
-    place_prompts(root / "s.jsonl", "readable")
+    place_session(root / "s.jsonl", "readable")
     follower.settle()
     assert "readable" in titles()
     assert follower.facts("roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
@@ -157,7 +157,7 @@ def test_an_unreadable_root_is_reported_and_stops_no_other(follower, root, setti
 
 def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public, settings):
     root = public.home / "sessions"
-    place_prompts(root / "s.jsonl", "behind a closed door")
+    place_session(root / "s.jsonl", "behind a closed door")
     choose_roots(settings, root)
     index_file(root / "s.jsonl")
     root.chmod(0)
@@ -175,17 +175,17 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public, setti
 
 
 def test_links_out_of_a_root_are_not_followed(follower, root, tmp_path):
-    outside = place_prompts(tmp_path / "outside" / "secret.jsonl", "a secret")
+    outside = place_session(tmp_path / "outside" / "secret.jsonl", "a secret")
     (root / "link").symlink_to(outside.parent)
     follower.settle()
     append_as_agent(outside, session_bytes(chain(user("another secret"))[1:]))
-    place_prompts(root / "s.jsonl", "inside")
+    place_session(root / "s.jsonl", "inside")
     follower.until(lambda: "inside" in titles())
     assert titles() == {"inside"}
 
 
 def test_a_second_scan_opens_no_unchanged_file(follower, root, monkeypatch):
-    place_prompts(root / "s.jsonl", "one")
+    place_session(root / "s.jsonl", "one")
     place(root / "no-session.jsonl", b"no session\n")
     follower.settle()
     assert Session.objects.exclude(fault="").count() == 1
@@ -193,7 +193,7 @@ def test_a_second_scan_opens_no_unchanged_file(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
     follower._scan_roots()
     assert list(follower._waiting) == []
-    place_prompts(root / "s.jsonl", "one", "two")
+    place_session(root / "s.jsonl", "one", "two")
     follower._scan_roots()
     assert [path.name for batch in follower._waiting for path in batch] == ["s.jsonl"]
     assert opened == []
@@ -204,19 +204,19 @@ def test_a_change_without_a_notification_is_found_by_scanning(follower, root, mo
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
     follower.settle()
-    place_prompts(root / "s.jsonl", "unheard of")
+    place_session(root / "s.jsonl", "unheard of")
     follower.until(lambda: "unheard of" in titles())
 
 
 def test_changed_files_are_read_before_waiting_ones(follower, root, monkeypatch):
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     for number in range(50):
-        place_prompts(root / f"{number}.jsonl", f"session {number}")
+        place_session(root / f"{number}.jsonl", f"session {number}")
     follower.step()
 
     def is_noticed() -> bool:
         # Written until the watcher, which runs in its own thread, has begun to watch.
-        place_prompts(root / "live.jsonl", "just written")
+        place_session(root / "live.jsonl", "just written")
         return not follower._watcher._changes.empty()
 
     wait_until(is_noticed)
@@ -240,7 +240,7 @@ def test_without_file_watches_directories_are_polled(follower, root, monkeypatch
     numbers = iter(range(10_000))
 
     def seen() -> bool:
-        place_prompts(root / f"{next(numbers)}.jsonl", "seen by comparing")
+        place_session(root / f"{next(numbers)}.jsonl", "seen by comparing")
         return "seen by comparing" in titles()
 
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.1)
@@ -406,7 +406,7 @@ def test_only_databases_directly_in_a_root_are_watched(tmp_path):
 
 def test_changed_context_windows_are_in_the_list_after_the_next_start(follower, root, settings):
     replied = assistant(text("a"), provider="p", model="m", usage={"totalTokens": 5_000})
-    place(root / "s.jsonl", session_bytes(chain(user("go"), replied)))
+    place_session(root / "s.jsonl", "go", replied)
     follower.settle()
     assert Session.objects.get().window is None
     choose_roots(settings, root, windows={"m": 20_000})
@@ -419,7 +419,7 @@ def test_changed_context_windows_are_in_the_list_after_the_next_start(follower, 
 
 
 def test_a_reader_chosen_during_indexing_is_kept(root, redline, monkeypatch):
-    path = place_prompts(root / "s.jsonl", *(f"line {number}" for number in range(2_500)))
+    path = place_session(root / "s.jsonl", *(f"line {number}" for number in range(2_500)))
 
     index_file(path, report=lambda _: Session.objects.update(reader="pi", own_write_ns=7))
     session = Session.objects.get()
@@ -429,7 +429,7 @@ def test_a_reader_chosen_during_indexing_is_kept(root, redline, monkeypatch):
 @pytest.mark.parametrize("by", ["signal", "closed input"])
 def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
     """Another process holds the database, for which it would wait much longer."""
-    place_prompts(tmp_path / "root" / "a.jsonl", "known")
+    place_session(tmp_path / "root" / "a.jsonl", "known")
     roots = json.dumps([{"path": str(tmp_path / "root")}])
     child = redline.start("index", "--follow", stdin=subprocess.PIPE, REDLINE_ROOTS=roots)
     assert child.stdout is not None
@@ -438,7 +438,7 @@ def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
         pass
     with closing(sqlite3.connect(redline.data / "redline.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        place_prompts(tmp_path / "root" / "b.jsonl", "new")
+        place_session(tmp_path / "root" / "b.jsonl", "new")
         if by == "signal":
             child.send_signal(signal.SIGTERM)
         else:
@@ -477,7 +477,7 @@ def test_the_demo_is_made_once(redline):
 
 
 def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(redline):
-    index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))
+    index_file(place_session(redline.home / "s.jsonl", "known"))
     Session.objects.update(missing=True)
     assert offer_demo() is None
 

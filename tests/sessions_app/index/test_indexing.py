@@ -47,7 +47,7 @@ from tests.files import append_as_agent, place
 from tests.installation import finish, override_configuration, refusal
 from tests.paths import corpus_sessions
 from tests.processes import become_nobody, give_to_nobody, in_child
-from tests.sessions import place_prompts
+from tests.sessions import place_session
 
 COMPARED = """
     header_id version cwd name first_user_message leaf_id provider model read_as size entry_count damage_count
@@ -240,7 +240,7 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
         result(f"c{number}", f"{number} " * 200) if number % 2 else assistant(call(f"c{number + 1}"))
         for number in range(1, entries)
     ]
-    return place(path, session_bytes(chain(user("Begin."), *results)))
+    return place_session(path, "Begin.", *results)
 
 
 def test_entries_can_be_queried_by_what_they_are(redline, tmp_path):
@@ -273,7 +273,7 @@ def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(redline, tmp_pa
 
 
 def small_sessions(directory: Path, count: int) -> list[Path]:
-    return [place_prompts(directory / f"{number}.jsonl", f"task {number}") for number in range(count)]
+    return [place_session(directory / f"{number}.jsonl", f"task {number}") for number in range(count)]
 
 
 def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline, tmp_path):
@@ -347,21 +347,16 @@ ANOTHER = session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("
 REWRITES: dict[str, Callable[[Path], object]] = {
     "shrink": lambda path: os.truncate(path, path.stat().st_size // 2),
     "replace by another": lambda path: place(path.with_name("other"), ANOTHER).replace(path),
-    "replace by an empty one": lambda path: place_prompts(path.with_name("other")).replace(path),
+    "replace by an empty one": lambda path: place_session(path.with_name("other")).replace(path),
     "rewrite the beginning": lambda path: path.write_bytes(path.read_bytes().replace(b"project", b"PROJECT")),
 }
 
 
 @pytest.mark.parametrize("rewrite", REWRITES)
 def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(redline, tmp_path, rewrite):
-    recorded = chain(
-        user("Old task"),
-        assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
-        {"type": "session_info", "name": "Old name"},
-        summary_compaction("Old summary", "e2"),
-        user("more " * 500),
-    )
-    path = place(tmp_path / "s.jsonl", session_bytes(recorded))
+    replied = assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9})
+    controls = {"type": "session_info", "name": "Old name"}, summary_compaction("Old summary", "e2")
+    path = place_session(tmp_path / "s.jsonl", "Old task", replied, *controls, "more " * 500)
     before = index_file(path)
     REWRITES[rewrite](path)
     after = index_file(path)
@@ -379,7 +374,7 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline, tmp_path):
 
 
 def test_a_removed_session_is_missing_until_it_is_back(redline, tmp_path):
-    path, other = (place_prompts(tmp_path / name, "One", "Two") for name in ("a.jsonl", "sub/b.jsonl"))
+    path, other = (place_session(tmp_path / name, "One", "Two") for name in ("a.jsonl", "sub/b.jsonl"))
     index_paths([tmp_path])
     path.rename(tmp_path / "away")
     index_paths([tmp_path])
@@ -401,15 +396,14 @@ def test_all_sessions_of_a_removed_root_are_missing(redline, tmp_path):
 
 
 def test_a_rebuild_keeps_runs_and_compactions(redline, tmp_path):
-    session = index_file(place_prompts(tmp_path / "a.jsonl", "One", "Two"))
+    session = index_file(place_session(tmp_path / "a.jsonl", "One", "Two"))
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
     now = datetime.now(UTC)
-    backup = Backup.objects.create(
-        session=session, path="/b", sha256="0" * 64, size=1, taken_at=now, reason=Backup.Reason.COMPACT
-    )
+    copied = {"path": "/b", "sha256": "0" * 64, "size": 1, "taken_at": now, "reason": Backup.Reason.COMPACT}
+    backup = Backup.objects.create(session=session, **copied)
     written = {"entry_id": "x", "leaf_id": "y", "planner": "embedded", "written_at": now}
     Compaction.objects.create(session=session, backup=backup, parameters={}, stats={}, origins=[], **written)
-    place_prompts(tmp_path / "a.jsonl", "Quite another")
+    place_session(tmp_path / "a.jsonl", "Quite another")
     index_paths([tmp_path], rebuild=True)
     session.refresh_from_db()
     assert (session.own_write_ns, session.reader, session.entry_count) == (7, "pi", 1)
@@ -439,7 +433,7 @@ def roots(*paths: Path) -> Any:
 @pytest.mark.parametrize("order", ["outer first", "inner first", "inner configured later"])
 def test_a_session_below_two_roots_is_one_session(redline, tmp_path, order):
     inner, outer = tmp_path / "outer" / "inner", tmp_path / "outer"
-    path = place_prompts(inner / "s.jsonl", "One")
+    path = place_session(inner / "s.jsonl", "One")
     if order == "inner configured later":
         index_paths([outer])
         first = Session.objects.get()
@@ -457,8 +451,7 @@ def test_a_session_below_two_roots_is_one_session(redline, tmp_path, order):
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, turned):
     outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
-    recorded = chain(user("x" * 99), user("y"), summary_compaction("s", "e2"))
-    path = place(inner / "s.jsonl", session_bytes(recorded))
+    path = place_session(inner / "s.jsonl", "x" * 99, "y", summary_compaction("s", "e2"))
     found = [RootSetting(path=outer, agent="pi"), RootSetting(path=inner, agent="atomic")]
     with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
@@ -471,7 +464,7 @@ def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, t
 
 def test_an_unreadable_file_is_reported_and_stops_no_other(public):
     root = public.home / "sessions"
-    paths = [place_prompts(root / f"{name}.jsonl", name) for name in "abc"]
+    paths = [place_session(root / f"{name}.jsonl", name) for name in "abc"]
     give_to_nobody(root, *paths)
 
     def index() -> str:
@@ -490,12 +483,8 @@ def test_an_unreadable_file_is_reported_and_stops_no_other(public):
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_the_facts_of_an_incomplete_line_are_dropped_with_it(redline, tmp_path, before):
-    lines = chain(
-        *[user("First")] * before,
-        {"type": "session_info", "name": "A name"},
-        user("A task"),
-        assistant(text("x"), provider="p", model="m", usage={"totalTokens": 4}),
-    )
+    replied = assistant(text("x"), provider="p", model="m", usage={"totalTokens": 4})
+    lines = chain(*[user("First")] * before, {"type": "session_info", "name": "A name"}, user("A task"), replied)
     kept = session_bytes(lines[: before + 1])
     path = place(tmp_path / "s.jsonl", kept)
     for line in lines[before + 1 :]:
@@ -506,18 +495,14 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(redline, tmp_path, 
     require_as_new(path)
 
 
-def test_the_title_is_the_users_first_message_without_noise(redline, tmp_path):
+def test_the_title_and_the_default_query_are_the_users_first_and_last_messages_without_noise(redline, tmp_path):
     exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
     noise = ("/ide", exit_, "[Request interrupted by user]")
-    assert index_file(place_prompts(tmp_path / "s.jsonl", *noise, "Mend the parser.")).title == "Mend the parser."
-    assert index_file(place_prompts(tmp_path / "t.jsonl", *noise)).title == ""
-
-
-def test_the_default_query_is_the_users_last_message_without_noise(redline, tmp_path):
-    turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
-    path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
-    parameters = redline.call("compact", path, "--dry-run", "--json").json["parameters"]
-    assert parameters["query"] == "Mend the parser."
+    assert index_file(place_session(tmp_path / "s.jsonl", *noise, "Mend the parser.")).title == "Mend the parser."
+    assert index_file(place_session(tmp_path / "t.jsonl", *noise)).title == ""
+    replies = (assistant(text("a " * 99)), assistant(text("b " * 99)))
+    path = place_session(tmp_path / "u.jsonl", "Mend the parser.", *replies, "/exit")
+    assert redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
 
 
 def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline, tmp_path):
@@ -535,8 +520,8 @@ def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline, tmp_path)
 
 
 def test_an_edit_that_the_agent_refuses_breaks_a_session(redline, tmp_path):
-    recorded = chain(user("x"), {"type": "context_edit", "targetId": "e1"})
-    session = index_file(place(tmp_path / ".pi" / "s.jsonl", session_bytes(recorded)))
+    edit = {"type": "context_edit", "targetId": "e1"}
+    session = index_file(place_session(tmp_path / ".pi" / "s.jsonl", "x", edit))
     assert session.broken_at == "e2"
     assert "pi cannot open this branch" in session.broken
 
@@ -559,11 +544,11 @@ def install(monkeypatch):
 def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(redline, install):
     asked = install(0, 86, 1)
     root = redline.home / ".pi" / "agent" / "sessions"
-    place(root / "shown.jsonl", session_bytes(chain(SYSTEM, user("x"))))
+    place_session(root / "shown.jsonl", SYSTEM, "x")
     index_paths([root])
     asked.assert_not_called()
     for name in ("one", "two"):
-        place(root / f"{name}.jsonl", session_bytes(chain(user("x"), assistant(text("y")))))
+        place_session(root / f"{name}.jsonl", "x", assistant(text("y")))
     index_paths([root])
     asked.assert_called_once_with("pi")
     read_as = dict(Session.objects.values_list("relative_path", "read_as"))
@@ -573,18 +558,15 @@ def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version
 def test_an_appended_entry_can_show_a_newer_version(redline, install):
     install(0, 86, 1)
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    entries = chain(user("x"), assistant(text("y")), SYSTEM)
-    place(path, session_bytes(entries[:-1]))
-    assert index_file(path).read_as == "pi-0.86"
-    place(path, session_bytes(entries))
-    session = index_file(path)
+    messages = ("x", assistant(text("y")), SYSTEM)
+    assert index_file(place_session(path, *messages[:-1])).read_as == "pi-0.86"
+    session = index_file(place_session(path, *messages))
     assert (session.read_as, session.entry_count) == ("pi", 3)
 
 
 def test_a_session_is_counted_again_when_its_agent_was_updated(redline, install):
-    recorded = chain(user("x" * 400), compaction(whole("e1")), user("y"))
-    telling = place(redline.sessions / "telling.jsonl", session_bytes(recorded))
-    silent = place_prompts(redline.sessions / "silent.jsonl", "x" * 400, "y")
+    telling = place_session(redline.sessions / "telling.jsonl", "x" * 400, compaction(whole("e1")), "y")
+    silent = place_session(redline.sessions / "silent.jsonl", "x" * 400, "y")
     for patch, expected in ((8, "atomic-0.8"), (11, "atomic-0.9")):
         install(0, 9, patch)
         assert [index_file(path).read_as for path in (telling, silent)] == ["atomic-0.8", expected]

@@ -16,7 +16,7 @@ from tests.factories import chain, session_bytes, user
 from tests.files import append_as_agent, backdate, place
 from tests.html import elements, text_of
 from tests.opencode_stores import START, tool
-from tests.sessions import place_prompts
+from tests.sessions import place_session
 
 LAST = datetime(2026, 1, 5, 11, 22, 33, tzinfo=UTC)
 STAMP = LAST.isoformat()
@@ -75,7 +75,7 @@ def test_it_is_the_time_of_its_last_entry(make, redline, tmp_path):
 
 
 def test_without_recorded_times_or_with_that_of_the_beginning_alone_it_is_that_of_the_file(redline, tmp_path):
-    for path in (place_prompts(tmp_path / "s.jsonl", "one"), AgentHome(tmp_path).amp()):
+    for path in (place_session(tmp_path / "s.jsonl", "one"), AgentHome(tmp_path).amp()):
         assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 

@@ -255,29 +255,24 @@ def test_codex_compacts_at_its_limit_or_at_90_percent(tmp_path, configured, text
     assert found.budget.reserve(None) == 0
 
 
-def test_a_broken_configuration_is_reported(tmp_path, configured):
+def test_a_broken_configuration_is_reported_and_a_good_one_has_the_window_of_the_users_model(
+    tmp_path, configured, monkeypatch
+):
     for text in (b"model = ", b"\xff"):
         configured(text)
         assert "TOML" in CODEX.user_settings(tmp_path).fault
-
-
-def test_the_window_of_the_users_model(tmp_path, configured, monkeypatch):
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     configured(b'model = "own"\nmodel_context_window = 64000')
     assert CODEX.model_windows(Path("/elsewhere")) == {"own": 64_000}
 
 
-def test_sessions_are_in_the_directory_of_codex():
+def test_sessions_are_in_the_directory_of_codex_and_are_recognised_anywhere(tmp_path):
     assert CODEX.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
     expected = ("/data/codex/sessions", "/data/codex/archived_sessions")
     assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == expected
-
-
-def test_a_rollout_is_recognised_anywhere(tmp_path):
     path = Rollout(meta(), user("a")).save(tmp_path)
-    assert agent_of(path) == "codex"
+    assert agent_of(path) == agent_of(Path("/home/x/.codex/sessions/a.jsonl")) == "codex"
     assert agent_at(path) is CODEX
-    assert agent_of(Path("/home/x/.codex/sessions/a.jsonl")) == "codex"
 
 
 @pytest.fixture
@@ -314,25 +309,24 @@ def can_lock(session: Path) -> bool:
     return True
 
 
-def test_a_client_cannot_open_the_thread_during_a_write(session):
+def test_a_client_cannot_open_the_thread_during_a_write_and_the_lock_of_a_killed_one_is_free(session):
     with writer_lock(session):
         assert not can_lock(session)
         assert is_open(session)
     assert can_lock(session)
+    place(lock_of(session), b"")
+    assert CODEX.open_elsewhere(session) is None
+    with writer_lock(session):
+        assert not can_lock(session)
 
 
-def test_an_open_thread_is_not_written_to(session):
-    with held(session), pytest.raises(Conflict) as caught, writer_lock(session):
-        pass
-    assert caught.value.code == "open_in_agent"
-    assert str(session) in caught.value.message
-    assert "fork" in caught.value.message
-
-
-def test_an_open_thread_is_certainly_open(session):
+def test_an_open_thread_is_certainly_open_and_not_written_to(session):
     assert CODEX.open_elsewhere(session) is None
     with held(session):
         assert is_open(session)
+        with pytest.raises(Conflict, match=f"{session}.*fork") as caught, writer_lock(session):
+            pass
+        assert caught.value.code == "open_in_agent"
     assert CODEX.open_elsewhere(session) is None
 
 
@@ -340,16 +334,7 @@ def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
     assert CODEX.open_elsewhere(session) is None
     with held(session):
-        found = CODEX.open_elsewhere(session)
-    assert found is not None
-    assert not found.is_certain
-
-
-def test_the_lock_of_a_killed_client_is_free(session):
-    place(lock_of(session), b"")
-    assert CODEX.open_elsewhere(session) is None
-    with writer_lock(session):
-        assert not can_lock(session)
+        assert CODEX.open_elsewhere(session).is_certain is False
 
 
 def test_a_session_elsewhere_has_no_lock(tmp_path):

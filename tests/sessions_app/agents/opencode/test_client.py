@@ -22,6 +22,7 @@ from sessions_app.agents.opencode.settings import model_prices, model_windows, r
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, row_of
 from sessions_app.storage.loopback import loopback_address
+from tests.files import place
 from tests.installation import refusal
 from tests.opencode_server import ServedDatabase, opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
@@ -70,26 +71,19 @@ def server_of(path: Path, served: ServedDatabase) -> Any:
     return server
 
 
-def test_the_server_that_alone_has_the_database_open_is_used(path, served):
+def test_only_the_server_that_alone_has_the_database_open_is_used(path, served, tmp_path):
     assert server_of(path, served).address == served.url
     require_ready(path, served.url)
-
-
-def test_no_server_is_used_without_an_address_or_at_another_one(path, served):
     assert OPENCODE.server(path, "") is None
     assert OPENCODE.server(path, "http://127.0.0.1:9") is None
     assert OPENCODE.server(path.parent, served.url) is None
+    assert OPENCODE.server(worked_session(OpenCodeStore(tmp_path / "other")), served.url) is None
 
 
 def test_no_server_is_used_beside_another_process(store, path, served):
     with opencode_server(store.database):
         assert OPENCODE.server(path, served.url) is None
         assert readiness(path, served.url) == "4 open_in_agent"
-
-
-def test_a_server_of_another_database_is_not_used(path, served, tmp_path):
-    other = worked_session(OpenCodeStore(tmp_path / "other"))
-    assert OPENCODE.server(other, served.url) is None
 
 
 def test_a_part_is_deleted_and_made_again(store, path, served):
@@ -256,10 +250,7 @@ def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path):
     assert found == expected
     assert session["title"] != "New session"
     assert json.loads(session["revert"]) == revert
-
-
-def test_a_session_without_messages_has_a_model():
-    assert SessionRows([]).model == USUAL_MODEL
+    assert SessionRows([]).model == USUAL_MODEL, "a session without messages has a model"
 
 
 MODEL = ("ours", "big")
@@ -272,20 +263,16 @@ def no_other_configuration(monkeypatch):
 
 @pytest.fixture
 def home(tmp_path):
-    (tmp_path / "home" / ".config" / "opencode").mkdir(parents=True)
     return tmp_path / "home"
 
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "project").mkdir()
     return tmp_path / "project"
 
 
 def write(directory: Path, name: str = "opencode.json", **values: Any) -> Path:
-    path = directory / name
-    path.write_text(f"// Comments are allowed.\n{json.dumps(values)}", encoding="utf-8")
-    return path
+    return place(directory / name, f"// Comments are allowed.\n{json.dumps(values)}".encode())
 
 
 def limited(**limits: int) -> dict[str, Any]:
@@ -321,15 +308,11 @@ def test_the_settings_of_the_project_take_precedence(home, project):
     assert found.switched_off_in == own
 
 
-def test_the_windows_of_configured_models_are_known(home):
-    write(home / ".config" / "opencode", provider=limited(context=77_000))
-    assert model_windows(home) == {"big": 77_000}
-
-
-def test_the_prices_of_configured_models_are_known(home):
+def test_the_windows_and_prices_of_configured_models_are_known(home):
     cost = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
-    models = {"big": {"cost": cost}, "small": {"cost": "free"}}
+    models = {"big": {"cost": cost, "limit": {"context": 77_000}}, "small": {"cost": "free"}}
     write(home / ".config" / "opencode", provider={"ours": {"models": models}})
+    assert model_windows(home) == {"big": 77_000}
     assert model_prices(home) == {"big": (3, 0.3, 3.75)}
 
 
