@@ -97,6 +97,10 @@ class AcceptedDeletion:
     def gone(self) -> set[Target]:
         return set(self.deletion.targets)
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """Hypothesis would print what the constructors take, and a deletion forgets its seal."""
+        printer.text(repr(self))
+
 
 def objects(transcript: Transcript) -> list[Target]:
     return [

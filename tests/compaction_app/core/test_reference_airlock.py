@@ -123,9 +123,10 @@ def words(rng: random.Random) -> str:
 def by_assistant(rng: random.Random, calls: list[str]) -> Recorded:
     blocks = []
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4])):
+        kind = rng.choices(range(4), [6, 3, 1, 0.5])[0]
         said = words(rng)
         called, redacted = call(rng.choice(calls), words=said), {"type": "redacted_thinking", "data": said}
-        blocks += rng.choices([called, text(said), thinking(said), redacted], [6, 3, 1, 0.5])
+        blocks.append((called, text(said), thinking(said), redacted)[kind])
     return assistant(*blocks, stopReason="error" if rng.random() < 0.06 else "stop")
 
 
@@ -292,29 +293,32 @@ def test_every_deletion_and_bulk_deletion_comes_out_alike():
             chosen: list[Recorded] = []
             for _ in range(STEPS):
                 step = bulk_step if situation.rng.random() < 0.45 else step_by_ids
-                chosen = step(situation, workbench, chosen, seen)
+                tool, found, expected = step(situation, workbench, chosen)
+                assert found.get("error") == expected.get("error")
+                assert found["stats"] == expected["stats"]
+                seen.update([tool, *(skip["reason"] for skip in found.get("skipped", ()))])
+                seen["refused"] += "error" in expected
+                seen[f"{tool} deletes"] += expected["deletedTargets"] != chosen
+                chosen = expected["deletedTargets"]
                 assert [target.to_json() for target in store.targets] == chosen
             assert not chosen or store.validated().targets == store.targets
     assert seen["context_delete"] >= 2 * SESSIONS
     assert seen["context_grep_delete"] >= SESSIONS
-    for outcome in ("deleted by ids", "deleted in bulk", "refused"):
+    for outcome in ("context_delete deletes", "context_grep_delete deletes", "refused"):
         assert seen[outcome] >= SESSIONS // 2, outcome
     skips = ["protected_entry", "protected_block", "already_deleted", "max_matches_exceeded"]
     for reason in (*skips, "expected_match_count_mismatch"):
         assert seen[reason] >= SESSIONS // 20, reason
 
 
-def step_by_ids(
-    situation: Situation, workbench: Workbench, chosen: list[Recorded], seen: Counter[str]
-) -> list[Recorded]:
+def step_by_ids(situation: Situation, workbench: Workbench, chosen: list[Recorded]) -> tuple[str, Any, Recorded]:
     request = situation.request()
     arguments = request if isinstance(request, dict) else {"deletions": request}
     found = workbench.call(ToolCall("context_delete", arguments)).details
-    expected = reference_airlock.delete(chosen, arguments, situation.reference)
-    return agreed("deleted by ids", "context_delete", found, expected, chosen, seen)
+    return "context_delete", found, reference_airlock.delete(chosen, arguments, situation.reference)
 
 
-def bulk_step(situation: Situation, workbench: Workbench, chosen: list[Recorded], seen: Counter[str]) -> list[Recorded]:
+def bulk_step(situation: Situation, workbench: Workbench, chosen: list[Recorded]) -> tuple[str, Any, Recorded]:
     arguments = situation.grep()
     found = workbench.call(ToolCall("context_grep_delete", arguments)).details
     expected = reference_airlock.grep_delete(
@@ -322,17 +326,4 @@ def bulk_step(situation: Situation, workbench: Workbench, chosen: list[Recorded]
     )
     assert found["matches"] == expected["matches"], (arguments, chosen)
     assert found["skipped"] == expected["skipped"], (arguments, chosen)
-    seen.update(skip["reason"] for skip in found["skipped"])
-    return agreed("deleted in bulk", "context_grep_delete", found, expected, chosen, seen)
-
-
-def agreed(
-    what: str, tool: str, found: Any, expected: Recorded, chosen: list[Recorded], seen: Counter[str]
-) -> list[Recorded]:
-    assert found.get("error") == expected.get("error")
-    assert found["stats"] == expected["stats"]
-    after: list[Recorded] = expected["deletedTargets"]
-    seen[tool] += 1
-    seen["refused"] += "error" in expected
-    seen[what] += after != chosen
-    return after
+    return "context_grep_delete", found, expected
