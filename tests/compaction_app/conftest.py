@@ -2,20 +2,27 @@
 
 import pytest
 
-from compaction_app.hooks import SIGNALS
+from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.runs import lease
 from devtools.scripted.server import ScriptedProvider
 from tests.lease_clock import Clock
 
 
 @pytest.fixture
-def connect():
-    """Connects hooks until the end of the test."""
+def restored_receivers():
+    """Hooks that a test connects are disconnected after it."""
     usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
-    yield lambda signal, hook: signal.connect(hook, weak=False)
+    yield
     for signal, receivers in usual:
         signal.receivers = receivers
         signal.sender_receivers_cache.clear()
+    load_hooks([])
+
+
+@pytest.fixture
+def connect(restored_receivers):
+    """Connects hooks until the end of the test."""
+    return lambda signal, hook: signal.connect(hook, weak=False)
 
 
 @pytest.fixture

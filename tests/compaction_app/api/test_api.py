@@ -165,7 +165,7 @@ def test_an_invalid_body_starts_nothing(script, address, settings):
     assert not Run.objects.exists()
 
 
-def test_a_value_out_of_range_or_unknown_starts_nothing(script, address):
+def test_a_value_out_of_range_or_unknown_and_a_session_that_needs_migration_start_nothing(script, address, known_root):
     refused: list[tuple[dict[str, Any], str]] = [
         ({"compression_ratio": 1}, "bad_ratio"), ({"compression_ratio": 0}, "bad_ratio"),
         ({"preserve_recent": -1}, "bad_preserve_recent"), ({"planner": "nobody/nothing"}, "unknown_planner"),
@@ -175,6 +175,9 @@ def test_a_value_out_of_range_or_unknown_starts_nothing(script, address):
     for wanted, code in refused:
         assert failure(ask(script, address, **wanted)) == (400, code), wanted
     assert not Run.objects.exists()
+    old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
+    session = index_file(place(known_root / "old.jsonl", old))
+    assert failure(ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")) == (400, "needs_migration")
 
 
 def test_the_named_model_plans(script, address):
@@ -185,12 +188,6 @@ def test_the_named_model_plans(script, address):
     assert ask(script, address, planner="here/small", thinking="low").status_code == 202
     run = Run.objects.get()
     assert (run.planner, run.thinking) == ("here/small", "low")
-
-
-def test_a_session_that_needs_migration_is_not_planned(script, known_root):
-    old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
-    session = index_file(place(known_root / "old.jsonl", old))
-    assert failure(ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")) == (400, "needs_migration")
 
 
 def test_a_run_is_reported_from_start_to_plan(script, address, session):
@@ -221,14 +218,11 @@ def test_a_run_is_stopped(script, address):
     assert failure(script.post(f"/api/runs/{number}/stop")) == (409, "wrong_state")
 
 
-def test_an_unknown_address_is_404_in_json(script, session):
-    for address in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
-        assert failure(script.get(f"/api/{address}")) == (404, "not_found"), address
-    for address in ("999/work.jsonl", "1/../../work.jsonl", "1/nothing.jsonl"):
-        assert failure(script.post(f"/api/sessions/{address}/compact")) == (404, "not_found"), address
-
-
-def test_a_wrong_method_is_405_in_json(script, address):
+def test_an_unknown_address_is_404_and_a_wrong_method_405_in_json(script, session, address):
+    for unknown in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
+        assert failure(script.get(f"/api/{unknown}")) == (404, "not_found"), unknown
+    for unknown in ("999/work.jsonl", "1/../../work.jsonl", "1/nothing.jsonl"):
+        assert failure(script.post(f"/api/sessions/{unknown}/compact")) == (404, "not_found"), unknown
     answer = script.get(address)
     assert (*failure(answer), answer["Allow"]) == (405, "bad_method", "POST")
     number = ask(script, address).json()["run"]
@@ -247,14 +241,13 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline
     assert not Run.objects.exists()
 
 
-def test_without_a_token_the_error_says_how_to_get_one(address, client, known_root):
+def test_without_a_token_the_error_says_how_to_get_one_and_before_one_exists_each_is_refused(
+    address, client, known_root, redline
+):
     answer = client.post(address)
     assert failure(answer) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]
     assert client.get("/api/sessions").status_code == 401
-
-
-def test_before_a_token_exists_and_with_an_empty_file_every_token_is_refused(address, client, redline):
     for given in ("Bearer ", "Bearer x"):
         assert client.post(address, headers={"authorization": given}).status_code == 401
     (redline.data / API_TOKEN_FILE).write_text("")

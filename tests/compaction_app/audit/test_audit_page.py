@@ -50,13 +50,21 @@ def committed(redline, known_root):
     return run
 
 
-def test_an_empty_log_says_so(browser):
+def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
     answer = browser.get("/audit")
     assert "No changes yet" in text_of(answer)
     assert "Verified" not in text_of(answer)
+    monkeypatch.setattr("compaction_app.audit.presenter.PAGE_SIZE", 3)
+    for number in range(1, 5):
+        record(number)
+    first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))
+    assert first.index("/work/s4.jsonl") < first.index("/work/s3.jsonl")
+    assert "/work/s1.jsonl" not in first
+    assert "/work/s1.jsonl" in second
+    assert "Page 1 of 2" in first
 
 
-def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser, committed):
+def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_these_cover(browser, committed, redline):
     path = committed.session.path
     answer = browser.get("/audit")
     shown = text_of(answer)
@@ -67,6 +75,11 @@ def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser, commi
         assert f'{link}"' in answer.content.decode()
     for page in ("/settings", f"/runs/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
         assert 'href="/audit"' in browser.get(page).content.decode(), page
+    document = redline.call("audit", "--json").json
+    entry = AuditEntry.objects.get()
+    assert document["broken"] is None
+    assert (document["count"], document["sha256"]) == (1, entry.sha256)
+    assert document["entries"] == [{**entry.content, "previous": entry.previous, "sha256": entry.sha256}]
 
 
 def test_each_change_says_what_was_done(browser, redline):
@@ -80,17 +93,6 @@ def test_each_change_says_what_was_done(browser, redline):
     assert shown.count("Fork") == 1
     assert not missing(shown, "Restore", "from s.bak", "not known", "Undo", "no file", "Passed")
     assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
-
-
-def test_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
-    monkeypatch.setattr("compaction_app.audit.presenter.PAGE_SIZE", 3)
-    for number in range(1, 5):
-        record(number)
-    first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))
-    assert first.index("/work/s4.jsonl") < first.index("/work/s3.jsonl")
-    assert "/work/s1.jsonl" not in first
-    assert "/work/s1.jsonl" in second
-    assert "Page 1 of 2" in first
 
 
 def test_a_broken_log_says_where_and_what_that_means(browser, redline):
@@ -120,14 +122,6 @@ def test_the_command_lists_the_changes(redline, committed):
     assert not missing(lines[1], "undo", "FAILED")
     assert not missing(lines[2], "compaction", str(committed.session.path))
     assert "The audit log is whole: 2 entries" in lines[3]
-
-
-def test_the_json_has_everything_that_the_hashes_cover(redline, committed):
-    document = redline.call("audit", "--json").json
-    entry = AuditEntry.objects.get()
-    assert document["broken"] is None
-    assert (document["count"], document["sha256"]) == (1, entry.sha256)
-    assert document["entries"] == [{**entry.content, "previous": entry.previous, "sha256": entry.sha256}]
 
 
 def test_verify_exits_with_1_if_the_log_is_broken(redline):

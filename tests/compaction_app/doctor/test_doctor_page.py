@@ -69,13 +69,10 @@ def test_broken_pairs_are_shown_without_a_repair(browser, known_root):
     assert sorted(snapshot(known_root)) == ["s.jsonl"]
 
 
-def test_a_healthy_session_says_so(browser, known_root):
+def test_a_healthy_session_says_so_and_a_missing_file_is_explained(browser, known_root):
     assert "Nothing is wrong with this session" in text_of(
         page(browser, placed(known_root, session_bytes([HEADER, A])))
     )
-
-
-def test_a_missing_file_is_explained(browser, known_root):
     address = placed(known_root, DAMAGED)
     (known_root / "s.jsonl").unlink()
     answered = browser.get(address)

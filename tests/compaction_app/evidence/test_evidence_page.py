@@ -69,7 +69,7 @@ def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
     return page(browser, f"/runs/{run.pk}/evidence?of={entry_id}{query}")
 
 
-def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser, run):
+def test_lines_that_do_not_stand_are_beside_those_that_replaced_them_and_all_on_request(browser, run):
     proposed(run, "e3")
     answer = shown(browser, run, "e3")
     assert (texts(answer, "q"), texts(answer, ".evidence__found b")) == ([STILL], ["Only 15 of 20 lines"])
@@ -77,6 +77,13 @@ def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser
     new = [words.partition("→")[2] for words in texts(answer, ".is-new")]
     assert new == [line for line in NEW if line not in OLD]
     assert f"{run.session.get_absolute_url()}/entries/e5" in addresses(answer)
+    every = shown(browser, run, "e3", "&all=1")
+    assert len(elements(answer, ".side-by-side")) >= 1
+    assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
+    assert not [link for link in addresses(every) if "all=1" in link]
+    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
+    assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
+    assert not elements(answer, "html, h1")
 
 
 def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run):
@@ -88,17 +95,6 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run)
     decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
     assert str(LineChecks(run, reviewed(run)).of(target)) == "15 of 20"
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
-
-
-def test_every_line_is_shown_on_request_and_in_place_only_the_evidence_is_sent(browser, run):
-    proposed(run, "e3")
-    few, every = shown(browser, run, "e3"), shown(browser, run, "e3", "&all=1")
-    assert len(elements(few, ".side-by-side")) >= 1
-    assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
-    assert not [link for link in addresses(every) if "all=1" in link]
-    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
-    assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
-    assert not elements(answer, "html, h1")
 
 
 def test_a_repeat_is_beside_the_output_that_it_repeats(browser, run):
@@ -119,10 +115,11 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
     assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
 
 
-def test_a_command_has_no_lines_to_compare(browser, run):
+def test_a_command_has_no_lines_to_compare_and_its_reason_is_shown_as_it_was_given(browser, run):
     target = proposed(run, "e7", "an old output of bash")
     assert LineChecks(run, reviewed(run)).of(target) is None
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
+    assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
 def test_an_address_that_names_no_proposal_is_not_found_and_a_rewritten_session_is_named(browser, run):
@@ -155,10 +152,6 @@ def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser, run):
             )
         elif not is_about_names(reason) and repeat_in(reason) is None:
             assert supersession_in(reason) is None
-
-
-def test_a_reason_without_lines_is_shown_as_it_was_given():
-    assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
 def review(browser: Client, run: Run, at: str) -> Any:

@@ -84,7 +84,7 @@ def test_each_view_is_exported_as_the_page_shows_it(form, view, there, gone, bro
     assert {"sees": "what the model sees", "all": "full history", "removed": "removed"}[view] in written
 
 
-def test_recorded_lines_of_a_view_are_those_of_its_entries(browser, idle_root):
+def test_the_page_offers_each_view_in_each_form_and_recorded_lines_are_those_of_its_entries(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", COMPACTED)
 
     def ids(view: str) -> list[str]:
@@ -93,10 +93,7 @@ def test_recorded_lines_of_a_view_are_those_of_its_entries(browser, idle_root):
 
     assert ids("all") == [HEADER["id"], "e1", "e2", "e3", "e4", "e5"]
     assert (ids("sees"), ids("removed")) == ([HEADER["id"], "e1", "e2", "e4"], [HEADER["id"], "e2", "e3"])
-
-
-def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(browser, idle_root):
-    menu = element(browser.get(add_session(idle_root, "a.jsonl", COMPACTED), {"view": "removed"}), "#exports")
+    menu = element(browser.get(address, {"view": "removed"}), "#exports")
     offered = [link for _, link in links(menu) if "/export?" in link]
     assert len(offered) == 9
     for link in offered:

@@ -101,17 +101,14 @@ def test_pages_of_a_compaction_load_what_followed_it(browser, url):
         assert not elements(part, "header")
 
 
-def test_a_session_without_compactions_has_a_page(browser, idle_root):
-    address = add(idle_root, "a.jsonl", chain(user("Go."), assistant(text("Yes."))))
-    shown = text_of(page(browser, f"{address}/hindsight"))
-    assert "No request has followed a compaction on this branch." in shown
-
-
-def test_a_session_that_is_gone_is_reported(browser, url, idle_root):
+def test_a_session_that_is_gone_is_reported_noted_and_not_tried_again(browser, url, idle_root):
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
     part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
     assert (part.status_code, "does not exist" in text_of(part)) == (200, True)
+    assert update(later()) == 1
+    assert "does not exist" in HindsightCheck.objects.get().fault
+    assert update(later()) == 0
 
 
 def test_sums_add_up(browser, idle_root):
@@ -160,31 +157,23 @@ def test_nothing_is_read_for_the_page_of_all_sessions(browser, idle_root, monkey
     assert len(queries) < 15
 
 
-def test_before_anything_was_looked_at_the_page_says_so(browser, url):
+def test_before_anything_was_looked_at_and_without_compactions_the_page_says_so(browser, url, idle_root):
     Session.objects.update(mtime_ns=0)
     assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
+    address = add(idle_root, "b.jsonl", chain(user("Go."), assistant(text("Yes."))))
+    shown = text_of(page(browser, f"{address}/hindsight"))
+    assert "No request has followed a compaction on this branch." in shown
 
 
-def test_a_session_is_looked_at_once_for_each_change(idle_root, url):
+def test_a_session_is_looked_at_once_for_each_change_and_version(idle_root, url, monkeypatch):
     assert (update(later()), update(later())) == (1, 0)
     place(idle_root / "a.jsonl", session_bytes([*talk(), {**talk()[-1], "id": "e11", "parentId": "e10"}]))
     index_file(idle_root / "a.jsonl")
     Session.objects.update(mtime_ns=time.time_ns())
     assert not due_sessions(timezone.now()).exists(), "it was written to just now"
     assert (update(later()), CompactionCost.objects.get().requests) == (1, 3)
-
-
-def test_figures_of_another_version_are_computed_again(url, monkeypatch):
-    update(later())
     monkeypatch.setattr(service, "VERSION", 99)
     assert (update(later()), HindsightCheck.objects.get().version) == (1, 99)
-
-
-def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root, url):
-    (idle_root / "a.jsonl").unlink()
-    assert update(later()) == 1
-    assert "does not exist" in HindsightCheck.objects.get().fault
-    assert update(later()) == 0
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)

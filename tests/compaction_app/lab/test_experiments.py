@@ -127,15 +127,7 @@ def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
     assert (experiment.state, "Its worker is gone" in experiment.failure) == (State.FAILED, True)
 
 
-def test_an_experiment_without_a_worker_is_ended(session):
-    experiment = start_experiment([session], TWO, [0.5])
-    assert fail_unstarted_experiment(experiment.pk, "exit code 1")
-    experiment.refresh_from_db()
-    assert (experiment.state, "exit code 1" in experiment.failure) == (State.FAILED, True)
-    assert not fail_unstarted_experiment(experiment.pk, "again")
-
-
-def test_only_what_has_ended_can_be_deleted(session):
+def test_only_what_has_ended_can_be_deleted_and_an_experiment_without_a_worker_is_ended(session):
     experiment = start_experiment([session], TWO, [0.5])
     with pytest.raises(Conflict, match="is being measured"):
         delete_experiment(experiment)
@@ -143,6 +135,11 @@ def test_only_what_has_ended_can_be_deleted(session):
     delete_experiment(experiment)
     assert not Experiment.objects.exists()
     assert Session.objects.filter(pk=session.pk).exists()
+    experiment = start_experiment([session], TWO, [0.5])
+    assert fail_unstarted_experiment(experiment.pk, "exit code 1")
+    experiment.refresh_from_db()
+    assert (experiment.state, "exit code 1" in experiment.failure) == (State.FAILED, True)
+    assert not fail_unstarted_experiment(experiment.pk, "again")
 
 
 def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):

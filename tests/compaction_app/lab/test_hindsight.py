@@ -85,12 +85,9 @@ def test_a_path_is_the_same_however_it_is_written(path):
     assert [one.name for one in found.fetched] == [path]
 
 
-def test_a_file_that_is_read_twice_was_missed_once():
+def test_a_file_that_is_read_twice_was_missed_once_and_one_that_still_stands_was_not():
     more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
     assert [one.entry_id for one in look(*READ, GONE, *AGAIN, *more).fetched] == ["e7"]
-
-
-def test_what_still_stands_in_the_context_was_not_missed():
     found = look(*READ, assistant(call("c0", path="src/cache_store.py")), result("c0", FILE), GONE, *AGAIN)
     assert not found.fetched
     assert not found.returned
@@ -132,12 +129,14 @@ def test_a_call_that_failed_brings_nothing_back_and_a_failed_request_is_not_coun
     assert look(*READ, GONE, assistant(text("…"), stopReason="error"), assistant(text("Yes."))).requests == 1
 
 
-def test_a_reference_from_memory_counts_and_no_component_beside_it():
+def test_a_reference_from_memory_counts_unless_it_stayed_and_no_component_beside_it():
     found = look(*READ, GONE, assistant(text("I change value_007, as before.")))
     assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [("value_007", "e6", "e3")]
     assert returned(found, Way.MEMORY) == ["value_007"]
     found = look(*READ, GONE, assistant(text("src/cache_store.py, that is cache_store")))
     assert returned(found, Way.MEMORY) == ["src/cache_store.py"]
+    kept = assistant(text("value_007 is wrong."))
+    assert not look(*READ, kept, GONE, assistant(text("I change value_007."))).returned
 
 
 def test_a_reference_that_a_tool_or_the_user_had_shown_again():
@@ -146,11 +145,6 @@ def test_a_reference_that_a_tool_or_the_user_had_shown_again():
     assert (returned(found, Way.FETCHED), found.count(Way.MEMORY)) == (["value_007"], 0)
     found = look(*READ, GONE, user("And value_007?"), assistant(text("I change value_007.")))
     assert returned(found, Way.SHOWN) == ["value_007"]
-
-
-def test_a_reference_that_stayed_did_not_come_back():
-    kept = assistant(text("value_007 is wrong."))
-    assert not look(*READ, kept, GONE, assistant(text("I change value_007."))).returned
 
 
 def test_names_of_arguments_are_no_references():
@@ -177,25 +171,19 @@ def test_what_a_summary_mentions_did_not_go_but_an_encrypted_one_cannot_be_judge
     assert found.files == 1
 
 
-def test_each_compaction_counts_up_to_the_next():
+def test_each_compaction_counts_up_to_the_next_unless_nothing_followed_it():
     more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
     second = compaction(*map(whole, ("e2", "e3", "e6", "e7")))
     found = looks(*READ, GONE, *AGAIN, assistant(text("Yes.")), second, *more)
     assert [(one.entry_id, one.until_id, one.requests) for one in found] == [("e5", "e9", 2), ("e9", "", 1)]
     assert [[call.entry_id for call in one.fetched] for one in found] == [["e7"], ["e11"]]
-
-
-def test_edits_are_compactions_too():
-    found = look(*READ, context_edit("e3", None), assistant(text("value_007")), reader="pi")
-    assert returned(found, Way.MEMORY) == ["value_007"]
-
-
-def test_a_compaction_that_nothing_followed_is_left_out():
     assert not looks(*READ, GONE)
     assert not looks(*READ, GONE, user("Go on."))
 
 
-def test_what_went_is_rewritten_from_its_place_on():
+def test_edits_are_compactions_too_and_what_went_is_rewritten_from_its_place_on():
+    found = look(*READ, context_edit("e3", None), assistant(text("value_007")), reader="pi")
+    assert returned(found, Way.MEMORY) == ["value_007"]
     assert look(*READ, GONE, assistant(text("Yes."))).rewritten == len("I have read it.") // 4 + 1
 
 

@@ -20,14 +20,11 @@ def test_the_table_has_a_row_for_each_strategy_and_share(redline, long):
     assert "1 session measured, 0 too short." in shown
 
 
-def test_the_document_has_the_trials(redline, long):
+def test_the_document_has_the_trials_and_no_session_that_cannot_be_read_hides_the_others(redline, long):
     found = redline.call("lab", long, "--strategies", "oldest", "--ratios", "0.5", "--json").json
     assert {one["strategy"] for one in found["results"]} == {"bound", "oldest"}
     assert found["sessions"][0]["path"] == str(long)
     assert found["sessions"][0]["trials"]
-
-
-def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline, long):
     ended = redline.call("lab", long, long.with_name("gone.jsonl"), "--strategies", "oldest")
     assert ended.code == 0
     assert not missing(ended.out, "gone.jsonl", "1 session measured")

@@ -67,16 +67,14 @@ def says(names: list[str]) -> Recorded:
     return assistant(text(" and ".join(names)))
 
 
-def test_a_deleted_reference_that_is_needed_again_is_lost(measure):
+def test_a_deleted_reference_that_is_needed_again_is_lost_unless_kept_text_has_it(measure):
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
     assert counts(messages, Target("e4"), measure=measure) == [(0.4, 12, 0)]
     assert counts(messages, measure=measure) == [(0.4, 12, 0)]
-
-
-def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure):
     (loss,) = losses(branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES)), Target("e3"), measure=measure)
     assert (loss.needed, len(loss.lost), loss.share) == (12, 5, 5 / 12)
+    assert counts(branch(e18=says(NAMES), e25=says(NAMES)), Target("e18"), measure=measure) == [(0.4, 12, 12)]
 
 
 def test_a_deleted_block_loses_only_its_own_references(measure):
@@ -119,10 +117,6 @@ def test_references_not_needed_from_the_prefix_are_not_counted(places, measure):
     assert losses(branch(**places), Target("e3"), measure=measure) == []
 
 
-def test_a_reference_just_before_the_last_two_messages_is_needed(measure):
-    assert counts(branch(e18=says(NAMES), e25=says(NAMES)), Target("e18"), measure=measure) == [(0.4, 12, 12)]
-
-
 def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure):
     calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
     assert losses(branch(e3=says(NAMES), e25=assistant(*calls)), Target("e3"), measure=measure) == []
@@ -131,13 +125,10 @@ def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure):
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
 
 
-def test_a_cut_moves_past_tool_results(measure):
+def test_a_cut_moves_past_tool_results_and_a_branch_too_short_or_too_small_has_none(measure):
     # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
     moved = branch(e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES))
     assert losses(moved, Target("e3"), measure=measure) == []
-
-
-def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure):
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert losses(messages[:39], Target("e3"), measure=measure) == []
     assert losses([user("short"), *messages[1:]], Target("e3"), measure=measure) == []
@@ -210,18 +201,12 @@ def with_filler(names: list[str], times: int = 1) -> Recorded:
     return assistant(text(" ".join([*names, FILLER * times])))
 
 
-def test_what_is_needed_stays_if_it_fits():
+def test_what_is_needed_stays_if_it_fits_else_the_cheaper_copy_and_the_most_names_per_token():
     one = needs(e3=with_filler(NAMES), e4=with_filler([]), e5=with_filler([]), e6=with_filler([]), e25=says(NAMES))
     assert bound(one, 0.3).lost == ()
     assert ORDERS["oldest"](one.cut.prefix, 0.3)
-
-
-def test_the_dearer_of_two_copies_goes():
     one = needs(e3=with_filler(NAMES, 3), e4=with_filler(NAMES), e25=says(NAMES))
     assert bound(one, 0.2).lost == ()
-
-
-def test_of_what_does_not_fit_the_most_names_per_token_stay():
     one = needs(e3=with_filler(NAMES[:8]), e4=with_filler(NAMES[8:]), e25=says(NAMES))
     assert {found.reference for found in bound(one, 0.15).lost} == set(NAMES[8:])
 
@@ -238,13 +223,10 @@ def test_no_order_loses_less(share):
 TEXT = "a well-known Read-only claude-code-2 in src/app.py:42 of 3foo_bar and x1.foo_bar, readFile"
 
 
-def test_hyphenated_words_and_ends_of_components_are_references_of_the_older_measure_only():
+def test_only_the_older_measure_takes_hyphenated_words_ends_of_components_and_raw_arguments():
     found = {"claude-code-2", "src/app.py:42", "x1.foo_bar", "readFile"}
     assert ReplayMeasure.COMPONENTS.references(TEXT) == found
     assert ReplayMeasure.SUBSTRINGS.references(TEXT) == found | {"well-known", "Read-only", "foo_bar"}
-
-
-def test_the_arguments_of_a_call_are_decoded():
     arguments = '{"path":"a.py","edits":[{"new_text":"one\\ntwo"},3,null]}'
     text = ReplayMeasure.COMPONENTS.call_text("edit", arguments)
     assert set(text.split("\n")) == {"edit", "path", "a.py", "edits", "new_text", "one", "two"}

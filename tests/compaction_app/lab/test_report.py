@@ -36,12 +36,15 @@ def result(strategy: str, *sessions: TriedSession) -> StrategyResult:
     return next(one for one in results_of(sessions) if one.strategy == strategy)
 
 
-def test_a_mean_is_over_all_cuts_and_its_interval_over_sessions():
+def test_a_mean_is_over_all_cuts_its_interval_over_sessions_and_kinds_and_horizons_are_shares():
     one = session(trial("oldest", 1), trial("oldest", 3, place="e20"))
     found = result("oldest", one, session(trial("oldest", 8)))
     assert (found.cuts, found.loss) == (3, pytest.approx(0.4))
     assert found.loss_interval is not None
     assert (found.loss_interval.low, found.loss_interval.high) == (pytest.approx(0.2), pytest.approx(0.8))
+    found = result("oldest", one)
+    assert found.kinds == {"output": 0.75, "message": 0.25}
+    assert found.by_horizon == {"20": 0.5, "40": pytest.approx(0.2)}
 
 
 def test_the_excess_is_over_the_least_at_the_same_cut_and_share():
@@ -58,12 +61,6 @@ def test_what_a_plan_saves_and_when_it_has_paid():
     assert result("oldest", session(trial("oldest", 1))).saved is None
     never = session(trial("oldest", 1, tokens_after=1_000_000), prices=PRICES)
     assert result("oldest", never).pays_after is None
-
-
-def test_kinds_and_horizons_are_shares():
-    found = result("oldest", session(trial("oldest", 1), trial("oldest", 3, place="e20")))
-    assert found.kinds == {"output": 0.75, "message": 0.25}
-    assert found.by_horizon == {"20": 0.5, "40": pytest.approx(0.2)}
 
 
 def test_a_plan_that_failed_is_counted_and_not_measured():
@@ -129,13 +126,10 @@ def test_no_label_covers_another_and_one_share_is_not_drawn():
 SHARES = [[0.1, 0.2], [0.4], [], [0.3, 0.3, 0.3]]
 
 
-def test_the_mean_is_over_all_cuts_and_an_excess_is_taken_cut_by_cut():
+def test_the_mean_is_over_all_cuts_its_interval_contains_it_and_an_excess_is_taken_cut_by_cut():
     assert mean(SHARES) == pytest.approx(1.6 / 6)
     assert mean([[], []]) is None
     assert excess([[0.3, 0.2], []], [[0.1, 0.2], []]) == [[pytest.approx(0.2), 0.0], []]
-
-
-def test_the_interval_contains_the_mean_and_is_the_same_each_time():
     found = interval(SHARES)
     assert found is not None
     assert 0.1 < found.low < 1.6 / 6 < found.high < 0.401

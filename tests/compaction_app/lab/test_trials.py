@@ -82,13 +82,10 @@ def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(tri
     assert by_strategy[BOUND, 0.5].lost == 0
 
 
-def test_it_ends_early_once_it_is_stopped():
+def test_a_stop_ends_the_trials_and_a_short_branch_or_one_without_summaries_has_none():
     looks = iter([False, False, True])
     done = list(trials_of(branch_of(*worked()), strategies_named(KEYS), is_stopped=lambda: next(looks, True)))
     assert len(done) == 2
-
-
-def test_a_short_branch_has_no_trials_and_one_without_summaries_has_none_to_read():
     assert not list(trials_of(branch_of(user("go"), assistant(text("done"))), strategies_named(KEYS)))
     assert not list(summary_trials(branch_of(*worked(2))))
 

@@ -62,22 +62,12 @@ def test_the_page_counts_what_is_mentioned_and_links_what_was_lost_to_its_place(
     assert "parseLine 5" not in [words for words, _ in found]
 
 
-def test_the_summary_stands_beside_the_turns_that_it_replaced(browser, url):
+def test_the_summary_stands_beside_what_it_replaced_with_both_sizes_of_the_context(browser, url):
     shown = page(browser, f"{url}/lost?entry=e11")
     (turn,) = elements(shown, ".brief")
     assert "Mend the parser. 8 messages" in text_of(turn)
     assert texts(turn, ".brief__files") == ["read src/a.py"]
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
-
-
-def test_files_are_named_after_what_was_done_to_them(browser, idle_root):
-    calls = [call(f"c{at}", one.split()[0], path=one.split()[1]) for at, one in enumerate(TOUCHED)]
-    talk = chain(user("go"), assistant(*calls), summary_compaction("so far", None))
-    shown = page(browser, f"{add(idle_root, talk)}/lost")
-    assert texts(shown, ".brief__files") == ["edit a.py ×2, b.py, read b.py, c.py, 1 more"]
-
-
-def test_the_page_says_how_large_the_context_was_and_became(browser, url):
     session = Session.objects.get()
     found = service.loss_at(session)
     assert session.context_size is not None
@@ -85,6 +75,13 @@ def test_the_page_says_how_large_the_context_was_and_became(browser, url):
     after = found.before.without(found.loss.replacement.tokens_before - found.loss.replacement.tokens_after)
     assert after.tokens < found.before.tokens
     assert f"{found.before} → {after}" in text_of(page(browser, f"{url}/lost"))
+
+
+def test_files_are_named_after_what_was_done_to_them(browser, idle_root):
+    calls = [call(f"c{at}", one.split()[0], path=one.split()[1]) for at, one in enumerate(TOUCHED)]
+    talk = chain(user("go"), assistant(*calls), summary_compaction("so far", None))
+    shown = page(browser, f"{add(idle_root, talk)}/lost")
+    assert texts(shown, ".brief__files") == ["edit a.py ×2, b.py, read b.py, c.py, 1 more"]
 
 
 def test_a_plan_that_cannot_leave_as_little_says_so(browser, idle_root):
@@ -114,11 +111,15 @@ def test_the_conversation_before_it_can_be_forked_or_compacted_to_the_same_size(
     assert 0 < float(field(form, "keep")) < 50
 
 
-def test_nothing_is_written(browser, idle_root, url):
+def test_the_page_is_linked_from_the_session_and_its_timeline_and_writes_nothing(browser, idle_root, url):
     before = snapshot(idle_root)
     page(browser, f"{url}/lost")
     page(browser, f"{url}/lost/report")
     assert (snapshot(idle_root), Session.objects.get().runs.count()) == (before, 0)
+    address = f"{url}/lost?entry=e11"
+    session = links(page(browser, f"{url}?view=all"))
+    assert not missing(session, ("What it lost", address), ("What the last summary lost", address))
+    assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
 
 
 def test_many_names_are_folded_away(browser, idle_root):
@@ -182,13 +183,6 @@ def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeyp
     index_roots()
     page(browser, f"{url}/lost?entry=e11")
     assert len(worked_out) == 2
-
-
-def test_the_page_is_linked_from_the_session_and_its_timeline(browser, url):
-    address = f"{url}/lost?entry=e11"
-    session = links(page(browser, f"{url}?view=all"))
-    assert not missing(session, ("What it lost", address), ("What the last summary lost", address))
-    assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
 
 
 def root_of(agent: str, directory: Path, settings: Any) -> Path:

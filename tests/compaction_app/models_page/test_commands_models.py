@@ -25,7 +25,7 @@ def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
     return ended.json
 
 
-def test_a_model_is_added_with_its_provider_and_listed(redline):
+def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_removed_alone(redline):
     document = added(redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15")
     assert document == {
         "model": "acme/vendor/m-1",
@@ -40,12 +40,7 @@ def test_a_model_is_added_with_its_provider_and_listed(redline):
     assert providers["acme"]["models"] == [document]
     assert (providers["acme"]["source"], providers["acme"]["dialect"]) == ("added", "openai")
     assert providers["anthropic"]["models"] == []
-    shown = redline.call("models", "list").out
-    assert not missing(shown, "acme/vendor/m-1", "ready")
-
-
-def test_a_second_model_needs_no_address_and_is_removed_alone(redline):
-    added(redline)
+    assert not missing(redline.call("models", "list").out, "acme/vendor/m-1", "ready")
     assert (redline.call("models", "add", "acme/m-2", *LIMITS).code, PlannerModel.objects.count()) == (0, 2)
     assert redline.call("models", "add", "acme/m-3", *LIMITS, "--base-url", URL, "--json").refusal == "2 known_provider"
     ended = redline.call("models", "remove", "acme/m-2", "--json")
@@ -82,7 +77,7 @@ def test_a_model_that_cannot_be_added_leaves_nothing_behind(redline, monkeypatch
     assert read_keys(redline.data) == {}
 
 
-def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(redline, monkeypatch):
+def test_a_key_from_a_variable_is_kept_for_its_host_only_and_goes_with_its_provider(redline, monkeypatch):
     monkeypatch.setenv("OWN_KEY", KEY)
     assert KEY not in str(added(redline, "acme/m-1", "--key-variable", "OWN_KEY"))
     (kept,) = read_keys(redline.data).values()
@@ -90,6 +85,13 @@ def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(redline, monk
     assert stat.S_IMODE((redline.data / "keys.json").stat().st_mode) == 0o600
     assert KEY not in redline.call("models", "list", "--json").out
     assert f"…{KEY[-4:]}" in redline.call("models", "list").out
+    assert redline.call("models", "remove", "acme", "--json").refusal == "5 remove_provider"
+    assert PlannerModel.objects.exists()
+    ended = redline.call("models", "remove", "acme", "--yes", "--json")
+    assert (ended.code, ended.json) == (0, {"removed": ["acme", "acme/m-1"]})
+    assert not Provider.objects.exists()
+    assert read_keys(redline.data) == {}
+    assert redline.call("models", "remove", "anthropic", "--yes", "--json").error == "unknown_provider"
 
 
 def test_a_key_comes_from_standard_input(redline, monkeypatch):
@@ -131,18 +133,6 @@ def test_a_model_is_tested_with_one_request(redline, provider, script, code):
     assert ended.json["ok"] is (code == 0)
     assert ended.json.keys() == {"model", "ok", "message", "seconds"}
     assert redline.call("models", "test", f"own/{script}").code == code
-
-
-def test_removing_a_provider_removes_its_models_and_key_after_a_confirmation(redline, monkeypatch):
-    monkeypatch.setenv("OWN_KEY", KEY)
-    added(redline, "acme/m-1", "--key-variable", "OWN_KEY")
-    assert redline.call("models", "remove", "acme", "--json").refusal == "5 remove_provider"
-    assert PlannerModel.objects.exists()
-    ended = redline.call("models", "remove", "acme", "--yes", "--json")
-    assert (ended.code, ended.json) == (0, {"removed": ["acme", "acme/m-1"]})
-    assert not Provider.objects.exists()
-    assert read_keys(redline.data) == {}
-    assert redline.call("models", "remove", "anthropic", "--yes", "--json").error == "unknown_provider"
 
 
 def test_wrong_arguments_give_one_json_document_and_name_the_help_of_the_action(redline):

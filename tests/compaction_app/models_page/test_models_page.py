@@ -11,7 +11,6 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.models_page.forms import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.planning.api_keys import read_keys
 from compaction_app.planning.model_registry import COMFORTABLE_WINDOW, endpoint_of, model_named, provider_named
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.fake_provider_echo import start_echo_provider
@@ -148,7 +147,7 @@ def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(b
     assert "messages" not in answer.cookies
 
 
-def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_with_the_reason(browser):
+def test_a_small_window_is_marked_or_refused_by_the_same_numbers_as_in_the_readme(browser):
     add(browser)
     reason = "A planner needs that much for its"
     for name, typed, words in (
@@ -161,13 +160,9 @@ def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_wit
     assert "small for a planner" not in text_of(page(browser))
     sent(browser, "/models/add", {**MODEL, "name": "small", "window": "8000", "output_limit": "500"})
     assert text_of(page(browser)).count("small for a planner") == 1
-
-
-def test_readme_says_the_same_numbers(browser):
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
     assert f"at least {SMALLEST_WINDOW:,} tokens; {COMFORTABLE_WINDOW:,} or more is better" in readme
     assert f"an output limit of at least {SMALLEST_OUTPUT:,} tokens" in readme
-    add(browser)
     form = text_of(page(browser, "/models/add"))
     assert f"At least {SMALLEST_WINDOW:,}; less than {COMFORTABLE_WINDOW:,} is small for a planner." in form
     assert f"at least {SMALLEST_OUTPUT:,}." in form
@@ -425,19 +420,6 @@ def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser, ech
     assert browser.get(f"/models/{row.pk}/test")["Location"] == f"/models#model-{row.pk}"
 
 
-@pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_faults_of_a_model_are_explained_in_plain_words(browser, dialect):
-    faults = (("wrong-key", "key"), ("no-such-model", "no-such-model"), ("quota-used", ""))
-    for name, message in (*faults, ("stops-early", "without a tool call")):
-        with ScriptedProvider() as provider:
-            words = verdict_of(browser, put_model(provider.base_url(dialect), name, dialect))
-            assert message in words
-            assert words.endswith((".", "s.")), name
-            assert len(provider.requests) == 1, name
-        assert "called a tool" not in words
-        assert "It can plan" not in words
-
-
 def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser):
     with start_echo_provider() as gone:
         base = gone.base
@@ -459,38 +441,3 @@ def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edite
         sent(browser, "/providers/own", {**OWN, "base_url": f"{echo.base}/good/v1"})
         verdict_of(browser, row)
         assert echo.keys() == [f"Bearer {TYPED}"]
-
-
-def test_a_model_elsewhere_does_not_get_its_providers_key(browser, echo, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    add(browser, key=TYPED)
-    for provider in ("openai", "own"):
-        row = PlannerModel.objects.create(
-            provider=provider, name="m", base_url=f"{echo.base}/good/v1", window=9_999, output_limit=99
-        )
-        assert "called a tool" in verdict_of(browser, row)
-    assert (len(echo.received), echo.keys()) == (2, [])
-    assert not [one for one in echo.received if KEY in str(one) or TYPED in str(one)]
-
-
-@pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser, echo, dialect):
-    with start_echo_provider() as evil:
-        echo.aim = f"{evil.base}/good/v1/messages"
-        base = f"{echo.base}/redirect"
-        sent(browser, "/providers/add", {**OWN, "dialect": dialect, "base_url": base, "key": TYPED})
-        sent(browser, "/models/add", MODEL)
-        words = verdict_of(browser, PlannerModel.objects.get())
-        assert (len(echo.received), evil.received) == (1, [])
-    assert TYPED not in words
-    assert "called a tool" not in words
-
-
-def test_a_key_of_the_environment_is_sent_to_its_base_url(browser, echo, monkeypatch):
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{echo.base}/401")
-    row = PlannerModel.objects.create(provider="anthropic", name="m", window=9_999, output_limit=99)
-    words = verdict_of(browser, row)
-    assert echo.keys() == [KEY]
-    assert KEY not in words
-    assert "key" in words

@@ -29,18 +29,24 @@ def file(tmp_path):
     return tmp_path / "keys.json"
 
 
-def test_without_a_file_there_are_no_keys_and_no_file_is_created(tmp_path, file):
+def test_without_a_file_there_are_no_keys_and_a_directory_in_its_place_is_refused(tmp_path, file):
     assert read_keys(tmp_path) == {}
     assert drop_key(tmp_path, "own") is False
     assert not file.exists()
+    file.mkdir()
+    assert refusal(lambda: keep_key(tmp_path, "own", KEPT)).endswith(" not_a_file")
+    assert list(file.iterdir()) == []
 
 
-def test_a_key_is_kept_with_its_origin_until_it_is_dropped(tmp_path):
+def test_a_key_is_kept_with_its_origin_but_in_no_repr_until_it_is_dropped(tmp_path):
     keep_key(tmp_path, "own", KEPT)
     keep_key(tmp_path, "other", KeptKey("http://localhost:4000", "x"))
     assert read_keys(tmp_path)["own"] == KEPT
     assert drop_key(tmp_path, "own") is True
     assert list(read_keys(tmp_path)) == ["other"]
+    keep_key(tmp_path, "own", KEPT)
+    assert KEY not in repr(read_keys(tmp_path))
+    assert KEY not in f"{KEPT} {KEPT!r}"
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
@@ -144,12 +150,6 @@ def test_a_damaged_file_is_an_error_and_never_overwritten(tmp_path, file, conten
     assert KEY not in caplog.text
 
 
-def test_a_directory_in_place_of_the_file_is_refused(tmp_path, file):
-    file.mkdir()
-    assert refusal(lambda: keep_key(tmp_path, "own", KEPT)).endswith(" not_a_file")
-    assert list(file.iterdir()) == []
-
-
 def test_a_key_unfit_for_a_header_is_refused_unquoted_and_blanks_around_it_are_cut():
     within = "\nx-evil: two|\r\ntwo| |\x00|\x7f|\x1b[31m|\u202e|–|\u00a0two".split("|")
     for given in (*(f"sk-one{part}one" for part in within), "sk-öne", "\ud83d", "x" * 8_193):
@@ -165,9 +165,3 @@ def test_a_key_unfit_for_a_header_is_refused_unquoted_and_blanks_around_it_are_c
 )
 def test_a_hint_shows_the_last_four_characters_and_nothing_of_a_short_key(key, hint):
     assert hint_of(key) == hint
-
-
-def test_no_repr_contains_a_key(tmp_path):
-    keep_key(tmp_path, "own", KEPT)
-    assert KEY not in repr(read_keys(tmp_path))
-    assert KEY not in f"{KEPT} {KEPT!r}"

@@ -78,6 +78,13 @@ def connect(hook: Callable[..., object], **options: Any) -> None:
     session_before_compact.connect(hook, weak=False, **options)
 
 
+def heard(signal: HookSignal) -> list[dict[str, Any]]:
+    """What a hook of this signal receives from now on."""
+    received: list[dict[str, Any]] = []
+    signal.connect(lambda **sent: received.append(sent), weak=False)
+    return received
+
+
 def connect_answer(answer: object) -> None:
     """Connect a hook that always returns this answer."""
 
@@ -202,7 +209,7 @@ def table_of(heading: str) -> dict[str, str]:
     return {name.strip("`"): meaning for name, meaning in rows[2:]}
 
 
-def test_the_document_lists_the_arguments(session):
+def test_the_document_lists_the_arguments_and_names_every_answer_and_check(session):
     assert table_of("Arguments of `session_before_compact`") == dict(BEFORE)
     assert table_of("Arguments of `session_compact`") == dict(AFTER)
     assert table_of("Arguments of `session_before_tree`") == dict(BEFORE_TREE)
@@ -214,9 +221,6 @@ def test_the_document_lists_the_arguments(session):
     assert seen == [{"signal", "sender", *BEFORE}]
     commit(approved_plan(Path(session.root.path) / session.relative_path), Confirmations(live=True), timezone.now())
     assert (seen[-1], run.state) == ({"signal", "sender", *AFTER}, RunState.TARGET_MET)
-
-
-def test_the_document_names_every_answer_and_check():
     for name in [*hooks.__all__, "redline.E002", "redline.W005", EXAMPLE]:
         assert name in DOCUMENT, name
 
@@ -290,7 +294,7 @@ def test_a_module_that_cannot_be_imported_stops_every_command(path, redline, own
     assert path.read_bytes() == before
 
 
-def test_a_module_that_connects_nothing_is_a_warning(redline, own):
+def test_a_module_that_connects_nothing_is_a_warning_and_an_async_function_is_an_error(redline, own):
     place(own / "idle.py", b"import compaction_app.hooks\n")
     place(own / "busy.py", b"import compaction_app.examples.pin_labelled\n")
     load_hooks(["idle", "busy", EXAMPLE])
@@ -299,8 +303,6 @@ def test_a_module_that_connects_nothing_is_a_warning(redline, own):
     assert ended.err.count("redline.W005") == 1
     assert "The hook idle connects no receiver." in ended.err
 
-
-def test_an_async_function_cannot_be_a_hook():
     async def later(**sent: Any) -> None: ...
 
     with pytest.raises(TypeError, match="later is async"):
@@ -373,13 +375,12 @@ def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session, answer, why)
 
 
 def test_a_hook_that_fails_is_named_and_nothing_is_planned(session, tmp_path, monkeypatch):
-    later: list[object] = []
 
     def protector(**sent: Any) -> None:
         raise KeyError("text of the session")
 
     connect(protector)
-    connect(lambda **sent: later.append(sent))
+    later = heard(session_before_compact)
     with kept_log(tmp_path) as log:
         failure = why_not_planned(session)
     assert not missing(failure, "protector failed (KeyError)", "test_hooks")
@@ -469,9 +470,14 @@ def pinning(session):
     return run
 
 
-def test_pair_repair_leaves_what_a_hook_pinned(pinning):
+def test_neither_pair_repair_nor_undo_reaches_what_a_hook_pinned(pinning):
     assert proposed(pinning).isdisjoint({"e2", "e3"})
     assert review_of(pinning).items[Target("e3")].standing is ReviewStatus.REJECTED
+    assert undo(pinning, timezone.now()) is None
+    decide(pinning, Kind.APPROVE, [next(iter(review_of(pinning).leads())).target], timezone.now())
+    assert undo(pinning, timezone.now()).kind is Kind.APPROVE
+    assert undo(pinning, timezone.now()) is None
+    assert review_of(pinning).pins == (Target("e3"),)
 
 
 @pytest.mark.parametrize(
@@ -497,15 +503,7 @@ def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(ses
     assert review_of(run).pins == pins
 
 
-def test_undo_does_not_reach_the_pins_of_hooks(pinning):
-    assert undo(pinning, timezone.now()) is None
-    decide(pinning, Kind.APPROVE, [next(iter(review_of(pinning).leads())).target], timezone.now())
-    assert undo(pinning, timezone.now()).kind is Kind.APPROVE
-    assert undo(pinning, timezone.now()) is None
-    assert review_of(pinning).pins == (Target("e3"),)
-
-
-def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser, pinning):
+def test_a_pin_of_a_hook_that_a_reviewer_reopened_stays_so_when_the_session_is_planned_again(browser, pinning):
     shown = browser.get(f"/runs/{pinning.pk}/review?at=e3")
     assert texts(shown, ".proposal__state").count("pinned by a hook") == 1
     assert "dear to me" in text_of(shown)
@@ -517,9 +515,6 @@ def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser, pinning):
     undo(pinning, timezone.now())
     undo(pinning, timezone.now())
     assert review_of(pinning).pins == (Target("e3"),)
-
-
-def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning):
     decide(pinning, Kind.REOPEN, [Target("e3")], timezone.now())
     for _ in range(2):
         pinning = finish_run(plan_again(pinning))
@@ -611,8 +606,7 @@ def test_receivers_learn_that_a_hook_supplied_the_plan(redline, path):
 
 
 def test_a_receiver_learns_the_new_session_of_a_fork(redline, path):
-    received: list[dict[str, Any]] = []
-    session_compact.connect(lambda **sent: received.append(sent), weak=False)
+    received = heard(session_compact)
     ended = redline.call("compact", path, "--yes", "--json", "--writer", "fork")
     assert ended.code == 0, ended
     (sent,) = received
@@ -620,8 +614,7 @@ def test_a_receiver_learns_the_new_session_of_a_fork(redline, path):
 
 
 def test_no_receiver_is_called_if_nothing_was_written(redline, path):
-    received: list[object] = []
-    session_compact.connect(lambda **sent: received.append(sent), weak=False)
+    received = heard(session_compact)
     assert redline.call("compact", path, "--dry-run").code == 0
     path.touch()
     assert refusal(lambda: commit(approved_plan(path), Confirmations(), timezone.now())) == "5 session_live"

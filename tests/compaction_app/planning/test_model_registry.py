@@ -159,14 +159,7 @@ def test_changing_the_base_url_drops_the_key_for_good(redline, added, elsewhere)
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_base_url_changed_in_the_database_gets_no_key(added):
-    Provider.objects.update(base_url="https://evil.example/v1")
-    assert (key_sent("own/m"), provider_named("own").key_hint) == ("", "")
-
-
-def test_the_key_stays_with_another_spelling_of_the_base_url_and_gives_way_to_one_entered_with_a_new_url(
-    added, redline
-):
+def test_the_key_stays_with_a_base_url_in_another_spelling_and_a_new_one_has_its_own(added, redline):
     assert not change("own", " https://LLM.example.com:443/v1/ ").key_dropped
     assert key_sent("own/m") == TYPED
     change("own", "https://new.example.com/v1", KEY)
@@ -174,12 +167,14 @@ def test_the_key_stays_with_another_spelling_of_the_base_url_and_gives_way_to_on
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_neither_a_model_at_another_host_nor_a_namesake_gets_the_entered_key(added):
+def test_no_model_at_another_host_namesake_or_base_url_changed_in_the_database_gets_the_key(added):
     put("own", "elsewhere", base_url="https://evil.example/v1")
     assert key_sent("own/elsewhere") == ""
     with pytest.raises(BadInput):
         add("own", "https://evil.example/v1", KEY)
     assert key_sent("own/m") == TYPED
+    Provider.objects.update(base_url="https://evil.example/v1")
+    assert (key_sent("own/m"), provider_named("own").key_hint) == ("", "")
 
 
 def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redline, added):

@@ -82,13 +82,10 @@ def test_a_request_is_repeated_if_that_may_help(write):
         assert EventKind.RETRIED in listener.kinds, script
 
 
-def test_a_summary_does_not_depend_on_how_it_is_transmitted(write):
+def test_a_summary_does_not_depend_on_its_transmission_and_one_that_was_cut_off_says_so(write):
     usual = write("good-plan").texts
     ways = ("pings", "no-usage", "no-done", "not-streamed", "thinking-plain", "whole-calls")
     assert [way for way in ways if write(way).texts != usual] == []
-
-
-def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write):
     summary = write("cut-by-limit")
     assert summary.texts == {SummaryKind.HISTORY: "I delete all of"}
     assert summary.is_cut
@@ -117,12 +114,9 @@ def test_what_is_too_long_is_not_sent_or_refused_by_the_provider(write):
         write("overflow")
 
 
-def test_a_refusal_is_no_summary(write):
+def test_neither_a_refusal_nor_a_request_that_was_stopped_is_a_summary(write):
     with pytest.raises(ProviderError, match="no summary") as refused:
         write("refuses")
     assert refused.value.code == "no_summary"
-
-
-def test_a_request_can_be_stopped(write):
     with pytest.raises(Stopped):
         write(LASTING, listener=Listener(stops_after=2))

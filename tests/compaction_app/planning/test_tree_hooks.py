@@ -50,7 +50,7 @@ from sessions_app.agents.summary_format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.compaction_app.planning.test_hooks import DOCUMENT, table_of
+from tests.compaction_app.planning.test_hooks import DOCUMENT, heard, table_of
 from tests.factories import message, prepare, session_bytes, user, whole, working_session
 from tests.files import place
 from tests.html import missing
@@ -96,23 +96,8 @@ def asked(loaded: LoadedSession, **values: Any) -> TreeAnswers:
     return ask_tree_hooks(loaded, move(loaded, **values))
 
 
-def test_without_hooks_a_move_is_as_the_user_wants_it(loaded):
+def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_wins(loaded):
     assert asked(loaded, focus="tests", label="x") == TreeAnswers("tests", "x")
-
-
-def test_a_hook_receives_what_is_left_behind(loaded, session):
-    seen: list[dict[str, Any]] = []
-    connect(session_before_tree, lambda **sent: seen.append(sent))
-    ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
-    (sent,) = seen
-    assert set(sent) == {"signal", "sender", *BEFORE_TREE}
-    assert [entry.id for entry in sent["entries"]] == ["other"]
-    assert (sent["target_id"], sent["old_leaf_id"], sent["new_leaf_id"]) == ("e9", "other", "e9")
-    assert (sent["common_ancestor_id"], sent["wants_summary"], sent["focus"]) == ("e5", True, "tests")
-    assert (sent["session"], sent["path"], sent["stop"]()) == (session, loaded.path, True)
-
-
-def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded):
     seen: list[tuple[str, str]] = []
     answer(session_before_tree, Adjust(focus="a", label="one"))
     connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
@@ -123,11 +108,21 @@ def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded):
     assert len(answers.messages) == 4
 
 
+def test_a_hook_receives_what_is_left_behind(loaded, session):
+    seen = heard(session_before_tree)
+    ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
+    (sent,) = seen
+    assert set(sent) == {"signal", "sender", *BEFORE_TREE}
+    assert [entry.id for entry in sent["entries"]] == ["other"]
+    assert (sent["target_id"], sent["old_leaf_id"], sent["new_leaf_id"]) == ("e9", "other", "e9")
+    assert (sent["common_ancestor_id"], sent["wants_summary"], sent["focus"]) == ("e5", True, "tests")
+    assert (sent["session"], sent["path"], sent["stop"]()) == (session, loaded.path, True)
+
+
 def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded):
-    later: list[object] = []
     supplied = SupplySummary(WORDS, "I was there", read_files=["b", "a", "c"], modified_files=["c"])
     answer(session_before_tree, {"label": "x"}, supplied)
-    connect(session_before_tree, lambda **sent: later.append(sent))
+    later = heard(session_before_tree)
     wanted = asked(loaded, wants_summary=True)
     assert (wanted.supplied.text, wanted.supplied.files) == (WORDS, FileLists(("a", "b"), ("c",)))
     assert wanted.supplied.why.endswith("I was there")
@@ -139,9 +134,8 @@ def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded):
 
 @pytest.mark.parametrize("found", [Cancel("not today"), {"cancel": True}])
 def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
-    later: list[object] = []
     answer(session_before_tree, found)
-    connect(session_before_tree, lambda **sent: later.append(sent))
+    later = heard(session_before_tree)
     answers = asked(loaded)
     code, words = code_of(lambda: require_move_not_cancelled(answers))
     assert (code, later) == ("cancelled_by_hook", [])
@@ -151,13 +145,12 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
 
 
 def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
-    later: list[object] = []
 
     def protector(**sent: Any) -> None:
         raise KeyError("text of the session")
 
     connect(session_before_tree, protector)
-    connect(session_before_tree, lambda **sent: later.append(sent))
+    later = heard(session_before_tree)
     code, words = code_of(lambda: asked(loaded))
     assert (code, later) == ("hook_failed", [])
     assert "protector failed (KeyError). Nothing was moved" in words
@@ -180,13 +173,12 @@ def test_nothing_is_done_if_a_hook_could_not_be_loaded(loaded, preparation, tran
 
 
 def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tmp_path):
-    received: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
         raise ValueError
 
     connect(session_tree, failing)
-    connect(session_tree, lambda **sent: received.append(sent))
+    received = heard(session_tree)
     line = {"type": "branch_summary", "id": "n", "summary": WORDS}
     lines = [json.dumps(line).encode()]
     after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
@@ -226,8 +218,7 @@ def ask(loaded, transcript, preparation):
 
 
 def test_a_hook_receives_what_a_summary_would_replace(ask, transcript, preparation):
-    seen: list[dict[str, Any]] = []
-    connect(session_before_compact, lambda **sent: seen.append(sent))
+    seen = heard(session_before_compact)
     assert ask() == SummaryAnswers()
     (sent,) = seen
     assert set(sent) == {"signal", "sender", *BEFORE}
@@ -255,11 +246,6 @@ def test_a_first_entry_that_cannot_be_kept_is_refused(ask, first, why):
     assert words.endswith("Nothing was summarised.")
 
 
-def test_a_hook_may_keep_more(ask):
-    answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
-    assert ask().supplied.first_kept_id == "e4"
-
-
 @pytest.mark.parametrize("index", [None, 0])
 def test_a_summary_does_not_replace_what_a_hook_pins(ask, index):
     answer(session_before_compact, Pin([Target("e2", index)], "it has a label"))
@@ -268,9 +254,11 @@ def test_a_summary_does_not_replace_what_a_hook_pins(ask, index):
     assert not missing(words, "entry e2, which is pinned by", "it has a label")
 
 
-def test_a_pin_of_what_stays_does_not_matter(ask, preparation):
+def test_a_pin_of_what_stays_does_not_matter_and_a_hook_may_keep_more(ask, preparation):
     answer(session_before_compact, Pin([Target(preparation.first_kept_id), Target("nowhere")]))
     assert ask() == SummaryAnswers()
+    answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
+    assert ask().supplied.first_kept_id == "e4"
 
 
 def test_a_cancelled_summary_is_refused_with_the_reason(ask):
@@ -290,8 +278,7 @@ def test_an_answer_that_a_summary_cannot_have_stops_it(ask, found):
 
 
 def test_receivers_learn_that_a_compaction_is_a_summary(loaded, session, tmp_path):
-    received: list[dict[str, Any]] = []
-    connect(session_compact, lambda **sent: received.append(sent))
+    received = heard(session_compact)
     after_summary(loaded.path, session, [b'{"id":"n"}'], WORDS, "manual", tmp_path, from_hook=False)
     (sent,) = received
     assert set(sent) == {"signal", "sender", *AFTER}
@@ -366,15 +353,12 @@ def test_an_invalid_answer_is_refused_when_it_is_created(make, values):
         make(**values)
 
 
-def test_the_objects_of_the_document_mean_what_it_says():
+def test_the_document_names_every_answer_and_its_objects_mean_what_it_says():
     found = table_of("Objects")
     assert len(found) == 6
     for shown, same in found.items():
         named = ast.literal_eval(shown.replace("true", "True"))
         expected = eval(same.strip("`"), vars(hook_answers))  # noqa: S307  # our own document
         assert answers_in(named) == (() if expected is None else (expected,))
-
-
-def test_the_document_names_every_answer():
     for name in ("Adjust(focus, label, why)", "SupplySummary(text, why, first_kept_id, read_files, modified_files)"):
         assert f"`{name}`" in DOCUMENT

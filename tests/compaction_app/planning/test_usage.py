@@ -69,7 +69,7 @@ def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices):
     assert usage.cost is None
 
 
-def test_a_resumed_run_adds_to_its_totals():
+def test_before_the_first_response_the_cost_is_unknown_and_a_resumed_run_adds_to_its_totals():
     usage = UsageTotals("h")
     usage.add_request(100)
     usage.add_answer(ReportedUsage(input=5, output=7), 100, 20, PRICES)
@@ -77,9 +77,6 @@ def test_a_resumed_run_adds_to_its_totals():
     again.add_request(50)
     assert (again.requests, again.sent, again.output) == (2, 150, 7)
     assert UsageTotals.of(None, "other").to_json()["requests"] == 0
-
-
-def test_before_the_first_response_the_cost_is_unknown():
     usage = UsageTotals("h")
     usage.add_request(100)
     assert usage.cost is None
@@ -128,11 +125,6 @@ def test_without_a_source_no_price_is_known(known_root):
     assert known(index_file(place(known_root / "work.jsonl", session_bytes(said)))) is None
 
 
-def test_a_session_that_cannot_be_read_gives_no_price(session):
-    session.path.unlink()
-    assert known(session) is None
-
-
 def test_each_source_gives_way_to_the_one_before_it(session):
     models = {"providers": {"p": {"models": [{"id": "m", "cost": {"input": 1}}]}}}
     assert known(session) == RECORDED
@@ -155,6 +147,8 @@ def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
     assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
 
 
-def test_a_model_without_a_price_gives_none(session):
+def test_neither_a_model_without_a_price_nor_a_session_that_cannot_be_read_gives_one(session):
     enter("own", None)
     assert known(session) == RECORDED
+    session.path.unlink()
+    assert known(session) is None

@@ -42,15 +42,12 @@ def test_an_invalid_address_is_refused_and_not_quoted():
         assert "evil" not in str(caught.value)
 
 
-def test_this_machine_is_known_and_what_only_looks_local_is_not():
+def test_this_machine_is_known_and_what_only_looks_local_or_is_an_own_address_is_another():
     """The latter may resolve to this machine, but a key is not sent there over plain http."""
     local = "localhost LOCALHOST:1/v1 127.0.0.1 127.9.9.9:1 [::1]:1"
     assert [one for one in local.split() if not is_loopback(f"http://{one}")] == []
     names, numbers = ("localhost. localhost.example.com 127.0.0.1.example.com", "0.0.0.0 127.1 2130706433 10.0.0.1")
     other = f"{names} {numbers} [::ffff:127.0.0.1]"
     assert [one for one in other.split() if is_loopback(f"http://{one}")] == []
-
-
-def test_own_addresses_are_in_the_form_they_are_kept_in():
     assert [checked_base_url(url) for _, url in OWN.values()] == [url for _, url in OWN.values()]
     assert not any(is_loopback(url) or url.startswith("http:") for _, url in OWN.values())

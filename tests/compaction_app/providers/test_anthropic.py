@@ -48,7 +48,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
     return turns
 
 
-def test_a_request_follows_the_dialect():
+def test_a_request_follows_the_dialect_and_the_key_is_only_in_its_header():
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     said = {"type": "text", "text": "Look.", "cache_control": CACHED}
     assert body_of(small_request(UserMessage("Look."))) == {
@@ -59,9 +59,6 @@ def test_a_request_follows_the_dialect():
         "tools": [{"name": "look", "description": "Look at something.", "input_schema": schema}],
         "messages": [{"role": "user", "content": [said]}],
     }
-
-
-def test_the_key_is_only_in_its_header():
     with_key = Endpoint("p", "anthropic", "https://h", "sk-1")
     assert headers_for(with_key) == {"anthropic-version": "2023-06-01", "x-api-key": "sk-1"}
     assert headers_for(Endpoint("p", "anthropic", "https://h")) == {"anthropic-version": "2023-06-01"}
@@ -185,16 +182,13 @@ def test_a_call_is_reported_as_soon_as_its_name_is_known():
     assert reader.feed("content_block_start", json.dumps(start)) == [CallBegun(0, "look")]
 
 
-def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole():
+def test_thinking_is_kept_with_its_signature_shown_or_not_and_redacted_thinking_whole():
     deltas = [*(thinking_delta(one) for one in ("H", "m.")), SIGNATURE]
     thinking = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
     pieces = read("anthropic", message(thinking, block(1, REDACTED), call_block(2, "t1", "look", "{}")))
     thoughts = [ThinkingPart("Hm.", SIGNED), ThinkingPart("", REDACTED)]
     assert answered(pieces).answer.parts == [*thoughts, CallPart("t1", "look", "{}")]
     assert shown(pieces)["thought"] == "Hm."
-
-
-def test_thinking_that_is_not_shown_goes_back_by_its_signature():
     hidden = ThinkingPart("", {"type": "thinking", "thinking": "", "signature": "sig=="})
     for deltas, parts in (([SIGNATURE], [hidden, TextPart("a")]), ([], [TextPart("a")])):
         omitted = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
@@ -218,13 +212,10 @@ def test_complete_input_is_reported_once(given):
     assert shown(pieces)["calls"] == {0: ["look", calls(pieces)[0].arguments]}
 
 
-def test_fragments_win_over_an_input_that_was_given_at_the_start():
+def test_fragments_win_over_an_input_given_at_the_start_and_no_input_is_empty():
     delta = {"type": "input_json_delta", "partial_json": '{"at": 2}'}
     both = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 2}}, delta)
     assert calls(read("anthropic", message(both))) == [CallPart("t1", "look", '{"at": 2}')]
-
-
-def test_empty_input_is_empty():
     assert calls(read("anthropic", message(call_block(0, "t1", "look", "")))) == [CallPart("t1", "look", "")]
 
 
@@ -241,16 +232,13 @@ def test_why_it_stopped(reason, has_calls, stop):
     assert answered(read("anthropic", message(*blocks, stop=reason))).stop == stop
 
 
-def test_tokens_are_cumulative_and_known_at_either_end():
+def test_tokens_are_cumulative_known_at_either_end_and_used_if_believable():
     first = {"input_tokens": 7, "cache_read_input_tokens": 90, "output_tokens": 1}
     last = {"input_tokens": 0, "output_tokens": 12, "cache_creation_input_tokens": 30}
     start = {"type": "message_start", "message": {"usage": first}}
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}
     answer = answered(read("anthropic", sse(start, *text_block(0, "a"), end, {"type": "message_stop"})))
     assert answer.usage == ReportedUsage(input=7, output=12, cache_read=90, cache_write=30)
-
-
-def test_without_believable_counts_there_is_no_usage():
     counts = [{"input_tokens": count} for count in (0, "9", True, 2**70)]
     for usage in ({}, {"output_tokens": -1}, *counts):
         assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None, usage
@@ -264,16 +252,13 @@ def test_unknown_events_are_ignored():
     assert answered(read("anthropic", message(events))).answer == AssistantMessage([TextPart("a")])
 
 
-def test_a_response_with_a_stop_reason_is_complete_without_its_last_event():
+def test_a_response_with_a_stop_reason_is_complete_unless_an_error_is_inside():
     events = [*text_block(0, "a"), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]
     assert answered(read("anthropic", sse(*events))).stop == "end"
     with pytest.raises(Unreadable, match="ended too early"):
         read("anthropic", sse(*text_block(0, "a")))
     with pytest.raises(Unreadable, match="ended too early"):
         read("anthropic", b"")
-
-
-def test_an_error_inside_a_200_is_reported():
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with pytest.raises(Reported) as caught:
         read("anthropic", sse(*text_block(0, "a"), error, named=True))

@@ -69,15 +69,11 @@ async def test_the_reported_size_is_the_size_sent(dialect):
 
 
 @both
-async def test_a_connection_is_used_again_after_a_whole_answer(dialect):
+async def test_a_connection_is_used_again_after_a_whole_answer_and_its_end_is_not_waited_for(dialect):
     async with RawServer(STREAM + chunked(LOOKING[dialect]) + END) as server:
         for _ in range(3):
             await collect(server.endpoint(dialect))
         assert (len(server.requests), server.connections) == (3, 1)
-
-
-@both
-async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect):
     async with RawServer(falling_silent(STREAM + chunked(LOOKING[dialect]))) as server:
         # A wait for the end of the stream would last longer than a test may.
         pieces = await collect(server.endpoint(dialect), patience=replace(QUICK, between=10 * WAIT_SECONDS))
@@ -177,11 +173,6 @@ async def test_an_unreachable_address_is_reported(dialect):
 
 
 @both
-async def test_a_server_that_does_not_speak_http_is_reported(dialect):
-    await failed(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), dialect, Unreachable, QUICK.attempts)
-
-
-@both
 @pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
 async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(dialect, said):
     async with RawServer(falling_silent(said)) as server:
@@ -202,12 +193,12 @@ async def test_silence_within_a_response_times_out_and_closes_the_connection(dia
 
 
 @both
-async def test_a_web_page_is_not_a_response(dialect):
-    error = await failed(
-        answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8"), dialect, Rejected
-    )
+async def test_a_web_page_is_not_a_response_nor_is_what_is_no_http(dialect):
+    welcome = b"<!doctype html><title>Welcome</title>"
+    error = await failed(answer(welcome, kind="text/html; charset=utf-8"), dialect, Rejected)
     assert error.code == "not_this_dialect"
     assert "Welcome" not in error.message
+    await failed(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), dialect, Unreachable, QUICK.attempts)
 
 
 @both
@@ -217,8 +208,7 @@ async def test_an_event_without_an_end_is_cut_off(dialect):
         while not received.writer.is_closing():
             await received.say(b"x" * 100_000)
 
-    error = await failed(play, dialect, Broken)
-    assert "one of its events is longer" in error.message
+    assert "one of its events is longer" in (await failed(play, dialect, Broken)).message
 
 
 @on_a_loop
@@ -227,10 +217,6 @@ async def test_an_invalid_address_is_bad_input():
         with pytest.raises(BadInput) as caught:
             await collect(Endpoint("p", "openai", address))
         assert caught.value.code == "bad_base_url", address
-
-
-def stalling_in_a_call(dialect: Dialect) -> RawServer:
-    return RawServer(falling_silent(STREAM + chunked(begun(dialect))))
 
 
 async def request_to(server: RawServer) -> ReceivedRequest:
@@ -246,7 +232,7 @@ async def read_all(pieces: AsyncIterator[Piece]) -> None:
 
 @both
 async def test_closing_in_the_middle_of_a_call(dialect):
-    async with stalling_in_a_call(dialect) as server:
+    async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
         pieces = ask(server.endpoint(dialect), small_request())
         async for piece in pieces:
             if isinstance(piece, CallBegun):
@@ -256,36 +242,17 @@ async def test_closing_in_the_middle_of_a_call(dialect):
 
 
 @both
-async def test_cancelling_while_the_next_piece_is_waited_for(dialect):
-    async with stalling_in_a_call(dialect) as server:
-        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
-        received = await request_to(server)
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await received.closed.wait()
-
-
-@both
-async def test_cancelling_before_the_first_byte(dialect):
-    async with RawServer(falling_silent()) as server:
-        task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
-        received = await request_to(server)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await received.closed.wait()
-        assert len(server.requests) == 1
-
-
-@both
-async def test_closing_before_anything_was_sent(dialect):
-    async with RawServer(falling_silent()) as server:
-        pieces = ask(server.endpoint(dialect), small_request())
-        assert isinstance(await anext(pieces), Sent)
-        await pieces.aclose()
-        assert not server.requests
+async def test_cancelling_before_the_first_byte_or_while_the_next_piece_is_waited_for(dialect):
+    for said in (b"", STREAM + chunked(begun(dialect))):
+        async with RawServer(falling_silent(said)) as server:
+            task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
+            received = await request_to(server)
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await received.closed.wait()
+            assert len(server.requests) == 1
 
 
 @both
@@ -310,7 +277,7 @@ async def test_cancelling_a_wait_before_asking_again(dialect):
 
 
 @both
-async def test_closing_at_a_wait_before_asking_again(dialect):
+async def test_closing_before_anything_was_sent_or_at_a_wait_before_asking_again(dialect):
     async with RawServer(answer(b"{}", "503 No", "application/json")) as server:
         pieces = ask(server.endpoint(dialect), small_request(), Patience(longest_wait=30))
         async for piece in pieces:
@@ -318,6 +285,11 @@ async def test_closing_at_a_wait_before_asking_again(dialect):
                 break
         await pieces.aclose()
         assert len(server.requests) == 1
+    async with RawServer(falling_silent()) as server:
+        pieces = ask(server.endpoint(dialect), small_request())
+        assert isinstance(await anext(pieces), Sent)
+        await pieces.aclose()
+        assert not server.requests
 
 
 @on_a_loop
@@ -352,7 +324,7 @@ ERRORS: dict[Dialect, Any] = {
 
 
 @both
-async def test_temporary_statuses_are_retried(dialect):
+async def test_temporary_statuses_and_an_overload_before_the_first_piece_are_retried(dialect):
     for status in (408, 409, 429, 500, 502, 503, 504, 529):
         refusal = as_json(ERRORS[dialect], f"{status} No")
         async with RawServer(refusal, answer(LOOKING[dialect])) as server:
@@ -360,6 +332,10 @@ async def test_temporary_statuses_are_retried(dialect):
         assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent], status
         assert f"({status})" in pieces[1].why
         assert "Try again" not in pieces[1].why
+    first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
+    async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
+        pieces = await collect(server.endpoint(dialect))
+    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
 
 
 @both
@@ -372,50 +348,29 @@ async def test_permanent_statuses_are_not_retried(dialect):
 
 
 @both
-async def test_an_error_that_calls_itself_a_stream_is_still_an_error(dialect):
+async def test_an_error_is_known_though_it_calls_itself_a_stream_or_its_body_never_comes(dialect):
     """JSON with status 529, whatever its content type says."""
     body = json.dumps(ERRORS[dialect]).encode()
     error = await failed(answer(body, "529 Overloaded", "text/event-stream"), dialect, Unavailable, QUICK.attempts)
     assert "“Overloaded”" in error.message
-
-
-@both
-async def test_an_error_whose_body_never_comes_is_known_by_its_status(dialect):
     head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{"
-    async with RawServer(cutting(head)) as server:
-        assert (await failure(server, dialect)).code == "no_key"
+    assert (await failed(cutting(head), dialect)).code == "no_key"
 
 
 @both
-async def test_an_overload_before_the_first_piece_of_a_response_is_retried(dialect):
-    first = sse({"type": "message_start", "message": {}}, {"type": "ping"}) if dialect == "anthropic" else b""
-    async with RawServer(answer(first + sse(ERRORS[dialect])), answer(LOOKING[dialect])) as server:
-        pieces = await collect(server.endpoint(dialect))
-    assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
-
-
-@both
-async def test_an_overload_inside_an_answer_ends_it_after_its_first_piece(dialect):
+async def test_neither_an_exhausted_quota_nor_an_overload_inside_an_answer_is_retried(dialect):
+    said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    await failed(as_json(said, "429 Too Many Requests", "retry-after: 0.001"), dialect, QuotaUsed)
+    await failed(answer(sse(said)), dialect, QuotaUsed)
     start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
     await failed(answer(start + sse(ERRORS[dialect])), dialect, Unavailable)
 
 
 @both
-async def test_an_exhausted_quota_is_never_retried(dialect):
-    said = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
-    await failed(as_json(said, "429 Too Many Requests", "retry-after: 0.001"), dialect, QuotaUsed)
-    await failed(answer(sse(said)), dialect, QuotaUsed)
-
-
-@both
-async def test_an_overflow_is_known_by_status_and_inside_an_answer(dialect):
+async def test_an_overflow_is_known_by_status_inside_an_answer_and_by_its_end(dialect):
     said = {"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}
     for body in (as_json(said, "400 Bad Request"), answer(sse(said)), as_json(said, "200 OK")):
         await failed(body, dialect, Overflow)
-
-
-@both
-async def test_a_window_that_is_full_in_the_middle_is_an_overflow(dialect):
     full = "model_context_window_exceeded"
     of_dialect = {"anthropic": message(text_block(0, "a"), stop=full), "openai": sse(chunk({"content": "a"}, full))}
     await failed(answer(of_dialect[dialect]), dialect, Overflow)

@@ -52,17 +52,13 @@ async def tried(dialect: Dialect, play: Play | bytes, key: str = "", thinking: s
 
 
 @both
-async def test_a_model_that_calls_the_tool_is_ready(dialect):
+async def test_a_model_that_calls_the_tool_is_ready_and_it_is_said_if_it_counts_no_tokens(dialect):
     verdict, server = await tried(dialect, calling(dialect, TOOL.name))
     assert verdict.ok
     assert verdict.message.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
     assert "after 0.0 s" not in verdict.message
     assert "tokens" not in verdict.message
     assert 0 < verdict.seconds < 5
-
-
-@both
-async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect):
     verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
     assert verdict.ok
     assert "It reports no tokens, so they will be estimated." in verdict.message
@@ -119,6 +115,7 @@ async def test_an_unreachable_provider_is_reported_with_its_address(dialect):
     ("script", "words"), [("long-thinking", "thought for longer than a minute without"), ("stalls", "a minute")]
 )
 async def test_one_that_never_comes_to_an_end_is_not_waited_for(dialect, script, words, monkeypatch):
+    assert LONGEST == 60
     end_after_first_piece(monkeypatch)
     with ScriptedProvider() as provider:
         endpoint = Endpoint("own", dialect, provider.base_url(dialect))
@@ -128,7 +125,3 @@ async def test_one_that_never_comes_to_an_end_is_not_waited_for(dialect, script,
     assert not verdict.ok
     assert words in verdict.message
     assert verdict.message.startswith(f"{script} at {endpoint.host} ")
-
-
-def test_a_test_is_waited_for_a_minute_in_all():
-    assert LONGEST == 60

@@ -148,25 +148,19 @@ def test_permanent_faults_are_rejected_with_advice(status, body, code):
     assert error.message == f"{error.what} {error.advice}"
 
 
-def test_without_a_key_a_401_reports_that_one_is_required():
+def test_without_a_key_a_401_reports_that_one_is_required_and_no_web_page_is_quoted():
     error = error_for(401, "", key="")
     assert error.code == "no_key"
     assert error.message.startswith("api.example.com wants a key (401).")
-
-
-def test_a_web_page_is_not_quoted():
     assert "Bad Gateway" not in error_for(502, "<html><title>502 Bad Gateway</title></html>").message
 
 
-def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one():
-    assert "An Anthropic base URL ends before /v1" in error_for(404, "", "anthropic").message
-    assert "mostly ends with /v1" in error_for(404, "", "openai").message
-
-
-def test_an_unknown_error_inside_a_stream_is_broken():
+def test_an_unknown_error_inside_a_stream_is_broken_and_the_other_dialect_gets_advice():
     fault = fault_in({"error": {"message": "something odd"}})
     assert fault == ProviderFault(0, "", "something odd")
     assert isinstance(error_of(fault, ENDPOINT, "m-1"), Broken)
+    assert "An Anthropic base URL ends before /v1" in error_for(404, "", "anthropic").message
+    assert "mostly ends with /v1" in error_for(404, "", "openai").message
 
 
 @pytest.mark.parametrize(
@@ -207,9 +201,11 @@ def test_no_words_of_a_provider_show_the_key(words):
     assert not shows_key(quoted(words, KEY))
 
 
-def test_the_last_four_characters_stay_as_a_hint():
+def test_only_the_last_four_characters_stay_as_a_hint():
     assert without_key(f"key {KEY}!", KEY) == "key …wxyz!"
     assert without_key("nothing of it", KEY) == "nothing of it"
+    assert KEY not in repr(ENDPOINT)
+    assert KEY not in str(ENDPOINT)
 
 
 @pytest.mark.parametrize(
@@ -226,8 +222,3 @@ def test_quoted_text_is_one_short_printable_line(words, place):
     assert line == " ".join(line.split())
     assert not any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in line)
     assert not shows_key(line)
-
-
-def test_an_endpoint_never_prints_its_key():
-    assert KEY not in repr(ENDPOINT)
-    assert KEY not in str(ENDPOINT)

@@ -45,7 +45,7 @@ def read_chunks(*deltas: dict[str, Any], finish: str = "stop", conversation: Seq
     return read("openai", sse(*map(chunk, deltas), chunk(finish=finish)), conversation=conversation)
 
 
-def test_a_request_follows_the_dialect():
+def test_a_request_follows_the_dialect_and_the_key_is_only_in_its_header():
     parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     look = {"name": "look", "description": "Look at something.", "parameters": parameters}
     assert body_of(small_request(UserMessage("Look."))) == {
@@ -56,23 +56,17 @@ def test_a_request_follows_the_dialect():
         "tools": [{"type": "function", "function": look}],
         "messages": [{"role": "system", "content": "Act."}, {"role": "user", "content": "Look."}],
     }
+    assert headers_for(Endpoint("p", "openai", "https://h/v1", "sk-1")) == {"authorization": "Bearer sk-1"}
+    assert headers_for(Endpoint("p", "openai", "https://h/v1")) == {}
 
 
-def test_openai_gets_the_limit_under_its_own_name():
+def test_openai_gets_the_limit_under_its_own_name_and_a_level_as_an_effort():
     body = body_of(small_request(), "api.openai.com")
     assert body["max_completion_tokens"] == 4_000
     assert "max_tokens" not in body
     assert "max_completion_tokens" not in body_of(small_request(), "api.openai.com.evil.example")
-
-
-def test_a_level_is_an_effort_and_none_is_left_out():
     assert body_of(small_request(thinking="xhigh"))["reasoning_effort"] == "xhigh"
     assert "reasoning_effort" not in body_of(small_request())
-
-
-def test_the_key_is_only_in_its_header():
-    assert headers_for(Endpoint("p", "openai", "https://h/v1", "sk-1")) == {"authorization": "Bearer sk-1"}
-    assert headers_for(Endpoint("p", "openai", "https://h/v1")) == {}
 
 
 def test_each_result_answers_its_call_and_a_nudge_follows():
@@ -177,22 +171,16 @@ def test_calls_are_distinguished_however_a_server_numbers_them(deltas, finish):
     assert answered(pieces).stop == "calls"
 
 
-def test_calls_without_arguments_at_one_index_are_distinguished_by_their_ids():
+def test_calls_at_one_index_are_distinguished_by_their_ids_and_made_up_ids_are_new():
     assert len(calls(read_chunks(*(fragment(0, "", call_id=one, name="look") for one in ("x", "y"))))) == 2
-
-
-def test_made_up_ids_are_new_in_the_conversation():
     before = AssistantMessage([CallPart("call_1", "look", "{}"), CallPart("call_2", "look", "{}")])
     pieces = read_chunks(fragment(None, "{}", name="look"), conversation=[UserMessage("a"), before])
     assert calls(pieces)[0].call_id == "call_3"
 
 
-def test_arguments_may_come_as_an_object():
+def test_arguments_may_come_as_an_object_or_as_halves_of_a_character_around_the_name():
     delta = {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "look", "arguments": {"at": "ü"}}}]}
     assert calls(read_chunks(delta))[0].arguments == '{"at": "ü"}'
-
-
-def test_half_a_character_before_the_name_is_joined_with_its_other_half_after_it():
     deltas = [fragment(0, '{"a\ud83d', call_id="t"), fragment(0, name="look"), fragment(0, '\ude00": 1}')]
     pieces = read_chunks(*deltas)
     assert calls(pieces) == [CallPart("t", "look", '{"a\U0001f600": 1}')]
@@ -212,9 +200,11 @@ def test_reasoning_is_shown_and_kept_under_its_name(name):
     assert shown(pieces)["thought"] == "Hm."
 
 
-def test_reasoning_under_two_names_is_shown_once_and_goes_back_under_both():
+def test_reasoning_under_two_names_goes_back_under_both_and_encrypted_reasoning_alone_is_kept():
     both = {"reasoning_content": "Hm.", "reasoning": "Hm."}
     assert answered(read_chunks(both, {"content": "a"})).answer.parts[0] == ThinkingPart("Hm.", both)
+    details = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "e"}]}
+    assert answered(read_chunks(details, {"content": "a"})).answer.parts == [ThinkingPart("", details), TextPart("a")]
 
 
 def test_reasoning_details_are_put_together_in_their_order():
@@ -259,11 +249,6 @@ def test_thinking_blocks_are_put_together_and_kept_with_their_signature():
     }
 
 
-def test_encrypted_reasoning_alone_is_kept_for_the_way_back():
-    details = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "e"}]}
-    assert answered(read_chunks(details, {"content": "a"})).answer.parts == [ThinkingPart("", details), TextPart("a")]
-
-
 COUNTED = {"prompt_tokens": 10, "completion_tokens": 5}
 
 
@@ -303,16 +288,13 @@ def test_why_it_stopped(reason, stop):
     assert answered(read_chunks({"content": "a"}, finish=reason)).stop == stop
 
 
-def test_a_refusal_is_text_marked_as_such():
-    answer = answered(read_chunks({"refusal": "I will not."}))
-    assert (answer.answer.parts, answer.stop) == ([TextPart("I will not.")], "refusal")
-
-
-def test_the_end_may_come_without_a_word():
+def test_the_end_may_come_without_a_word_and_a_refusal_is_text_marked_as_such():
     assert answered(read_chunks({"content": "a"})).answer == AssistantMessage([TextPart("a")])
     for events in (sse(chunk({"content": "a"})), sse(chunk({"content": "a"}), DONE)):
         with pytest.raises(Unreadable, match="ended too early"):
             read("openai", events)
+    answer = answered(read_chunks({"refusal": "I will not."}))
+    assert (answer.answer.parts, answer.stop) == ([TextPart("I will not.")], "refusal")
 
 
 @pytest.mark.parametrize(
@@ -335,14 +317,11 @@ def test_an_error_in_a_chunk_is_reported(error, status, words):
     assert (caught.value.fault.status, caught.value.fault.words) == (status, words)
 
 
-def test_an_event_named_error_is_an_error():
+def test_an_event_named_error_is_an_error_and_a_chunk_whose_error_is_null_is_none():
     for data in ('{"error": {"message": "n_ctx"}}', '{"message": "n_ctx"}', "n_ctx"):
         with pytest.raises(Reported) as caught:
             read("openai", f"event: error\ndata: {data}\n\n".encode())
         assert "n_ctx" in caught.value.fault.words
-
-
-def test_a_chunk_whose_error_is_null_is_not_an_error():
     events = sse(chunk({"content": "a"}, error=None), chunk(finish="stop"))
     assert answered(read("openai", events)).answer.parts == [TextPart("a")]
 

@@ -89,12 +89,14 @@ def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(diale
 
 
 @both
-def test_every_single_byte_may_come_alone(dialect):
+def test_every_single_byte_may_come_alone_and_lines_that_are_not_events_are_ignored(dialect):
     data = LOOKING[dialect]
     pieces = read(dialect, *(data[place : place + 1] for place in range(len(data))))
     assert answered(pieces).answer == AssistantMessage(
         [TextPart("Let me look."), CallPart("t1", "look", '{"at": "ü"}')]
     )
+    around = b"\xef\xbb\xbf: OPENROUTER PROCESSING\n\nretry: 5\nid: 1\n\n: \n" + LOOKING[dialect]
+    assert read(dialect, around) == read(dialect, LOOKING[dialect])
 
 
 @both
@@ -103,12 +105,6 @@ def test_all_ends_of_lines_are_ends_of_lines(dialect, end):
     usual = read(dialect, LOOKING[dialect])
     data = LOOKING[dialect].replace(b"\n", end)
     assert (read(dialect, data), read(dialect, *cut(data, list(range(0, len(data), 7))))) == (usual, usual)
-
-
-@both
-def test_lines_that_are_not_events_are_ignored(dialect):
-    around = b"\xef\xbb\xbf: OPENROUTER PROCESSING\n\nretry: 5\nid: 1\n\n: \n" + LOOKING[dialect]
-    assert read(dialect, around) == read(dialect, LOOKING[dialect])
 
 
 @both
@@ -162,13 +158,17 @@ def endless(dialect: Dialect, text: str, times: int) -> bytes:
 
 
 @both
-def test_an_answer_that_never_ends_is_cut_off(dialect):
+def test_an_answer_or_an_event_that_never_ends_is_cut_off(dialect):
     text = "x" * 1_000_000
     with pytest.raises(Unreadable, match="8,000,000 characters"):
         read(dialect, endless(dialect, text, 9))
+    with pytest.raises(Unreadable, match="one of its events"):
+        read(dialect, *([b"data: "] + [b"x" * (1 << 20)] * 5))
+    with pytest.raises(Unreadable, match="one of its events"):
+        read(dialect, *([b"data: x\n" * (1 << 17)] * 5))
 
 
-def test_what_is_kept_and_never_shown_counts_as_well():
+def test_what_is_kept_and_never_shown_counts_as_well_and_so_do_empty_blocks():
     large = "x" * 3_000_000
     hidden = [block(place, {"type": "redacted_thinking", "data": large}) for place in range(3)]
     with pytest.raises(Unreadable, match="8,000,000 characters"):
@@ -176,14 +176,8 @@ def test_what_is_kept_and_never_shown_counts_as_well():
     details = [chunk({"reasoning_details": [{"type": "reasoning.encrypted", "data": large}]})] * 3
     with pytest.raises(Unreadable, match="8,000,000 characters"):
         read("openai", sse(*details, chunk(finish="stop")))
-
-
-@both
-def test_an_event_that_never_ends_is_cut_off(dialect):
-    with pytest.raises(Unreadable, match="one of its events"):
-        read(dialect, *([b"data: "] + [b"x" * (1 << 20)] * 5))
-    with pytest.raises(Unreadable, match="one of its events"):
-        read(dialect, *([b"data: x\n" * (1 << 17)] * 5))
+    with pytest.raises(Unreadable, match="10,000 parts"):
+        read("anthropic", message(*(text_block(place) for place in range(accumulator.PARTS + 1))))
 
 
 @both
@@ -195,11 +189,6 @@ def test_calls_without_an_end_are_cut_off(dialect):
     }[dialect]()
     with pytest.raises(Unreadable, match="1,000 tool calls"):
         read(dialect, data)
-
-
-def test_empty_blocks_without_an_end_are_cut_off():
-    with pytest.raises(Unreadable, match="10,000 parts"):
-        read("anthropic", message(*(text_block(place) for place in range(accumulator.PARTS + 1))))
 
 
 def test_a_body_without_an_end_is_read_up_to_its_limit():

@@ -114,23 +114,23 @@ def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text, length):
     assert shown_of([TextPiece(text[start : start + length]) for start in range(0, len(text), length)]) == text
 
 
-def test_a_piece_is_held_only_as_long_as_it_could_become_the_key():
+def test_a_piece_is_held_while_it_could_become_the_key_but_not_the_name_of_a_call():
     pieces = StreamBuffer(SecretRedactor(KEY))
     pieces.add(TextPiece("He asks"))
     assert pieces.take() == [["text", "He ask"]]
     pieces.add(TextPiece(" " * (2 * GAP + 1)))
     assert pieces.take() == [["text", "s" + " " * (2 * GAP + 1)]]
-
-
-def test_held_back_text_stays_before_what_follows_it():
-    pieces: list[Piece] = [ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")]
-    assert batches_of(pieces) == [[["thought", "Yes"], ["text", "It is"], ["call", 0, "look"], ["thought", "s"]]]
-
-
-def test_the_name_of_a_call_is_shown_at_once_and_whole():
     pieces = StreamBuffer(SecretRedactor("t" + KEY))
     pieces.add(CallBegun(0, "context_search_transcript"))
     assert pieces.take() == [["call", 0, "context_search_transcript"]]
+
+
+def test_held_back_text_stays_before_what_follows_it_and_in_its_own_call():
+    pieces: list[Piece] = [ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")]
+    assert batches_of(pieces) == [[["thought", "Yes"], ["text", "It is"], ["call", 0, "look"], ["thought", "s"]]]
+    (row,) = batches_of([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
+    of_call = ["".join(str(text) for _, call, text in row if call == number) for number in (0, 1)]
+    assert of_call == [KEY[:10], KEY[10:]]
 
 
 @pytest.mark.parametrize("key", ["ollama", "EMPTY", "----------------------", "!" * 40])
@@ -154,12 +154,6 @@ def test_neighbours_of_one_kind_are_one_piece_and_each_call_starts_afresh():
     assert batches_of([CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]) == [
         [["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]
     ]
-
-
-def test_the_texts_of_two_calls_are_not_taken_for_one():
-    (row,) = batches_of([ArgumentsPiece(0, KEY[:10]), ArgumentsPiece(1, KEY[10:])])
-    of_call = ["".join(str(text) for _, call, text in row if call == number) for number in (0, 1)]
-    assert of_call == [KEY[:10], KEY[10:]]
 
 
 def test_values_of_any_shape_are_freed_of_the_key():

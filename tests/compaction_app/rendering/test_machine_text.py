@@ -191,7 +191,7 @@ def test_a_diff_is_text_with_signs():
     ]
 
 
-def test_a_text_is_rendered_once_for_each_style():
+def test_a_text_is_rendered_once_for_each_style_and_kept_while_it_is_among_those_used_last():
     kept = RenderedTexts()
     made = []
 
@@ -202,12 +202,9 @@ def test_a_text_is_rendered_once_for_each_style():
     assert {kept.get(style, "x", render) for style in ("a", "b", "a", "b")} == {"<p>x</p>"}
     assert len(made) == 2
     assert kept.get("a", "other", lambda: None) is None
-
-
-def test_the_texts_used_last_are_kept():
     kept = RenderedTexts(limit=3 * (ENTRY_CHARACTERS + 1))
-    made: list[str] = []
+    drawn: list[str] = []
 
     for words in ("1", "2", "3", "1", "4", "1", "2"):
-        kept.get("a", words, lambda: made.append(words) or "x")  # noqa: B023  # it is called at once
-    assert made == ["1", "2", "3", "4", "2"]
+        kept.get("a", words, lambda: drawn.append(words) or "x")  # noqa: B023  # it is called at once
+    assert drawn == ["1", "2", "3", "4", "2"]

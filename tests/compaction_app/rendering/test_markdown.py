@@ -80,10 +80,12 @@ def test_a_target_outside_the_web_is_words(target):
     assert not links(markup)
 
 
-def test_an_image_is_a_link_or_words():
+def test_an_image_is_a_link_or_words_and_a_long_text_stays_plain():
     image = markup_of("![The plan](https://docs.example/a.png)")
     assert links(image) == [("The plan", "https://docs.example/a.png")]
     assert text_of(markup_of("![](plan.png)")) == "image (plan.png)"
+    assert rendered_markdown("x" * LIMIT) is not None
+    assert rendered_markdown("x" * (LIMIT + 1)) is None
 
 
 def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_last():
@@ -112,8 +114,3 @@ def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns):
     assert drawn is not None
     assert 0 < drawn.count("<td") <= CELLS
     assert rendered_markdown(head + "b\n" * (rows + 4)) is None
-
-
-def test_a_long_text_stays_plain():
-    assert rendered_markdown("x" * LIMIT) is not None
-    assert rendered_markdown("x" * (LIMIT + 1)) is None

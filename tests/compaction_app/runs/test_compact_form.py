@@ -119,14 +119,6 @@ def test_the_form_shows_what_is_sent_and_a_size_that_was_not_shown_starts_nothin
     assert posted(browser, session, planner="acme/claude-x", disclosed=mark).status_code == 303
 
 
-def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(look, session, known_root):
-    configured()
-    (known_root / session.relative_path).unlink()
-    shown = text_of_size(look())
-    assert shown.startswith("none: ")
-    assert str(known_root / session.relative_path) in shown
-
-
 def test_only_the_sessions_own_model_is_marked_and_another_planner_shows_its_host_and_levels(look):
     configured()
     configured("other")
@@ -146,8 +138,26 @@ def posted(browser: Client, session: Session, **values: str) -> Any:
     return browser.post(address(session), {"keep": "50", **values})
 
 
-def test_a_form_that_has_not_shown_the_host_starts_no_model(browser, session):
+def test_a_changed_host_is_shown_again_and_the_embedded_planner_needs_no_disclosure(browser, session):
     configured()
+    mark = disclosed(browser.get(address(session)))
+    Provider.objects.update(base_url="https://elsewhere.example")
+    answer = posted(browser, session, planner="acme/claude-x", disclosed=mark)
+    assert answer.status_code == 409
+    assert "elsewhere.example" in text_of(answer)
+    assert not Run.objects.exists()
+    assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
+    assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
+
+
+def test_a_button_shows_what_is_sent_without_javascript_and_no_model_starts_before_that(browser, session):
+    configured()
+    answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
+    assert answer.status_code == 200
+    assert HOST in text_of(answer)
+    assert SIZE.match(text_of_size(answer))
+    assert field(answer, "query") == "the parser"
+    assert not Run.objects.exists()
     configured("elsewhere", "beta", base_url="https://beta.example")
     mark = disclosed(browser.get(address(session)))
     for planner, given in (("acme/claude-x", ""), ("claude-x", ""), ("beta/elsewhere", mark), ("elsewhere", mark)):
@@ -161,33 +171,15 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser, session):
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("beta/elsewhere", "low")
 
 
-def test_a_changed_host_is_shown_again_and_the_embedded_planner_needs_no_disclosure(browser, session):
-    configured()
-    mark = disclosed(browser.get(address(session)))
-    Provider.objects.update(base_url="https://elsewhere.example")
-    answer = posted(browser, session, planner="acme/claude-x", disclosed=mark)
-    assert answer.status_code == 409
-    assert "elsewhere.example" in text_of(answer)
-    assert not Run.objects.exists()
-    assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
-    assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
-
-
-def test_without_javascript_a_button_shows_what_another_planner_would_send(browser, session):
-    configured()
-    answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
-    assert answer.status_code == 200
-    assert HOST in text_of(answer)
-    assert SIZE.match(text_of_size(answer))
-    assert field(answer, "query") == "the parser"
-    assert not Run.objects.exists()
-
-
-def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_sent(look):
+def test_for_an_unplannable_branch_or_a_missing_file_the_form_says_why_nothing_would_be_sent(look, session, known_root):
     configured()
     part = text_of(look(part="size", leaf="nowhere"))
     assert part.startswith("none: ")
     assert "nowhere" in part
+    (known_root / session.relative_path).unlink()
+    shown = text_of_size(look())
+    assert shown.startswith("none: ")
+    assert str(known_root / session.relative_path) in shown
 
 
 @pytest.mark.parametrize("window", [200_000, 12_000], ids=["a large window", "a small one"])

@@ -184,11 +184,14 @@ def test_a_level_that_the_model_does_not_take_is_refused(start):
 
 
 @both
-def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan, provider):
+def test_only_a_manifest_is_sent_before_a_tool_call_and_a_shorter_one_for_a_small_window(plan, provider):
     plan("good-plan")
     first = provider.requests[0].body
     assert len(first["messages"]) == (1 if "system" in first else 2)
     assert len(provider.requests[0].raw) < 100_000
+    whole = len(provider.requests[0].raw)
+    PlannerModel.objects.all().delete()
+    assert data_of(plan("good-plan", window=8_000), "asked")[0]["characters"] < whole
 
 
 @pytest.mark.parametrize("script", ["error-midway", "cut-inside", "cut-after", "stalls"])
@@ -256,14 +259,11 @@ def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(
     assert (run.state, kinds_of(run).count("nudged")) == (RunState.BELOW_TARGET, 1)
 
 
-def test_a_model_that_never_finishes_is_stopped(plan, monkeypatch):
+def test_a_model_that_never_finishes_or_whose_calls_are_all_refused_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "TURNS", 7)
     run = plan("calls-50")
     assert (run.state, len(data_of(run, "asked"))) == (RunState.FAILED, 7)
     assert "has not finished after 7 requests" in run.failure
-
-
-def test_a_model_whose_calls_are_all_refused_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     run = plan("nonsense-arguments")
     assert "refused" in failure_of(run)
@@ -291,13 +291,6 @@ def test_old_results_are_dropped_before_the_window_is_full(plan, provider):
     assert trimmed
     assert trimmed[0]["results"] > 0
     assert max(one["characters"] for one in data_of(run, "asked")) / 3 < 12_000
-
-
-def test_a_small_window_gets_a_shorter_manifest(plan, provider):
-    plan("good-plan")
-    whole = len(provider.requests[0].raw)
-    PlannerModel.objects.all().delete()
-    assert data_of(plan("good-plan", window=8_000), "asked")[0]["characters"] < whole
 
 
 def test_an_answer_that_broke_off_is_estimated_and_not_asked_again_during_another_run(plan, session):
@@ -332,18 +325,12 @@ def test_a_run_continues_only_at_the_confirmed_address(plan, provider, act):
     assert (run.state, len(provider.requests)) == (RunState.FAILED, count)
 
 
-def test_a_waiting_run_is_not_sent_to_another_address(start, provider):
-    run = start("good-plan")
-    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
-    assert finish_run(run).state == RunState.FAILED
-    assert "Nothing was sent" in run.failure
-    assert provider.requests == []
-
-
-def test_an_automatic_run_ends_if_the_permission_was_withdrawn(start, provider):
-    run = start("good-plan", automatic=True)
-    assert finish_run(run).state == RunState.FAILED
-    assert "no longer allowed" in run.failure
+@pytest.mark.parametrize(("is_automatic", "words"), [(False, "Nothing was sent"), (True, "no longer allowed")])
+def test_a_waiting_run_is_not_sent_to_another_address_or_without_permission(start, provider, is_automatic, words):
+    run = start("good-plan", automatic=is_automatic)
+    if not is_automatic:
+        Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    assert words in failure_of(finish_run(run))
     assert provider.requests == []
 
 

@@ -145,8 +145,7 @@ def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory, look):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, *calls), answered_event(1, calls=3)])
     factory.add_call(1, 0, "context_read_0", {})
     factory.end("target_met")
-    shown = words(look())
-    assert not missing(shown, "context_read_1 not run context_read_2 not run", "412 tokens out")
+    assert not missing(words(look()), "context_read_1 not run context_read_2 not run", "412 tokens out")
 
 
 def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory, look):
@@ -183,8 +182,7 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     began = factory.seq
     for kind, all_of_it in (("thought", thought), ("text", message)):
         factory.add_all(streamed_event(1, piece) for piece in pieces_of([kind], all_of_it, 4_000))
-    open_page = look()
-    assert not missing(open_page, thought, message)
+    assert not missing(look(), thought, message)
     factory.add_all([answered_event(1)])
     page = look()
     for kind, letter, shown, length in (
@@ -197,14 +195,11 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     assert not missing(look(f"/requests/{began}"), thought, message)
 
 
-def test_a_request_of_another_run_is_not_found(factory, browser):
+def test_the_arguments_of_a_call_that_did_not_run_are_cut_and_no_other_request_is_found(factory, browser, look):
     factory.add_all([PREPARED, asked_event(1)])
     assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
     assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
-
-
-def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory, look):
-    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
+    factory.add_all([streamed_event(1, ["call", 0, "context_delete"])])
     factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
     assert "A" * 5_000 in look()
     factory.end("cancelled")

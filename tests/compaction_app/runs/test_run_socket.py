@@ -97,16 +97,13 @@ def test_after_a_lost_connection_the_page_continues_from_its_last_row(server):
         assert arrived(socket) == whole[3:]
 
 
-def test_nonsense_on_the_socket_is_ignored(server):
+def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it(server):
     page = start(server, "small")
     with socket_of(server, page) as socket:
         for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
             socket.send(nonsense)
         socket.send('{"after": 0}')
         assert arrived(socket)[0] == 1
-
-
-def test_a_run_that_is_not_there_closes_the_socket(server):
     with server.socket("/ws/runs/999999") as socket:
         socket.send('{"after": 0}')
         assert arrived(socket) == []

@@ -158,12 +158,6 @@ def test_a_snapshot_finds_its_texts_again_unless_the_file_was_rewritten(session)
     assert refusal(lambda: read_snapshot_texts(path, kept.prepared)) == "4 session_rewritten"
 
 
-def test_a_run_on_nothing_to_compact_fails_in_words(known_root):
-    path = place(known_root / "short.jsonl", session_bytes(working_session(steps=0)[:2]))
-    run = planned(index_file(path))
-    assert "fewer than two entries" in failure_of(run)
-
-
 @pytest.mark.parametrize(
     ("error", "failure"),
     [(ZeroDivisionError(), "ZeroDivisionError"), (Terminated(), STOPPED), (KeyboardInterrupt(), STOPPED)],
@@ -178,11 +172,14 @@ def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(session, st
     assert failure in run.failure
 
 
-def test_a_planner_that_deletes_nothing_fails_its_run(session, stubborn):
+def test_a_run_that_deletes_nothing_or_has_nothing_to_compact_fails(session, stubborn, known_root):
     stubborn(lambda: None)
     run = planned(session, "stubborn")
     assert run.state == RunState.FAILED
     assert [event.kind for event in run.events.order_by("seq")] == ["prepared", "nudged", "ended"]
+    path = place(known_root / "short.jsonl", session_bytes(working_session(steps=0)[:2]))
+    run = planned(index_file(path))
+    assert "fewer than two entries" in failure_of(run)
 
 
 def test_what_cannot_be_done_is_refused_and_changes_nothing(session):
@@ -320,7 +317,7 @@ def test_the_form_shows_sources_refuses_a_ratio_out_of_range_and_leads_to_the_ru
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
-def test_the_run_page_shows_each_call_and_its_transcript_can_be_downloaded(browser, session):
+def test_the_run_page_shows_each_call_with_a_transcript_and_in_flight_follows_its_rows(browser, session):
     run = planned(session)
     page = browser.get(f"/runs/{run.pk}")
     drawn = [one.attributes["data-seq"] for one in elements(page, "[data-seq]")]
@@ -328,9 +325,6 @@ def test_the_run_page_shows_each_call_and_its_transcript_can_be_downloaded(brows
     assert not elements(page, "[ws-connect]")
     assert f"/runs/{run.pk}/review" in addresses(page)
     assert "attachment" in browser.get(f"/runs/{run.pk}/transcript.jsonl")["Content-Disposition"]
-
-
-def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser, session):
     run = started(session)
     page = browser.get(f"/runs/{run.pk}")
     assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
@@ -547,16 +541,13 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, cl
     assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
-def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session):
+def test_what_was_validated_outlives_a_worker_that_does_not_start_unless_the_run_is_claimed(session):
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     resume_run(run)
     assert fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.INTERRUPTED
     assert "exit code 2" in run.failure
-
-
-def test_a_claimed_run_does_not_count_as_unstarted(session):
     run = claimed(session)
     assert not fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.RUNNING

@@ -233,10 +233,12 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root):
     assert len(look(after=2 * REST)) == 1
 
 
-def test_a_session_is_not_planned_automatically_during_a_run(known_root):
+def test_a_session_is_not_planned_automatically_during_a_run_nor_as_it_was(known_root, browser):
     run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     assert look() == []
-    mark_seen(finish_run(run))
+    finish_run(run)
+    assert badge(browser) == 0, "it was started by hand"
+    mark_seen(run)
     assert look(after=2 * REST) == [], "it was planned as it is"
 
 
@@ -457,15 +459,8 @@ def test_unseen_proposals_are_counted_and_linked_until_their_review_is_opened(kn
     for address in ("/", "/runs/", f"/runs/{run.pk}", "/settings", "/nowhere"):
         assert badge(browser, address) == 1, address
     address = link(browser.get("/"), "proposal waits")
-    assert address == f"/runs/{run.pk}/review"
-    assert browser.get(address).status_code == 200
-    assert badge(browser) == 0
+    assert (address, browser.get(address).status_code, badge(browser)) == (f"/runs/{run.pk}/review", 200, 0)
     assert "proposal waits" not in text_of(browser.get("/"))
-
-
-def test_a_manual_run_does_not_count_as_unseen_proposal(known_root, browser):
-    plan_by_hand(put(known_root, full()))
-    assert badge(browser) == 0
 
 
 def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):

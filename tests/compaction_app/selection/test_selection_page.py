@@ -104,7 +104,7 @@ def test_what_was_decided_before_is_not_decided_again(browser, run):
     assert {standing(run)[one] for one in others} == {ReviewStatus.APPROVED}
 
 
-def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser, run):
+def test_a_selection_decided_elsewhere_or_in_an_earlier_preparation_is_refused_as_a_whole(browser, run):
     page = shown(browser, run, "by=tool&what=bash")
     decide(run, Kind.REJECT, [next(iter(standing(run)))], NOW)
     before = standing(run)
@@ -112,12 +112,8 @@ def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser, r
     assert answer.status_code == 409
     assert "Nothing was decided" in text_of(answer)
     assert standing(run) == before
-
-
-def test_a_selection_in_an_earlier_preparation_is_refused(browser, run):
-    page = shown(browser, run, "by=tool&what=bash")
     fields = {**hidden_fields(element(page, ".selection form")), "mark": "0" * 16, "do": "approve"}
-    answer: Any = browser.post(f"/runs/{run.pk}/select", fields)
+    answer = browser.post(f"/runs/{run.pk}/select", fields)
     assert answer.status_code == 409
     assert "planned again" in text_of(answer)
 

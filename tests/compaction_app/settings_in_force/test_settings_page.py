@@ -66,7 +66,7 @@ def of_project(home):
     return home / "project" / ".pi" / "settings.json"
 
 
-def test_without_files_everything_is_a_default(session, home, own):
+def test_without_files_everything_is_a_default_and_with_one_a_switch_is_turned_over(session, home, own):
     view = view_settings(of_agent(session, "pi"), home)
     assert all(one.is_default and one.value == one.default for one in (*view.of_agent, *view.of_plans))
     assert {one.name: one.value for one in view.of_agent} == {
@@ -78,6 +78,10 @@ def test_without_files_everything_is_a_default(session, home, own):
     }
     assert [one.value for one in view.of_plans] == ["0.5", "2", "your last message"]
     assert {one.paste_into for one in view.of_agent} == {str(own)}
+    write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
+    view = view_settings(of_agent(session, "pi"), home)
+    assert row(view, "compaction.enabled").line == '"compaction": {"enabled": true}'
+    assert row(view, "compaction.reserveTokens").line == '"compaction": {"reserveTokens": 9}'
 
 
 def test_the_page_names_the_file_of_each_value(browser, session, home, own, of_project):
@@ -118,13 +122,6 @@ def test_a_pasted_line_is_in_force(session, home, key):
         path.unlink()
 
 
-def test_a_switch_is_turned_over_and_another_value_is_repeated(session, home, own):
-    write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
-    view = view_settings(of_agent(session, "pi"), home)
-    assert row(view, "compaction.enabled").line == '"compaction": {"enabled": true}'
-    assert row(view, "compaction.reserveTokens").line == '"compaction": {"reserveTokens": 9}'
-
-
 def test_a_value_that_cannot_be_used_is_named_and_passed_over(session, home, own, of_project):
     write(own, {"compaction": {"reserveTokens": 9, "compression_ratio": 0.3}})
     for value in ("many", -1, True, None, [1], 10**12):
@@ -162,17 +159,14 @@ def test_values_of_files_are_escaped_and_a_file_that_cannot_be_read_is_named(bro
     assert not missing(shown, "Nothing of this file is in force.", own.name)
 
 
-def test_the_number_of_compactions_is_shown(browser, known_root, home):
+def test_the_page_is_linked_where_a_plan_is_started_and_counts_compactions(browser, session, known_root, home):
+    at = session.get_absolute_url()
+    for address in (at, f"{at}/compact"):
+        assert elements(page(browser, address), f'a[href="{at}/settings"]')
     said = (user("a"), assistant(text("b")), assistant(text("c")), compaction(whole("e2")), user("d"))
     found = index_file(backdate(place(known_root / "b.jsonl", session_bytes(chain(*said)))))
     shown = text_of(page(browser, f"{found.get_absolute_url()}/settings"))
     assert "1 compaction so far; answers may get less accurate from the second on" in shown
-
-
-def test_the_page_is_linked_where_a_plan_is_started(browser, session):
-    at = session.get_absolute_url()
-    for address in (at, f"{at}/compact"):
-        assert elements(page(browser, address), f'a[href="{at}/settings"]')
 
 
 @pytest.fixture
@@ -182,7 +176,7 @@ def path(redline):
     return place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(working_session()))
 
 
-def test_the_command_names_each_value_its_default_and_its_file_what_is_ignored_and_how_to_change_it(redline, path):
+def test_the_command_names_each_value_with_its_file_and_what_is_ignored(redline, path):
     found = redline.call("compaction-settings", path, "--json").json
     rows = {row["name"]: row for row in found["settings"]}
     kept = rows["compaction.keepRecentTokens"]

@@ -83,19 +83,18 @@ def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(redline,
     assert (ended.code, ended.error) == (2, "not_utf8")
 
 
-def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(redline, connect, path, edited):
-    connect(session_before_compact, lambda **_: Pin([Target("e2")], "it is needed"))
+@pytest.mark.parametrize(
+    ("answer", "leave", "code"),
+    [
+        (Pin([Target("e2")], "it is needed"), [], "pinned_by_hook"),
+        (Cancel("not today"), [], "cancelled_by_hook"),
+        (Cancel("not today"), ["--leave-for", "e4"], "cancelled_by_hook"),
+    ],
+)
+def test_a_hook_stops_a_summary(redline, connect, path, edited, answer, leave, code):
+    connect(session_before_tree if leave else session_before_compact, lambda **_: answer)
     before = path.read_bytes()
-    assert redline.call("summarise", path, "--text", edited, "--yes", "--json").refusal == "2 pinned_by_hook"
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("leave", [[], ["--leave-for", "e4"]])
-def test_a_hook_cancels_a_summary(redline, connect, path, edited, leave):
-    for signal in (session_before_compact, session_before_tree):
-        connect(signal, lambda **_: Cancel("not today"))
-    before = path.read_bytes()
-    assert redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json").refusal == "2 cancelled_by_hook"
+    assert redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json").refusal == f"2 {code}"
     assert path.read_bytes() == before
 
 
@@ -133,5 +132,4 @@ def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(redline, provide
     directory.mkdir()
     connect(session_before_compact, lambda **_: directory.rmdir())
     ended = redline.call("summarise", path, "--model", MODEL, "--save", directory / "draft.md", "--json")
-    message = ended.json["error"]["message"]
-    assert not missing(message, "The draft was not saved.", "## Goal")
+    assert not missing(ended.json["error"]["message"], "The draft was not saved.", "## Goal")

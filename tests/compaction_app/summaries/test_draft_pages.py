@@ -56,17 +56,14 @@ def draft(url):
     return found
 
 
-def test_the_session_leads_to_the_request_and_to_its_draft(browser, url):
-    assert ("Summarise…", f"{url}/summarise") in links(page(browser, url))
-    draft = start_draft(Session.objects.get(), WantedSummary())
-    assert (f"Open draft {draft.pk}", draft.get_absolute_url()) in links(page(browser, url))
-
-
-def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser, url):
+def test_the_session_leads_to_its_draft_and_the_request_says_what_is_replaced_and_sent(browser, url):
     words = text_of(page(browser, f"{url}/summarise", planner=MODEL))
     assert not missing(words, "Draft a summary of the beginning", "turns 1 to 5", "turns 5 to 8, word for word")
     assert not missing(words, "127.0.0.1:9", "no tools, no reasoning, at most 8,000 tokens of answer")
     assert "for what is sent" in words
+    assert ("Summarise…", f"{url}/summarise") in links(page(browser, url))
+    draft = start_draft(Session.objects.get(), WantedSummary())
+    assert (f"Open draft {draft.pk}", draft.get_absolute_url()) in links(page(browser, url))
 
 
 def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser, url):
@@ -103,7 +100,7 @@ def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser, draft)
     assert "Drafts of summaries" not in text_of(page(browser, "/runs/"))
 
 
-def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser, url):
+def test_what_has_come_is_shown_until_it_is_over_and_of_a_failed_draft_can_be_used(browser, url):
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     assert "Waiting for a worker" in text_of(page(browser, made.get_absolute_url()))
     SummaryDraft.objects.update(state=State.ASKING, generated="## Goal")
@@ -112,17 +109,13 @@ def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser, 
     assert "7 characters received" in text_of(coming)
     SummaryDraft.objects.update(state=State.READY, text="## Goal")
     assert browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)["HX-Refresh"] == "true"
-
-
-def test_a_failed_draft_offers_its_partial_text(browser, url):
-    made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     SummaryDraft.objects.update(state=State.FAILED, failure="The connection broke.", generated="## Goal")
     assert "The connection broke." in text_of(page(browser, made.get_absolute_url()))
     browser.post(f"{made.get_absolute_url()}/use")
     assert text_of(element(page(browser, made.get_absolute_url()), "textarea")) == "## Goal"
 
 
-def test_the_text_is_judged_whenever_it_is_saved(browser, draft):
+def test_the_text_is_judged_whenever_it_is_saved_and_what_is_typed_goes_on_from_there(browser, draft):
     address = draft.get_absolute_url()
     answered = browser.post(address, {"text": "Question 1: look at the cache."}, headers={"HX-Request": "true"})
     swapped = {one.attributes["id"] for one in elements(answered, "[hx-swap-oob]")}
@@ -131,6 +124,12 @@ def test_the_text_is_judged_whenever_it_is_saved(browser, draft):
     assert re.search(r"Messages, verbatim 1 of 5", held), held
     draft.refresh_from_db()
     assert draft.text == "Question 1: look at the cache."
+    digest = field(page(browser, address), "digest")
+    for words in ("We", "We look", "We look on."):
+        saved = browser.post(address, {"text": words, "digest": digest}, headers={"HX-Request": "true"})
+        assert saved.status_code == 200
+        digest = str(element(saved, "#digest").attributes["value"])
+    assert browser.post(address, {"text": "We look on.", "digest": "older"}).status_code == 303
 
 
 def test_a_text_that_was_edited_in_another_window_is_not_lost(browser, draft):
@@ -148,16 +147,6 @@ def test_a_text_that_was_edited_in_another_window_is_not_lost(browser, draft):
     assert browser.post(address, again).status_code == 303
     draft.refresh_from_db()
     assert draft.text == "The other\nwindow."
-
-
-def test_what_is_typed_goes_on_from_what_was_saved(browser, draft):
-    address = draft.get_absolute_url()
-    digest = field(page(browser, address), "digest")
-    for words in ("We", "We look", "We look on."):
-        saved = browser.post(address, {"text": words, "digest": digest}, headers={"HX-Request": "true"})
-        assert saved.status_code == 200
-        digest = str(element(saved, "#digest").attributes["value"])
-    assert browser.post(address, {"text": "We look on.", "digest": "older"}).status_code == 303
 
 
 def test_without_scripts_each_button_saves_the_text_first_or_inserts_a_missing_name(browser, draft):
@@ -179,8 +168,7 @@ def test_without_scripts_each_button_saves_the_text_first_or_inserts_a_missing_n
 
 def test_the_saved_text_is_shown_beside_what_it_replaces_as_changes_and_as_a_preview(browser, draft):
     shown = page(browser, f"{draft.get_absolute_url()}/replaced")
-    words = text_of(shown)
-    assert not missing(words, "would become a summary", "The same size, verbatim")
+    assert not missing(text_of(shown), "would become a summary", "The same size, verbatim")
     assert text_of(element(shown, "textarea")) == "We look at the cache."
     SummaryDraft.objects.update(generated="We look at nothing.")
     changes = text_of(page(browser, draft.get_absolute_url(), show="changes"))
@@ -214,8 +202,7 @@ def test_what_was_not_shown_is_not_appended(browser, draft, idle_root):
 def test_a_move_offers_the_summary_of_what_is_left(browser, url, idle_root):
     found = link(page(browser, f"{url}/tree/move", entry="e4"), "Summarise what you leave…")
     assert found == f"{url}/summarise?entry=e4"
-    words = text_of(page(browser, found))
-    assert not missing(words, "Draft a summary of the branch you leave", "28 entries")
+    assert not missing(text_of(page(browser, found)), "Draft a summary of the branch you leave", "28 entries")
     browser.post(f"{url}/summarise", {"planner": "hand", "entry": "e4"})
     made = SummaryDraft.objects.get()
     save_text(made, "It failed.")

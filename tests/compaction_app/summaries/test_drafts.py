@@ -29,7 +29,7 @@ from compaction_app.summaries.drafts import (
 )
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
 from tests.files import backdate, place
 
@@ -66,8 +66,8 @@ def requested(session: Session) -> SummaryDraft:
     return start_draft(session, COMPACTION, "scripted/good-plan")
 
 
-def by_hand(session: Session, words: str = "We look at the cache.", wanted: WantedSummary = COMPACTION) -> SummaryDraft:
-    draft = start_draft(session, wanted)
+def by_hand(session: Session, words: str = "We look at the cache.") -> SummaryDraft:
+    draft = start_draft(session, COMPACTION)
     save_text(draft, words)
     return draft
 
@@ -108,8 +108,7 @@ def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
 @both_dialects
 @pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
 def test_a_draft_that_does_not_come_says_why(session, provider, script, words):
-    draft = written(session, script)
-    assert words in failure_of(draft)
+    assert words in failure_of(written(session, script))
 
 
 def test_the_partial_text_of_a_failed_draft_can_be_edited(session, provider):
@@ -144,11 +143,16 @@ def _work(draft_id: int) -> None:
         connection.close()
 
 
-def test_a_queued_draft_is_stopped_before_anything_is_sent(session, provider):
+def test_a_draft_that_was_stopped_or_whose_address_changed_is_not_requested(session, provider):
     draft = requested(session)
     stop_draft(draft)
     write_draft(draft.pk, "one")
     assert failure_of(draft)
+    assert not provider.requests
+    draft = requested(session)
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    write_draft(draft.pk, "one")
+    assert "address" in failure_of(draft)
     assert not provider.requests
 
 
@@ -163,14 +167,6 @@ def test_a_draft_that_is_being_written_allows_no_other_and_is_not_discarded(sess
     assert SummaryDraft.objects.get().state == State.READY
 
 
-def test_a_request_goes_only_to_the_address_that_was_shown(session, provider):
-    draft = requested(session)
-    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
-    write_draft(draft.pk, "one")
-    assert "address" in failure_of(draft)
-    assert not provider.requests
-
-
 def test_two_workers_never_write_one_draft_which_is_given_up_once_its_worker_is_gone(session, provider, clock):
     draft = requested(session)
     assert claim_draft(draft.pk, "one") is not None
@@ -182,7 +178,7 @@ def test_two_workers_never_write_one_draft_which_is_given_up_once_its_worker_is_
     assert "Its worker is gone." in failure_of(draft)
 
 
-def test_a_worker_that_has_to_end_says_so(session, provider):
+def test_a_worker_that_has_to_end_says_so_and_a_draft_for_which_none_starts_fails_in_words(session, provider):
     draft = requested(session)
     ending = threading.Event()
     ending.set()
@@ -190,9 +186,6 @@ def test_a_worker_that_has_to_end_says_so(session, provider):
         write_draft(draft.pk, "one", ending)
     assert "Its worker was stopped." in failure_of(draft)
     assert not provider.requests
-
-
-def test_a_draft_for_which_no_worker_starts_fails_in_words(session, provider):
     draft = requested(session)
     assert fail_unstarted_draft(draft.pk, "exit code 2")
     assert not fail_unstarted_draft(draft.pk, "exit code 2")
@@ -210,11 +203,6 @@ def test_only_the_edited_text_is_appended(session):
         save_text(draft, "Another text")
 
 
-def test_a_branch_is_left_with_the_draft(session):
-    recorded = append(by_hand(session, wanted=WantedSummary(entry_id="e4")))
-    assert (recorded["type"], recorded["parentId"]) == ("branch_summary", "e4")
-
-
 def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session):
     draft = by_hand(session)
     before, now = session.real_path().read_bytes(), datetime.now(UTC)
@@ -223,11 +211,6 @@ def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session):
     with pytest.raises(Conflict, match="has changed since this was shown"):
         append_draft(draft, CONFIRMED, now, shown)
     assert session.real_path().read_bytes() == before
-
-
-def test_an_empty_text_is_not_appended(session):
-    with pytest.raises(BadInput, match="empty"):
-        plan_draft(by_hand(session, " \n"), datetime.now(UTC))
 
 
 def test_a_draft_is_of_no_use_once_the_session_has_continued(session):
@@ -264,6 +247,5 @@ def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, pro
 
 def test_a_hook_that_cancels_ends_the_draft_before_anything_is_sent(session, provider, connect):
     connect(session_before_compact, lambda **_: Cancel("not now"))
-    draft = written(session)
-    assert "not now" in failure_of(draft)
+    assert "not now" in failure_of(written(session))
     assert not provider.requests

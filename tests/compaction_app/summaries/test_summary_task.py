@@ -104,7 +104,7 @@ def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline):
     assert "Notes on the cache." in branch_task(path, "e4").parts[0].conversation
 
 
-def test_the_words_of_the_user_are_the_focus_of_every_part_and_the_check_counts_what_a_draft_mentions(redline):
+def test_the_words_of_the_user_are_the_focus_and_the_check_counts_what_a_draft_mentions(redline):
     task = compaction_task(placed(redline, turns_of_work(turns=8)), "the import paths")
     assert {part.focus for part in task.parts} == {"the import paths"}
     silent, telling = task.judge("Nothing."), task.judge("Question 0: look at the cache.")

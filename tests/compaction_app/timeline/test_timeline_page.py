@@ -32,8 +32,7 @@ def test_each_change_is_listed_and_the_last_one_is_selected(browser, idle_root):
     answer = page(browser, f"{url}/timeline")
     assert not missing(text_of(answer), "2 changes of the context", "Removed at point 2", "xxxx")
     assert ("Show", f"{url}?view=sees&leaf=e7") in links(answer)
-    other = text_of(page(browser, f"{url}/timeline?at=e5"))
-    assert not missing(other, "Removed at point 1", "a look")
+    assert not missing(text_of(page(browser, f"{url}/timeline?at=e5")), "Removed at point 1", "a look")
 
 
 def test_a_branch_without_changes_says_so_and_has_no_points(browser, idle_root):

@@ -68,7 +68,7 @@ def rows(source: Any) -> list[str]:
     return texts(source, ".knot__text")
 
 
-def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser, address):
+def test_every_branch_is_there_with_its_fork_labels_and_leaf_and_leads_to_what_a_summary_lost(browser, address):
     shown = page(browser, address)
     assert rows(shown) == [
         *("Mend the parser.", "The first way.", "The second way."),
@@ -78,10 +78,6 @@ def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser, ad
     parts = {0: "1 fork", 1: "turn 2, other branch, ends", 2: "better", 4: "turn 3 active leaf"}
     assert [at for at, words in parts.items() if words not in knots[at]] == []
     assert not missing(text_of(shown), "2 branches, 1 compaction", "10 entries, 4 turns")
-
-
-def test_a_compaction_leads_to_what_its_summary_lost(browser, address):
-    shown = page(browser, address)
     knot = next(one for one in elements(shown, ".knot") if "Compaction by Atomic" in text_of(one))
     there = link(knot, "what it lost")
     assert element(browser.get(there), "h1")

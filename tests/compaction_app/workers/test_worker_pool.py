@@ -157,8 +157,7 @@ def serve(children: Any, rounds: int) -> None:
 
 def test_no_process_is_needed_while_nothing_is_queued(queued):
     assert needed_processes() == 0
-    run = queued("a.jsonl")
-    claim(run.pk, "one", timezone.now())
+    claim(queued("a.jsonl").pk, "one", timezone.now())
     assert needed_processes() == 0
 
 
@@ -166,8 +165,7 @@ def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_need
     for number in range(5):
         queued(f"model-{number}.jsonl", "provider/model")
     assert needed_processes() == 1
-    worked_on = queued("a.jsonl")
-    claim(worked_on.pk, "one", timezone.now())
+    claim(queued("a.jsonl").pk, "one", timezone.now())
     assert needed_processes() == 1
     queued("b.jsonl")
     assert needed_processes() == 2
