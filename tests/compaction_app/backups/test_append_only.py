@@ -66,8 +66,7 @@ def test_a_kept_address_of_a_restore_says_why_there_is_none(browser, page, path,
 
 
 def test_the_commands_say_what_to_do_instead(redline, path, backup):
-    listed = redline.call("backups", path)
-    assert "redline undo" in listed.out
+    assert "redline undo" in redline.call("backups", path).out
     for arguments in ((), ("--yes",)):
         refused = redline.call("restore", backup, *arguments)
         assert refused.code != 0
@@ -79,5 +78,4 @@ def test_the_commands_say_what_to_do_instead(redline, path, backup):
 def test_a_lost_session_is_restored_as_any_other(browser, page, path, backup):
     path.unlink()
     assert [one for one in addresses(browser.get(f"{page}/backups")) if one.endswith("/restore")]
-    shown = browser.get(f"{page}/backups/{backup.name}/restore")
-    assert "Restore this backup" in text_of(shown)
+    assert "Restore this backup" in text_of(browser.get(f"{page}/backups/{backup.name}/restore"))

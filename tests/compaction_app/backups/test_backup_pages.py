@@ -127,8 +127,7 @@ def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page
     assert any(second in address for _, address in links(rows[0]))
     assert "The compaction it was made for" in newest
     assert "Shown before you restore" in older
-    page = text_of(browser.get(of(path, first)))
-    assert "1 compaction and the compaction it was made for" in page
+    assert "1 compaction and the compaction it was made for" in text_of(browser.get(of(path, first)))
 
 
 def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
@@ -146,8 +145,7 @@ def test_a_verification_is_shown_also_in_place_until_the_file_changes(browser, p
     answer = browser.post(f"{page}/{name}/verify")
     assert answer.status_code == 303
     assert answer["Location"].startswith(f"{page}#backup-")
-    row = element(browser.get(page), f"#{answer['Location'].split('#')[1]}")
-    assert "Verified now" in text_of(row)
+    assert "Verified now" in text_of(element(browser.get(page), f"#{answer['Location'].split('#')[1]}"))
     part = browser.post(f"{page}/{name}/verify", headers=HTMX)
     assert (part.status_code, text_of(part)) == (200, text_of(element(part, "tr"))), "only the row"
     assert "Verified now" in text_of(part)
@@ -164,8 +162,7 @@ def test_a_changed_backup_cannot_be_restored(browser, path):
     backup = path.parent / name
     backup.write_bytes(backup.read_bytes()[:-9] + b"#")
     page = of(path, name)
-    state = shown(browser, page)
-    text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
+    text = refuses(browser, path, page, shown=shown(browser, page), yes=["drop_newer"])
     assert "does not have the SHA-256 that was recorded" in text
 
     row = text_of(browser.post(of(path, name, "verify"), headers=HTMX))
@@ -255,8 +252,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(brow
     grown(path, "seen", "not seen")
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
     assert not missing(text, "has changed since this was shown", "3 user messages")
-    answer = browser.post(page, {"shown": state, "yes": ["drop_newer"]})
-    assert "yes" not in fields(answer)
+    assert "yes" not in fields(browser.post(page, {"shown": state, "yes": ["drop_newer"]}))
     assert "has changed since" in refuses(browser, path, page, yes=["drop_newer"])
 
 
@@ -466,8 +462,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser, pa
     assert answer.status_code == 404
     assert "s.jsonl has no backup named nothing<b>" in text_of(answer)
     assert link(element(answer, "main"), "Backups") == f"{address(path)}/backups"
-    gone = browser.post(of(path, FOREIGN, "verify"), headers=HTMX)
-    assert gone["HX-Redirect"] == f"{address(path)}/backups"
+    assert browser.post(of(path, FOREIGN, "verify"), headers=HTMX)["HX-Redirect"] == f"{address(path)}/backups"
 
     page = address(path)
     path.unlink()

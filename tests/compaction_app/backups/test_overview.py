@@ -77,8 +77,7 @@ def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
 def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     part = browser.post("/backups/verify", headers={"HX-Request": "true"})
-    form = element(part, "form[hx-post]")
-    assert form.attributes["hx-trigger"] == "load, submit"
+    assert element(part, "form[hx-post]").attributes["hx-trigger"] == "load, submit"
     part = browser.post("/backups/verify", {"from": "1"}, headers={"HX-Request": "true"})
     assert "hx-trigger" not in element(part, "form[hx-post]").attributes
     assert "2 verified" in text_of(part)
@@ -86,8 +85,7 @@ def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, m
 
 def test_a_backup_that_is_gone_is_counted_and_takes_no_space(browser, backups):
     backups[0].unlink()
-    shown = words(browser)
-    assert not missing(shown, "1 backup of 2 sessions", "1 not there any more")
+    assert not missing(words(browser), "1 backup of 2 sessions", "1 not there any more")
     assert "1 verified" in text_of(verify(browser))
 
 

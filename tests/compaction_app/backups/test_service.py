@@ -95,8 +95,7 @@ def test_a_compaction_is_undone_and_the_undoing_is_undone(path):
 
 
 def test_backups_are_listed_with_why_they_were_made(path):
-    first = compacted(path)
-    back(first)
+    back(compacted(path))
     foreign(path, b"the agent's own")
     assert [(one.reason, one.recorded is not None) for one in list_backups(path)] == [
         ("restore", True),
@@ -183,8 +182,7 @@ def test_a_difference_names_what_comes_back_and_the_removed_compaction(path):
     backup = compacted(path)
     entry_id = Compaction.objects.get().entry_id
     assert difference(path, backup) == RestoreDifference([], entry_id, 0)
-    previous = back(backup).previous_backup
-    assert difference(path, previous.path) == RestoreDifference([], "", 1)
+    assert difference(path, back(backup).previous_backup.path) == RestoreDifference([], "", 1)
 
 
 def test_a_confirmation_for_another_state_does_not_count(path):

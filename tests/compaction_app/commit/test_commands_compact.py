@@ -150,8 +150,7 @@ def test_parameters_on_the_command_line_are_used_and_shown(redline, path):
     assert found["parameters"] == {"compression_ratio": 0.3, "preserve_recent": 5, "query": "line_7_1"}
     assert found["stats"]["percentReduction"] >= 70
     assert found["protectedEntryIds"] == ["e1", "e23", "e24", "e25", "e26", "e27"]
-    deleted = {target["entryId"] for target in found["deletedTargets"]}
-    assert not deleted & set(found["protectedEntryIds"])
+    assert not {target["entryId"] for target in found["deletedTargets"]} & set(found["protectedEntryIds"])
 
 
 def test_the_users_settings_are_the_defaults(redline, path):
@@ -263,8 +262,7 @@ def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline, path
 
 
 def test_a_torn_last_line_is_shown_with_the_plan(redline, path):
-    whole = redline.call("compact", path, "--dry-run", "--json")
-    assert whole.json["tornLine"] is None
+    assert redline.call("compact", path, "--dry-run", "--json").json["tornLine"] is None
     size = path.stat().st_size
     tear_the_last_line(path)
     torn = redline.call("compact", path, "--dry-run", "--json")
@@ -435,8 +433,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
     """The reader the user chose, even after Redline itself appended to the session."""
     path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
     log = load_session(path).log
-    writers = reading_of(path, log.entries, log.state).writers
-    writer = next(writer.name for writer in writers if writer.appends)
+    writer = next(writer.name for writer in reading_of(path, log.entries, log.state).writers if writer.appends)
     first = redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer)
     assert first.code == 0, first
     again = redline.call("compact", path, "--ratio", "0.5", "--writer", writer).out

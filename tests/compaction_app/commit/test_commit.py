@@ -171,8 +171,7 @@ def replace_by_a_directory(path: Path) -> None:
 
 def change_the_middle(path: Path) -> None:
     found = path.stat()
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"line_6_7 ", b"LINE_6_7 "))
+    path.write_bytes(path.read_bytes().replace(b"line_6_7 ", b"LINE_6_7 "))
     assert path.stat().st_size == found.st_size
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
 
@@ -431,8 +430,7 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path):
     approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved)) == "5 switches_branch"
     context = context_ids(path, LAST)
-    committed = done(approved, switch_branch=True)
-    assert committed.parent_id == LAST
+    assert done(approved, switch_branch=True).parent_id == LAST
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
@@ -591,8 +589,7 @@ def test_a_full_disk_leaves_the_session_and_no_partial_backup(path, room):
     before = path.read_bytes()
     assert len(before) > 800_000
     approved = approved_plan(path)
-    answer = refusal_in_child(lambda: done(approved), limit_file_size(len(before) + room))
-    assert answer == "6 disk_full"
+    assert refusal_in_child(lambda: done(approved), limit_file_size(len(before) + room)) == "6 disk_full"
     assert snapshot(path.parent) == {path.name: before}
     assert not Backup.objects.exists()
     backdate(path)

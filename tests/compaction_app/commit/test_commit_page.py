@@ -181,8 +181,7 @@ def test_only_what_was_approved_is_written(session):
     assert values(session.page(), "yes") == ["below_target"]
     session.commits("below_target")
     deleted = {target["entryId"] for target in session.last_line()["deletedTargets"]}
-    proposal = session.run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0]
-    assert proposal.entry_id in deleted
+    assert session.run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0].entry_id in deleted
     assert len(session.last_line()["deletedTargets"]) < session.run.proposals.count()
 
 
@@ -190,8 +189,7 @@ def test_a_second_commit_of_the_same_run_writes_nothing(work):
     plan = work.shown()
     first = work.post(plan=plan)
     written = work.path.read_bytes()
-    second = work.post(plan=plan)
-    assert second["Location"] == first["Location"] == f"{work.url}/result"
+    assert work.post(plan=plan)["Location"] == first["Location"] == f"{work.url}/result"
     assert work.path.read_bytes() == written
     assert Backup.objects.count() == 1
 
@@ -361,8 +359,7 @@ def test_a_link_in_place_of_a_session_is_never_followed(work, tmp_path):
 
 def test_an_entry_id_that_now_names_another_line_is_a_conflict(work):
     proposal = work.run.proposals.filter(block_index=None).order_by("order")[0]
-    recorded = next(one for one in working_session() if one["id"] == proposal.entry_id)
-    work.append(recorded, LATER)
+    work.append(next(one for one in working_session() if one["id"] == proposal.entry_id), LATER)
     work.refuses(work.commit())
 
 

@@ -18,8 +18,7 @@ def run(idle_root, settings):
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Begin."}]}]
     for number in range(8):
         call = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"path": f"f{number}"}}
-        run = {"result": f"output {number} " * 90}
-        found = {"type": "tool_result", "toolUseID": f"t{number}", "run": run}
+        found = {"type": "tool_result", "toolUseID": f"t{number}", "run": {"result": f"output {number} " * 90}}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [found]}]
     messages.append({"role": "assistant", "content": [{"type": "text", "text": "All is read."}]})
     thread = {"v": 9, "id": "T-1", "created": 1_750_000_000_000, "title": "A thread", "messages": messages}
@@ -48,6 +47,5 @@ def test_what_is_kept_is_downloaded_without_what_was_approved(browser, run):
     assert answer["Content-Type"] == "text/markdown; charset=utf-8"
     assert text.startswith("## User\n\nBegin.\n")
     assert text.endswith("All is read.\n")
-    kept = [number for number in range(8) if f"output {number} " in text]
-    assert 0 < len(kept) < 8
+    assert 0 < len([number for number in range(8) if f"output {number} " in text]) < 8
     assert browser.get(f"/runs/{run.pk + 1}/handoff.md").status_code == 404

@@ -85,8 +85,7 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
     settle_interrupted()
     assert_the_rows_tell_what_is_in_the_file(path, before)
     if line_after(path, before).endswith(b"\n"):
-        backup = json.loads(line_after(path, before))["backupPath"]
-        undone = redline.call("restore", backup, "--yes", "--json")
+        undone = redline.call("restore", json.loads(line_after(path, before))["backupPath"], "--yes", "--json")
         assert undone.code == 0, undone
         assert path.read_bytes() == before
     context = context_ids(path)
@@ -185,8 +184,7 @@ def write_half(fd: int, payload: bytes) -> int:
 def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(redline, path, write, left):
     before = path.read_bytes()
     commit_and_die(approved_plan(path), write)
-    after = line_after(path, before)
-    assert {b"": "nothing", b"\n": "the line"}.get(after[-1:], "a half") == left
+    assert {b"": "nothing", b"\n": "the line"}.get(line_after(path, before)[-1:], "a half") == left
     assert_backups_are_whole(path, before)
     assert_usable(redline, path, before)
 

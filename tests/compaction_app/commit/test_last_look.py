@@ -111,10 +111,8 @@ def numbers(row: Any) -> list[str]:
 
 def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser, approved):
     page = browser.get(f"/runs/{approved.pk}/commit")
-    title = text_of(element(page, "h1"))
-    struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", title)
-    feet = [numbers(foot) for foot in elements(page, "tfoot")]
-    kinds, tools, largest, bulk = feet
+    struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", text_of(element(page, "h1")))
+    kinds, tools, largest, bulk = [numbers(foot) for foot in elements(page, "tfoot")]
     assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
     assert bulk[-1] == f"−{struck[1]}"
     assert largest[-1].startswith("−")
@@ -157,8 +155,7 @@ def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
     proposal = run.proposals.order_by("order").first()
     run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
     decide(run, Kind.APPROVE, leads(run), timezone.now())
-    risk = look_at(run).with_names_only_there
-    assert [unit.target for unit in risk.units] == [proposal.target]
+    assert [unit.target for unit in look_at(run).with_names_only_there.units] == [proposal.target]
     page = browser.get(f"/runs/{run.pk}/commit")
     assert "1 holds names found nowhere else" in text_of(page)
     browser.get(f"/runs/{run.pk}/commit{link(page, 'Look at 1 of them')}")
@@ -206,8 +203,7 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, 
 
 
 def test_a_form_shown_before_a_decision_or_of_another_plan_approves_nothing(browser, run):
-    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
-    sent = {name: given[0] for name, given in fields(page).items()}
+    sent = {name: given[0] for name, given in fields(browser.get(f"/runs/{run.pk}/commit?undecided=1")).items()}
     decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
     for wrong in (sent, {}, {"seen": "x"}, {"seen": "0", "mark": "another"}):
         assert browser.post(f"/runs/{run.pk}/approve-rest", wrong).status_code in (409, 422), wrong
@@ -260,8 +256,7 @@ def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, app
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
     (row, *_) = removals_of(account).rows
-    chosen = browser.get(f"/runs/{approved.pk}/result?reason={row.key}")
-    shown = elements(chosen, "#each tbody tr")
+    shown = elements(browser.get(f"/runs/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
     assert len(shown) == len(row.removed)
     assert not missing(text_of(shown[0]), f"call {row.removed[0].call}", f"with {len(leads(approved)) - 1} others")
 
@@ -327,8 +322,7 @@ def test_hostile_texts_are_no_markup_in_the_export(browser, known_root):
     )
     run = approve_proposals(plan_session(index_file(path)))
     exported = browser.get(f"/runs/{run.pk}/review.md").content.decode()
-    outside = re.sub(r"(`+) .*? \1(?!`)", "", exported)
-    assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", outside)
+    assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", re.sub(r"(`+) .*? \1(?!`)", "", exported))
     rows = [line for line in exported.splitlines() if line.startswith("| ") and "approved" in line]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {8}
     for page in ("commit", "commit?undecided=1", "review.json"):

@@ -69,8 +69,7 @@ def test_no_note_stands_between_a_call_and_its_result(browser, run):
     notes = {one: f"note of {one}" for one in spans(browser, run)}
     assert send(browser, run, notes).status_code == 303
     lines = created()
-    said = [one for one in lines if one["type"] == "custom_message"]
-    assert len(said) == len(notes)
+    assert len([one for one in lines if one["type"] == "custom_message"]) == len(notes)
     for at, one in enumerate(lines):
         if one["type"] == "custom_message" and at + 1 < len(lines):
             assert lines[at + 1].get("message", {}).get("role") != "toolResult"

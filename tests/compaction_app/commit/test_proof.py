@@ -143,8 +143,7 @@ def put(root: Path, reader: str, recorded: list[Any]) -> Path:
 
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
 def test_a_commit_stores_what_was_checked_before_it(idle_root, writer, reader):
-    path = session_at(idle_root, reader)
-    commit(approved_plan(path, writer=writer, reader=reader), YES, NOW)
+    commit(approved_plan(session_at(idle_root, reader), writer=writer, reader=reader), YES, NOW)
     compaction = Compaction.objects.get()
     certificate = stored_certificate(compaction)
     assert certificate.holds
@@ -154,8 +153,7 @@ def test_a_commit_stores_what_was_checked_before_it(idle_root, writer, reader):
 
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
 def test_a_context_that_providers_would_newly_refuse_is_not_written(idle_root, monkeypatch, writer, reader):
-    path = session_at(idle_root, reader)
-    approved = approved_plan(path, writer=writer, reader=reader)
+    approved = approved_plan(session_at(idle_root, reader), writer=writer, reader=reader)
     before = snapshot(idle_root)
     monkeypatch.setattr(commit_change, "require_approved", lambda *_: None)
     whole = commit_change.change_of

@@ -98,8 +98,7 @@ def test_a_fork_is_a_new_session_in_the_same_database(scene):
     assert scene.sent() == messages
     del messages[1]["tool_calls"][0], messages[2]
     assert scene.sent(made) == messages
-    header = load_session(made).log.header
-    assert header.cwd == "/home/dev/project"
+    assert load_session(made).log.header.cwd == "/home/dev/project"
     titles = {row["id"]: row["title"] for row in scene.rows()["session"]}
     assert titles[made.name] == "A title (curated with Redline)"
     assert Session.objects.filter(relative_path__endswith=made.name).exists()
@@ -399,8 +398,7 @@ def test_the_command_says_what_the_server_does_not_do(redline, scene, served):
     assert "OpenCode may compact at the next prompt" in shown.out
     made = redline.call("compact", longer, "--yes", "--live", "--writer", "delete")
     assert made.code == 0, made
-    back = redline.call("undo", longer, "--yes", "--live")
-    assert f"through the server at {served.url}" in back.out
+    assert f"through the server at {served.url}" in redline.call("undo", longer, "--yes", "--live").out
 
 
 def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(scene, served):

@@ -46,8 +46,7 @@ def undone(path: Path) -> None:
 
 def test_what_pi_applied_is_undone_like_any_other(agent):
     before = seen(agent.path)
-    handshake = approved(agent.planned())
-    agent.applied(handshake)
+    agent.applied(approved(agent.planned()))
     assert len(seen(agent.path)) < len(before)
     backdate(agent.path)
     undone(agent.path)
@@ -93,8 +92,7 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store):
     compaction = Compaction.objects.get()
     assert (compaction.writer, compaction.certificate is not None) == ("delete", True)
     undone(path)
-    back = store.run("SELECT id FROM part")
-    assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in back}
+    assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in store.run("SELECT id FROM part")}
 
 
 def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store, monkeypatch):
@@ -119,8 +117,7 @@ def test_parts_that_were_not_deleted_are_no_compaction(store):
     path = long_session(store)
     rows = store.run("SELECT * FROM part ORDER BY id")
     asking = AskingAgent(path, agent="opencode", honours="parts")
-    handshake = approved(asking.planned(leaf=""))
-    assert asking.report("applied", handshake.pk)["state"] == "failed"
+    assert asking.report("applied", approved(asking.planned(leaf="")).pk)["state"] == "failed"
     assert store.run("SELECT * FROM part ORDER BY id") == rows
     assert not Compaction.objects.exists()
 
@@ -141,8 +138,7 @@ def claude(redline, settings):
 
 def test_claude_code_is_given_a_fork_at_once(claude):
     before = claude.path.read_bytes()
-    handshake = approved(claude.planned(leaf=""), "fork")
-    answer = claude.poll(handshake.pk)
+    answer = claude.poll(approved(claude.planned(leaf=""), "fork").pk)
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     created = Path(Compaction.objects.get().created)
     assert f"claude --resume {created.stem}" in answer["message"]

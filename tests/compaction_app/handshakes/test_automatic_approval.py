@@ -61,8 +61,7 @@ def asked(agent: AskingAgent, chosen: dict[str, str]) -> Handshake:
 
 
 def rule(agent: AskingAgent, **fields: object) -> None:
-    root = index_file(agent.path).root
-    PassRule.objects.create(root=root, **{"most_tokens": 100_000, **fields})
+    PassRule.objects.create(root=index_file(agent.path).root, **{"most_tokens": 100_000, **fields})
 
 
 REPEATED = {"e5": "a repeat of the output in e11"}
@@ -195,8 +194,7 @@ def test_what_goes_with_an_output_has_to_stand_too(pi_root, fields, chosen, cont
 
 
 def test_a_read_whose_short_lines_stand_too_passes(pi_root):
-    content = steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y"))
-    agent = asking(pi_root, content)
+    agent = asking(pi_root, steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y")))
     rule(agent, superseded=True)
     assert asked(agent, READ_AGAIN).state == "approved"
 

@@ -117,8 +117,7 @@ def test_a_report_is_not_believed_without_the_session(agent):
 
 def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent):
     handshake = approved(agent.planned())
-    answer = agent.poll(handshake.pk)
-    agent.apply({"edits": answer["edits"][:-1]})
+    agent.apply({"edits": agent.poll(handshake.pk)["edits"][:-1]})
     look_after_handshakes(timezone.now())
     assert state_of(handshake) == "approved"
     reported = agent.report("failed", handshake.pk, message="the extension was stopped")
@@ -148,8 +147,7 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent):
 
 def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent):
     before = agent.path.read_bytes()
-    handshake = approved(agent.planned(), "fork")
-    answer = agent.poll(handshake.pk)
+    answer = agent.poll(approved(agent.planned(), "fork").pk)
     compaction = Compaction.objects.get()
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     assert compaction.created in answer["message"]
@@ -269,8 +267,7 @@ def test_a_branch_that_the_file_does_not_have_is_a_conflict_and_the_one_that_it_
         assert (wrong["status"], wrong["error"]["code"]) == (409, "moved_on")
     assert not Handshake.objects.exists()
     loaded = load_session(agent.path)
-    branch = branch_of(loaded.tree.branch(loaded.leaf_id)).model_dump()
-    assert agent.ask(branch=branch)["state"] == "planning"
+    assert agent.ask(branch=branch_of(loaded.tree.branch(loaded.leaf_id)).model_dump())["state"] == "planning"
 
 
 def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_waits(agent, browser):
@@ -325,8 +322,7 @@ def test_two_agents_wait_at_once(pi_root, browser):
     one, other = (asking(pi_root, name=name) for name in ("one", "other"))
     other.token = one.token = other.token
     first, second = one.planned(), other.planned()
-    page = browser.get("/")
-    assert text_of(page).count("pi waits") >= 2
+    assert text_of(browser.get("/")).count("pi waits") >= 2
     approved(first)
     one.report("applied", first.pk, leaf=one.apply(one.poll(first.pk)))
     assert other.poll(second.pk)["state"] == "waiting"
@@ -356,8 +352,7 @@ def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_u
 
 
 def test_a_session_can_be_named_by_its_id(agent):
-    session = index_file(agent.path)
-    assert agent.ask(session=session.header_id)["state"] == "planning"
+    assert agent.ask(session=index_file(agent.path).header_id)["state"] == "planning"
     assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
 
 

@@ -23,8 +23,7 @@ def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
 
 def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent, browser):
     agent.planned()
-    part = browser.get("/handshakes/waiting").content.decode().strip()
-    assert part in browser.get("/").content.decode()
+    assert browser.get("/handshakes/waiting").content.decode().strip() in browser.get("/").content.decode()
 
 
 def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
@@ -72,8 +71,7 @@ def test_a_page_that_shows_the_state_is_not_drawn_again(agent, browser):
     assert browser.get(address, {"shown": "waiting"}).status_code == 204
     Handshake.objects.update(state="declined")
     page = browser.get(address, {"shown": "waiting"}).content.decode()
-    news = page.split('id="handshake-news" role="status">')[1].split("</p>")[0]
-    assert news.strip() == "Declined"
+    assert page.split('id="handshake-news" role="status">')[1].split("</p>")[0].strip() == "Declined"
 
 
 def fields(browser: Client, **changed: str) -> dict[str, str]:

@@ -70,8 +70,7 @@ def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_
 
 
 def test_a_question_whose_run_never_starts_ends_with_its_time(agent):
-    first = Run.objects.get(handshakes=agent.ask()["id"])
-    assert change_state(first.pk, RunState.RUNNING)
+    assert change_state(Run.objects.get(handshakes=agent.ask()["id"]).pk, RunState.RUNNING)
     agent.report("withdrawn")
     asked = agent.ask()
     look_after_handshakes(timezone.now() + timedelta(hours=1))

@@ -115,8 +115,7 @@ def test_a_session_of_each_reader_is_moved(redline, reader):
     places = [entry.id for entry in load_session(worked.path).tree.entries]
     for entry_id in places[1:-1]:
         leaf = destination_of(load_session(worked.path).tree, entry_id).leaf_id
-        appended = append(worked.path, move_to(entry_id))
-        assert appended.plan.reading.reader.name == reader
+        assert append(worked.path, move_to(entry_id)).plan.reading.reader.name == reader
         assert worked.context() == worked.context(leaf_id=leaf)
 
 
@@ -322,15 +321,13 @@ def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path, connect):
     moved, label = map(json.loads, path.read_bytes().splitlines()[-2:])
     assert (label["type"], label["parentId"]) == ("label", moved["id"])
     assert (label["targetId"], label["label"]) == ("e4", "the other way")
-    loaded = load_session(path)
-    assert loaded.leaf_id == label["id"]
+    assert load_session(path).leaf_id == label["id"]
     assert moved["parentId"] == "e4"
 
 
 def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="tried"))
-    task = branch_task(path, "e4")
-    done = append_entries(path, task.change("It failed."), CONFIRMED, datetime.now(UTC))
+    done = append_entries(path, branch_task(path, "e4").change("It failed."), CONFIRMED, datetime.now(UTC))
     summary, label = map(json.loads, path.read_bytes().splitlines()[-2:])
     assert (summary["type"], summary["id"]) == ("branch_summary", done.first_id)
     assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
@@ -359,8 +356,7 @@ def test_it_moves_and_gives_the_message_again(redline, talk):
     assert moved.json["leafId"] == load_session(talk.path).leaf_id
     assert Path(moved.json["backup"]).exists()
     assert len(talk.context()) == 2
-    back = redline.call("navigate", talk.path, "--move", moved.json["previousLeafId"], "--yes")
-    assert back.code == 0
+    assert redline.call("navigate", talk.path, "--move", moved.json["previousLeafId"], "--yes").code == 0
     assert talk.context() == talk.context(leaf_id="e6")
 
 
@@ -377,8 +373,7 @@ def test_it_forks_before_what_a_user_says(redline, talk):
     made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
     assert made.json["again"] == "The first way."
     assert talk.path.read_bytes() == before
-    new = load_session(Path(made.json["created"]))
-    assert [entry.id for entry in new.tree.entries] == ["e1", "e2"]
+    assert [entry.id for entry in load_session(Path(made.json["created"])).tree.entries] == ["e1", "e2"]
     spoken = redline.call("navigate", talk.path, "--fork", "e4", "--yes")
     assert "Continue there with: pi --session" in spoken.out
 

@@ -74,16 +74,14 @@ def test_a_move_to_what_a_user_says_offers_it_again(browser, tree, idle_root):
     assert text_of(element(moved, ".chosen__again")) == "The first way."
     assert lines(idle_root)[-1]["parentId"] == "e2"
     assert dict(links(moved))["move back"] == f"{tree}/move?entry=e6&leaf=1"
-    back = send(browser, f"{tree}/move", entry="e6")
-    assert "follows that entry" in text_of(back)
+    assert "follows that entry" in text_of(send(browser, f"{tree}/move", entry="e6"))
     assert branch_state(Session.objects.get()).branch[-2].id == "e6"
 
 
 def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", forked_talk()[:-1])
     Session.objects.update(reader="pi")
-    moved = send(browser, f"{url}/tree/move", entry="e4")
-    back = page(browser, dict(links(moved))["move back"])
+    back = page(browser, dict(links(send(browser, f"{url}/tree/move", entry="e4")))["move back"])
     browser.post(f"{url}/tree/move", hidden_fields(element(back, "form.form")))
     assert lines(idle_root)[-1]["parentId"] == "e5"
 
@@ -102,15 +100,13 @@ def test_a_live_session_needs_a_confirmation(browser, tree, settings, step, more
     refused = send(browser, f"{tree}/{step}", entry="e4", **more)
     assert refused.status_code == 422
     assert "a confirmation is missing" in text_of(refused)
-    done = send(browser, f"{tree}/{step}", entry="e4", yes="live", **more)
-    assert done.redirect_chain
+    assert send(browser, f"{tree}/{step}", entry="e4", yes="live", **more).redirect_chain
 
 
 def test_a_label_is_set_changed_and_removed(browser, tree):
     said = []
     for more in ({"label": "the better way"}, {"label": "best"}, {"label": "best", "remove": "label"}):
-        done = send(browser, f"{tree}/label", entry="e5", **more)
-        said.append(text_of(element(done, ".banner--done")))
+        said.append(text_of(element(send(browser, f"{tree}/label", entry="e5", **more), ".banner--done")))
         shown = page(browser, f"{tree}/label", entry="e5")
         assert element(shown, "#label").attributes.get("value", "") == ("" if "remove" in more else more["label"])
         assert ("Remove the label" in text_of(shown)) is ("remove" not in more)
@@ -137,8 +133,7 @@ def test_the_labels_of_all_branches_lead_to_their_entries(browser, tree):
 
 
 def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser, tree):
-    session = tree.removesuffix("/tree")
-    tools = element(page(browser, session), "#entry-tools")
+    tools = element(page(browser, tree.removesuffix("/tree")), "#entry-tools")
     leads = {text_of(one): one.attributes["data-from"] for one in elements(tools, "a[data-from]")}
     assert leads == {
         "Label…": f"{tree}/label?entry=",
@@ -191,8 +186,7 @@ def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path,
     Rollout(meta(), prompt("Mend it."), answer("Done.")).save(directory)
     use_root(settings, directory, "codex")
     index_roots()
-    url = f"{Session.objects.get().get_absolute_url()}/tree"
-    words = text_of(page(browser, url))
+    words = text_of(page(browser, f"{Session.objects.get().get_absolute_url()}/tree"))
     assert "Not offered Sessions of Codex have no entry that makes it continue after an earlier one." in words
     assert "Sessions of Codex have no labels." in words
     assert "Fork from here…" in words

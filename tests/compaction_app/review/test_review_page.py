@@ -134,8 +134,7 @@ def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser, run, kind
 
 
 def test_a_group_is_reopened_and_approved_without_what_was_rejected_in_it(browser, run):
-    shown = page(browser, run, "?by=turn")
-    (group,) = group_keys(shown)
+    (group,) = group_keys(page(browser, run, "?by=turn"))
     before, kept = review_of(run), leads(run)[1]
     post(browser, run, by="turn", reject_group=group)
     assert review_of(run).undecided == 0
@@ -177,8 +176,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
         for fold in elements(opened(browser, run, target), '[hx-get^="stays"]')
     ]
     rows = [browser.get(f"/runs/{run.pk}/{fold}", headers=HTMX) for fold in folds]
-    response = " ".join(map(text_of, rows))
-    assert not missing(response, "Mend the parser.", "user message")
+    assert not missing(" ".join(map(text_of, rows)), "Mend the parser.", "user message")
     offered = [value for row in rows for value in values(row, "add")]
     assert offered
     assert "e1" not in offered
@@ -216,8 +214,7 @@ def test_what_goes_with_an_addition_is_not_listed_as_staying(browser, known_root
 def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser, run):
     first = leads(run)[0]
     post(browser, run, reject=ref_of(first))
-    call_of = review_of(run).followers[first][0]
-    post(browser, run, approve=ref_of(call_of))
+    post(browser, run, approve=ref_of(review_of(run).followers[first][0]))
     # It is mentioned with the result that it belongs to.
     assert "protected_pair" not in text_of(opened(browser, run, first))
     post(browser, run, add="e1")
@@ -336,8 +333,7 @@ def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
 
 def test_an_undo_says_where_what_it_undid_is(browser, run):
     shown = page(browser, run, "?by=turn")
-    first = leads(run)[0]
-    post(browser, run, approve=ref_of(first))
+    post(browser, run, approve=ref_of(leads(run)[0]))
     answer = post(browser, run, in_place=True, by="turn", undo="1", **extent(shown))
     went = element(answer, "[data-went]").attributes
     assert went["data-group"] == group_keys(shown)[0]

@@ -108,8 +108,7 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser, root):
     assert address_of("a2") in [address for _, address in links(page)]
     for agent_id, entry in [("a1", first), ("a2", second)]:
         assert f"{parent.get_absolute_url()}/entries/{entry}" in addresses(browser, address_of(agent_id))
-    of_subagent = text_of(browser.get(address_of("of-t9")))
-    assert "started by Agent" in of_subagent
+    assert "started by Agent" in text_of(browser.get(address_of("of-t9")))
     started = [one for one in addresses(browser, address_of("of-t9")) if "/entries/" in one]
     assert any(one.startswith(f"{address_of('a2')}/entries/") for one in started)
 
@@ -138,8 +137,7 @@ def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_
     subagent = ClaudeSession()
     subagent.user("look around", isSidechain=True)
     (root / "agent-x.jsonl").write_bytes(subagent.content)
-    parent = add(root, session)
-    assert "started the subagent" not in text_of(browser.get(parent.get_absolute_url()))
+    assert "started the subagent" not in text_of(browser.get(add(root, session).get_absolute_url()))
     child = Session.objects.get(relative_path="agent-x.jsonl")
     assert (child.is_subagent, child.header_id, child.parent_path) == (True, "", ID)
     assert "started by" not in text_of(browser.get(child.get_absolute_url()))
@@ -156,8 +154,7 @@ def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser
     planned = plan_session(indexed, preserve_recent=0)
     assert planned.state == RunState.TARGET_MET, planned.failure
     assert browser.get(f"/runs/{planned.pk}/review").status_code == 200
-    answer = browser.get(f"{indexed.get_absolute_url()}/entries/{line}/text?block=1")
-    assert "Not that one." in text_of(answer)
+    assert "Not that one." in text_of(browser.get(f"{indexed.get_absolute_url()}/entries/{line}/text?block=1"))
 
 
 def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):

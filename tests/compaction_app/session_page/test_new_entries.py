@@ -142,8 +142,7 @@ def claude(home: AgentHome) -> tuple[Path, Callable[[], object]]:
 
 
 def codex(home: AgentHome) -> tuple[Path, Callable[[], object]]:
-    before = codex_thread("Mend it.")
-    path = home.codex(1, before.content)
+    path = home.codex(1, codex_thread("Mend it.").content)
 
     def grow() -> None:
         line = Rollout(rollouts.meta(), rollouts.answer("It is mended.")).content.splitlines(keepends=True)[-1]

@@ -69,11 +69,9 @@ def test_each_page_and_view_of_a_session_is_shown(store, path):
     for of in ("", "/timeline", "/doctor", "/compact", "/backups"):
         assert page(f"{index_file(path).get_absolute_url()}{of}"), of
     assert "A title" in shown("/")
-    asked = store.user({"type": "compaction", "auto": True})
-    store.assistant("The summary.", summary=True, parentID=asked)
+    store.assistant("The summary.", summary=True, parentID=store.user({"type": "compaction", "auto": True}))
     store.user("More.")
-    last = store.user("Reverted.")
-    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": last}))
+    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": store.user("Reverted.")}))
     for view in ("sees", "all", "removed"):
         assert "A title" in shown(index_file(path).get_absolute_url(), view=view), view
 
@@ -153,8 +151,7 @@ def test_the_words_of_the_assistant_are_prose_and_rows_that_say_nothing_are_one_
 def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path, journal):
     store.run(f"PRAGMA journal_mode = {journal}")
     before = load_session(path)
-    asked = store.user({"type": "compaction", "auto": False})
-    store.assistant("So far.", parentID=asked, summary=True)
+    store.assistant("So far.", parentID=store.user({"type": "compaction", "auto": False}), summary=True)
     rows = store.parts()
     row = index_file(path)
     timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
@@ -192,8 +189,7 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
     assert store.parts() == before
     assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result"), "a")
     assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups"), "a")
-    timeline = shown(f"{run.session.get_absolute_url()}/timeline")
-    assert (f"by {writer}; undone" in timeline) is (writer != "fork")
+    assert (f"by {writer}; undone" in shown(f"{run.session.get_absolute_url()}/timeline")) is (writer != "fork")
 
 
 def test_single_entries_are_brought_back_on_the_page(store, path):
@@ -202,8 +198,7 @@ def test_single_entries_are_brought_back_on_the_page(store, path):
     address = f"/runs/{run.pk}/undo"
     (entry, *_) = values(page(address), "entry")
     undo = page(address, entry=entry)
-    plan = fields(undo)["plan"][0]
-    sent = {"plan": plan, "entry": entry, "yes": values(undo, "yes")}
+    sent = {"plan": fields(undo)["plan"][0], "entry": entry, "yes": values(undo, "yes")}
     assert authorized_client().post(address, sent).status_code == 303
     changed = [now["id"] for was, now in zip(pruned, store.parts(), strict=True) if was != now]
     assert entry.removesuffix(".call") in changed
@@ -231,8 +226,7 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path):
     reading = reading_of(path, loaded.log.entries, loaded.log.state)
     branch = loaded.tree.branch(loaded.leaf_id)
     found = timeline_of(branch, reading.reader)
-    context = reading.reader.rebuild(branch)
-    assert found.sizes[-1] == sum(message.tokens for message in context.messages)
+    assert found.sizes[-1] == sum(message.tokens for message in reading.reader.rebuild(branch).messages)
     assert len(found.sizes) == len(branch)
 
 
@@ -291,8 +285,7 @@ def test_a_session_in_a_newer_form_is_named_as_such(store):
 
 def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     worked_session(store, turns=8)
-    asked = store.user({"type": "compaction", "auto": False})
-    store.assistant("So far.", parentID=asked, summary=True)
+    store.assistant("So far.", parentID=store.user({"type": "compaction", "auto": False}), summary=True)
     store.user("Go on.")
     older = documents(known_root, store)
     row = index_file(older)

@@ -83,8 +83,7 @@ def test_each_text_is_rendered_as_what_it_is(browser, address):
 
 def test_headings_stand_under_one_of_the_page(browser, address):
     page = element(page_of(browser, address), "main")
-    levels = [int(str(one.tag)[1]) for one in elements(page, "h1, h2, h3, h4, h5, h6")]
-    assert levels[:3] == [1, 2, 3]
+    assert [int(str(one.tag)[1]) for one in elements(page, "h1, h2, h3, h4, h5, h6")][:3] == [1, 2, 3]
     whole_page = element(page_of(browser, f"{address}/entries/e2/text", block="1"), "main")
     assert [one.tag for one in elements(whole_page, "h1, h2, h3")] == ["h1", "h2", "h3"]
 

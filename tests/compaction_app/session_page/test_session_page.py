@@ -127,15 +127,13 @@ def test_many_damaged_lines_leave_the_page_short(pages):
 def test_a_torn_last_line_is_shown_at_the_end(pages):
     (pages.root / "a.jsonl").write_bytes(session_bytes(chain(user("one"))) + b'{"type":"mess')
     index_roots()
-    page = pages.get(f"/sessions/{Session.objects.get().root_id}/a.jsonl", view="all")
-    one, torn = texts(page, "article")
+    one, torn = texts(pages.get(f"/sessions/{Session.objects.get().root_id}/a.jsonl", view="all"), "article")
     assert "one" in one
     assert '{"type":"mess' in torn
 
 
 def test_a_missing_parent_is_reported_at_its_entry(pages):
-    address = pages.add([HEADER, message("x1", "nowhere", user("an orphan"))])
-    page = pages.get(address)
+    page = pages.get(pages.add([HEADER, message("x1", "nowhere", user("an orphan"))]))
     assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
     assert "1 error in its tree" in text_of(page)
 
@@ -281,8 +279,7 @@ def test_a_tail_that_is_sent_as_text_is_marked(pages):
 
 def test_switching_the_view_keeps_the_place(pages):
     recorded = chain(*(user(f"word-{number}-") for number in range(100)), compaction(whole("e70")), user("end"))
-    address = pages.add(recorded)
-    page = pages.get(address, at="e70", view="all")
+    page = pages.get(pages.add(recorded), at="e70", view="all")
     (sees,) = [where for words, where in links(page) if words.startswith("What the model sees")]
     assert "at=e70" in sees
     again = ids(pages.get(sees))
@@ -415,8 +412,7 @@ def test_the_reader_can_be_chosen_and_given_back(pages):
     chosen = Session.objects.get()
     assert (chosen.reader, chosen.read_as) == ("pi", "pi")
     assert chosen.context_tokens != before
-    page = pages.get(address)
-    assert not missing(text_of(page), "Read as pi, because you chose it", "Writer: context-edit.")
+    assert not missing(text_of(pages.get(address)), "Read as pi, because you chose it", "Writer: context-edit.")
     pages.browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -548,8 +544,7 @@ PATHS = ("..", ".", "a/../b", "a//b", "/", "a/text", "e9.jsonl", "%2e%2e", "a b?
 @pytest.mark.parametrize("entry_id", [*PATHS, "é", "x" * 300])
 def test_links_of_any_id_lead_to_its_entry_and_its_text(pages, entry_id):
     recorded = chain(user("one"), assistant(text("a line\n" * 40)), user("three"))
-    renamed = [json.loads(json.dumps(one).replace('"e2"', json.dumps(entry_id))) for one in recorded]
-    address = pages.add(renamed)
+    address = pages.add([json.loads(json.dumps(one).replace('"e2"', json.dumps(entry_id))) for one in recorded])
     _, article, _ = elements(pages.get(address), "article")
     addresses = [where for _, where in links(article)]
     for where in addresses:
@@ -574,8 +569,7 @@ def test_the_page_of_a_whole_text_says_what_it_is(pages):
 
 
 def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages):
-    address = pages.add(conversation("one", "two", "three"))
-    page = pages.get(address, at="e4")
+    page = pages.get(pages.add(conversation("one", "two", "three")), at="e4")
     folded = element(page, ".drawers")
     assert "Turn 2 of 3" in text_of(folded)
     assert len(links(element(folded, 'nav[aria-label="Turns"]'))) == 3
@@ -584,8 +578,7 @@ def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages):
 
 
 def test_the_sidebar_links_beyond_the_turns_it_shows(pages):
-    address = pages.add(chain(*(user(f"turn-{number}-") for number in range(200))))
-    page = pages.get(address, at="e101")
+    page = pages.get(pages.add(chain(*(user(f"turn-{number}-") for number in range(200)))), at="e101")
     rail = element(page, 'nav[aria-label="Branch"]')
     assert link(rail, "earlier turns")
     assert "turn-150-" in pages.words(link(rail, "later turns"))
@@ -640,8 +633,7 @@ def test_what_is_new_on_the_page_is_inert_too(pages, words):
     extra = {"type": "message", "id": entry_id, "parentId": "e11", "timestamp": "t", "message": user(words)}
     broken = words.encode("utf-8", "surrogatepass") + b"{\xff"
     address = pages.add([*recorded, broken, extra, broken])
-    found = Session.objects.get()
-    entry = reverse("compaction:entry", args=(found.root_id, "a.jsonl", entry_id))
+    entry = reverse("compaction:entry", args=(Session.objects.get().root_id, "a.jsonl", entry_id))
     for reader in ("atomic-0.8", "pi"):
         Session.objects.update(reader=reader)
         forget_branches()
@@ -693,8 +685,7 @@ def test_a_page_with_all_of_it_takes_few_queries(pages):
 
 
 def test_a_text_is_given_to_scripts_as_the_page_shows_it(pages):
-    recorded = chain(user("one"), result("c1", "<b>\x1b[2J\u202e" + "long\n" * 200))
-    address = pages.add(recorded)
+    address = pages.add(chain(user("one"), result("c1", "<b>\x1b[2J\u202e" + "long\n" * 200)))
     answered = pages.browser.get(text_address(address, "e2"), headers={"Accept": "text/plain"})
     assert answered["Content-Type"] == "text/plain; charset=utf-8"
     assert answered["X-Content-Type-Options"] == "nosniff"

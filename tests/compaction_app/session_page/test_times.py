@@ -76,8 +76,7 @@ def test_a_slow_result_says_how_long_it_took(browser, idle_root):
     found = page(browser, idle_root, (0, 1, 1.5, 1.505))
     assert "30 s" in text_of(element(found, "#e3"))
     assert "30 s" in text_of(element(found, "#e4"))
-    quick = page(browser, idle_root, (0, 1, 1.01, 1.016))
-    assert not elements(quick, "[title='From the call to its result']")
+    assert not elements(page(browser, idle_root, (0, 1, 1.01, 1.016)), "[title='From the call to its result']")
 
 
 def test_without_recorded_times_nothing_is_claimed(browser, idle_root):

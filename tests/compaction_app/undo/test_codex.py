@@ -54,8 +54,7 @@ def sent(path: Path) -> list[Any]:
 def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:
     """A thread, and a fork of it that nobody has written to recently."""
     scene = codex_scene(redline, work(), "fork")
-    made = scene.compact(**own).created
-    return scene, backdate(made)
+    return scene, backdate(scene.compact(**own).created)
 
 
 @pytest.mark.parametrize("paginated", [True, False])
@@ -80,8 +79,7 @@ def test_a_single_call_is_brought_back_after_more_was_said(redline):
     scene.undo(wanted, live=True)
 
     found = sent(scene.path)
-    back = [item for item in found if item in before]
-    assert back == [item for item in before if item in found]
+    assert [item for item in found if item in before] == [item for item in before if item in found]
     assert found[-2:] == [user("And now?"), answer("Done.")]
     assert wanted in {message.entry.id for message in READER.rebuild(branch(scene.path)).messages}
 
@@ -180,8 +178,7 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline):
 
 
 def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline):
-    legacy = work(summarised("so far"), user("On."), paginated=False)
-    scene = codex_scene(redline, legacy, "compacted")
+    scene = codex_scene(redline, work(summarised("so far"), user("On."), paginated=False), "compacted")
     content, session = scene.path.read_bytes(), index_file(scene.path)
     loaded = load_session(scene.path)
     (point,) = timeline_of(loaded.tree.branch(loaded.leaf_id), READER).points
@@ -189,8 +186,7 @@ def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline):
     act = partial(fork_session, session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
     with open_in_codex(scene.path):
         assert refused(act) == "open_in_agent"
-    made = act()
-    assert sent(made.real_path()) == sent(work(paginated=False).save(redline.home))
+    assert sent(act().real_path()) == sent(work(paginated=False).save(redline.home))
     assert scene.path.read_bytes() == content
 
 

@@ -70,8 +70,7 @@ class Kills:
         self.world = World(redline.data, self.scene.path.parent)
 
     def act(self) -> None:
-        undone = undo(self.request, UndoConfirmations(live=True), datetime.now(UTC))
-        assert undone.plan.way is self.way
+        assert undo(self.request, UndoConfirmations(live=True), datetime.now(UTC)).plan.way is self.way
 
     def outcome(self) -> str:
         """Whether the undo is made, with all its records, or not at all, once Redline has started again."""

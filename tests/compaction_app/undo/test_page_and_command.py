@@ -38,8 +38,7 @@ def run(redline, tmp_path, settings, request):
 
 def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) -> Any:
     """Open the page, for these entries or for all of it, and confirm what it shows."""
-    page = browser.get(f"/runs/{run.pk}/undo", {"entry": entries})
-    found = fields(page)
+    found = fields(browser.get(f"/runs/{run.pk}/undo", {"entry": entries}))
     assert found.get("entry", [])[: len(entries)] == list(entries)
     return browser.post(f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
@@ -84,8 +83,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
 
 def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
     target = next(raw for raw in Compaction.objects.get().origins if raw["kind"] == "entry")
-    chosen = browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]})
-    page = text_of(chosen)
+    page = text_of(browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]}))
     assert not missing(page, "Bring back 2 entries?", "comes back with it")
     undo(browser, run, target["entryId"])
     run.refresh_from_db()
@@ -104,8 +102,7 @@ def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
     leaf_id = load_session(changed).leaf_id
     place(changed, changed.read_bytes() + session_bytes([message("new", leaf_id, user("More."))]))
     before = changed.read_bytes()
-    refused = browser.post(f"/runs/{run.pk}/undo", {"plan": shown})
-    assert refused.status_code == 409
+    assert browser.post(f"/runs/{run.pk}/undo", {"plan": shown}).status_code == 409
     assert changed.read_bytes() == before
     assert not Undo.objects.exists()
 
@@ -157,8 +154,7 @@ def test_the_command_undoes_the_latest_compaction(redline, compacted):
         assert not committed.created.exists()
     else:
         assert (done.json["way"], done.json["entryId"]) == ("leaf", load_session(compacted.path).leaf_id)
-    again = redline.call("undo", compacted.path, "--yes", "--json")
-    assert again.error == "no_compaction"
+    assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
 
 
 def test_the_command_brings_entries_back_with_their_pairs(redline, compacted):
@@ -176,8 +172,7 @@ def test_the_command_brings_entries_back_with_their_pairs(redline, compacted):
 
 
 def test_in_the_command_a_live_session_needs_its_own_confirmation(redline, compacted):
-    committed = compacted.compact()
-    touched = committed.created or compacted.path
+    touched = compacted.compact().created or compacted.path
     backdate(touched, hours=0)
     refused = redline.call("undo", compacted.path, "--yes", "--json")
     assert refused.error == "session_live"

@@ -90,16 +90,14 @@ def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_
 
 def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place):
     before = in_place.context()
-    committed = in_place.compact()
-    named = since(committed.entry_id, "session_info", name="x")
+    named = since(in_place.compact().entry_id, "session_info", name="x")
     in_place.append(named, since(named["id"], "label", targetId="e1", label="y"))
     assert in_place.undo().plan.way is UndoWay.LEAF
     assert in_place.context() == before
 
 
 def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place):
-    committed = in_place.compact()
-    in_place.append(since(committed.entry_id, "model_change", provider="acme", modelId="m"))
+    in_place.append(since(in_place.compact().entry_id, "model_change", provider="acme", modelId="m"))
     undone = in_place.undo()
     assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.FORK)
     assert b'"model_change"' in (undone.created or in_place.path).read_bytes()
@@ -135,8 +133,7 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atom
     assert undone.plan.way is UndoWay.FORK
     assert atomic.path.read_bytes() == continued
     assert without_usage(atomic.context(undone.created)) == without_usage([*before, *later])
-    header = json.loads(undone.created.read_bytes().splitlines()[0])
-    assert header["parentSession"] == str(atomic.path)
+    assert json.loads(undone.created.read_bytes().splitlines()[0])["parentSession"] == str(atomic.path)
     assert Undo.objects.get().created == str(undone.created)
 
 
@@ -147,8 +144,7 @@ def without_usage(messages: list[dict[str, object]]) -> list[dict[str, object]]:
 def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_it(fork):
     before, original = fork.context(), fork.path.read_bytes()
     committed = fork.compact()
-    undone = fork.undo()
-    assert undone.plan.way is UndoWay.REMOVAL
+    assert fork.undo().plan.way is UndoWay.REMOVAL
     assert not committed.created.exists()
     assert fork.path.read_bytes() == original
     assert fork.context() == before
@@ -229,8 +225,7 @@ def test_the_first_of_two_compactions_is_undone_under_the_second(in_place):
     undone = in_place.undo(name=first.entry_id)
     gone = {target.entry_id for target in deleted_by(second) if target.block_index is None}
     found = in_place.context(undone.created)
-    ids = [one.entry.id for one in undone.plan.without.messages]
-    assert not gone & set(ids)
+    assert not gone & {one.entry.id for one in undone.plan.without.messages}
     assert len(found) == len(before) - len(gone)
 
 
@@ -247,20 +242,17 @@ def a_result_of(scene: Scene, committed: object) -> str:
 
 def test_a_result_comes_back_with_its_call(in_place):
     before = in_place.context()
-    committed = in_place.compact()
-    result_id = a_result_of(in_place, committed)
+    result_id = a_result_of(in_place, in_place.compact())
     undone = in_place.undo(result_id)
     assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.SMALLER)
-    call_id = f"e{int(result_id[1:]) - 1}"
-    assert {target.entry_id for target in undone.plan.back} == {result_id, call_id}
+    assert {target.entry_id for target in undone.plan.back} == {result_id, f"e{int(result_id[1:]) - 1}"}
     assert {target.entry_id for target in undone.plan.wanted} == {result_id}
     context = in_place.context()
     place = int(result_id[1:]) - 1
     assert before[place] in context
     assert before[place - 1] in context
     assert len(context) < len(before)
-    row = Undo.objects.get()
-    assert not row.is_whole
+    assert not Undo.objects.get().is_whole
     assert AuditEntry.objects.filter(action=AuditEntry.Action.BRING_BACK).count() == 1
 
 
@@ -295,8 +287,7 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entr
     atomic.continue_with("Go on.")
     undone = atomic.undo(a_result_of(atomic, committed))
     assert undone.plan.way is UndoWay.FORK
-    context = atomic.context(undone.created)
-    assert len(context) == len(before) + 1 - len(whole(undone))
+    assert len(atomic.context(undone.created)) == len(before) + 1 - len(whole(undone))
 
 
 def test_single_entries_of_a_fork_come_back_in_another_fork(fork):
@@ -384,8 +375,7 @@ def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
 def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place):
     in_place.compact()
     compacted = in_place.context()
-    undone = in_place.undo()
-    restore(undone.backup, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
+    restore(in_place.undo().backup, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
     assert in_place.context() == compacted
     assert in_place.undo().plan.way is UndoWay.LEAF
@@ -395,8 +385,7 @@ def test_a_compaction_without_a_record_is_undone_by_its_line(atomic):
     before = atomic.context()
     atomic.compact()
     Compaction.objects.all().delete()
-    undone = atomic.undo()
-    assert undone.plan.way is UndoWay.LEAF
+    assert atomic.undo().plan.way is UndoWay.LEAF
     assert atomic.context() == before
     assert Undo.objects.get().compaction is None
 
@@ -433,8 +422,7 @@ def test_a_change_that_would_not_give_the_context_is_not_written(pi, monkeypatch
 
 def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic):
     """A smaller compaction is Redline's own line: it does not show that the session is Atomic's."""
-    committed = atomic.compact()
-    atomic.undo(a_result_of(atomic, committed))
+    atomic.undo(a_result_of(atomic, atomic.compact()))
     loaded = load_session(atomic.path)
     assert Undo.objects.get().entry_id in session_row(atomic.path).own_entries
     row, log = session_row(atomic.path), loaded.log
