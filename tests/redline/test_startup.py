@@ -137,7 +137,3 @@ def test_every_command_and_flag_is_in_each_script(redline):
         script = redline.call("completion", shell, "--json").json["script"]
         for name in (*commands(), "dry-run", "switch-branch", "rebuild", "drop-newer"):
             assert name in script, shell
-
-
-def test_an_unknown_shell_is_bad_input(redline):
-    assert redline.call("completion", "tcsh", "--json").error == "bad_arguments"

@@ -68,12 +68,14 @@ def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser, know
     assert "Mend the parser." in text_of(browser.get("/"))
 
 
-def test_imports_are_private_and_leave_nothing_of_the_upload(imported, redline):
+def test_imports_are_private_do_not_count_as_live_and_leave_nothing_of_the_upload(browser, imported, redline):
     kept = (managed_root() / "run.jsonl").stat()
     assert (stat.S_IMODE(kept.st_mode), kept.st_nlink) == (0o600, 1)
     assert uploads_left() == []
     for directory in (managed_root(), redline.data / "uploads"):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert "just written to" not in text_of(browser.get("/"))
+    assert Session.objects.get(relative_path="run.jsonl").imported_at is not None
 
 
 def test_an_upload_is_never_held_in_memory(browser, known_root, monkeypatch):
@@ -87,11 +89,6 @@ def test_an_upload_is_never_held_in_memory(browser, known_root, monkeypatch):
     monkeypatch.setattr(uploads.tempfile, "NamedTemporaryFile", seen)
     bring(browser, ("small.jsonl", SESSION))
     assert stored == [str(uploads.upload_directory())]
-
-
-def test_an_import_does_not_count_as_live(browser, imported):
-    assert "just written to" not in text_of(browser.get("/"))
-    assert Session.objects.get(relative_path="run.jsonl").imported_at is not None
 
 
 def test_identical_bytes_lead_to_the_existing_session(browser, imported):

@@ -246,14 +246,11 @@ def live_rows(page: object) -> dict[str, str]:
     }
 
 
-def test_a_thread_that_codex_has_locked_is_live(browser, roots):
+def test_a_session_that_a_running_client_has_open_is_live(browser, roots):
     assert live_rows(browser.get("/")) == {}
     with thread_lock(roots):
         assert live_rows(browser.get("/")) == {"count the apples": "live, open in Codex"}
     assert live_rows(browser.get("/")) == {}  # its lock file was left behind
-
-
-def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(browser, roots):
     with running_client(roots):
         assert live_rows(browser.get("/")) == {"count the plums": "live, open in Claude Code"}
     assert live_rows(browser.get("/")) == {}

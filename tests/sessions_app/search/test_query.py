@@ -227,14 +227,11 @@ def test_a_snippet_shows_the_place_with_most_terms():
     assert len(shown) < 200
 
 
-def test_a_snippet_without_a_mark_is_the_beginning():
+def test_a_snippet_without_a_mark_is_the_beginning_and_marks_do_not_overlap():
     parts = snippet("word " * 100, SearchQuery.of("absent").patterns)
     assert [part.marked for part in parts] == [False]
     assert parts[0].text.startswith("word word")
     assert snippet("", []) == []
-
-
-def test_marks_do_not_overlap():
     parts = snippet("race conditions", SearchQuery.of('"race condition" condition race').patterns)
     assert [part.text for part in parts if part.marked]
     assert "".join(part.text for part in parts) == "race conditions"

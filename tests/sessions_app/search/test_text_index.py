@@ -175,19 +175,17 @@ def test_only_one_process_writes(redline):
         pass
 
 
-def test_an_index_of_another_version_is_built_again(redline, tmp_path):
+def test_a_damaged_index_is_reported_and_one_of_another_version_is_built_again(redline, tmp_path):
+    (redline.data / FILE).write_bytes(b"not a database" * 100)
+    with pytest.raises(SystemFailure, match="Delete it"):
+        hits("alpha")
+    (redline.data / FILE).unlink()
     path = searchable(tmp_path / "a.jsonl", user("alpha"))
     with TextStore(redline.data) as store:
         store.connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     assert not hits("alpha")
     bring_up_to_date(path)
     assert len(hits("alpha")) == 1
-
-
-def test_a_damaged_index_is_reported(redline):
-    (redline.data / FILE).write_bytes(b"not a database" * 100)
-    with pytest.raises(SystemFailure, match="Delete it"):
-        hits("alpha")
 
 
 def test_a_file_that_changes_meanwhile_stops_no_other(redline, tmp_path):

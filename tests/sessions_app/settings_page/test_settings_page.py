@@ -51,14 +51,17 @@ def configure(settings):
     return override
 
 
-def test_every_setting_is_shown_with_its_meaning(browser, known_root):
+def test_every_setting_is_shown_with_its_meaning_and_the_versions(browser, known_root):
     shown = texts(page(browser, "/settings"), "td")
     for name, field in Configuration.model_fields.items():
         assert name in shown
         assert field.description, f"{name} needs a docstring that says what it means"
+    versions = effective_settings(Path.home()).versions
+    assert (bool(versions.redline), versions.size > 0) == (True, True)
+    assert versions.database.endswith("redline.sqlite3")
 
 
-def test_each_value_names_where_it_comes_from(tmp_path, monkeypatch):
+def test_each_value_names_where_it_comes_from_and_with_an_error_all_are_defaults(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("REDLINE_")]:
         monkeypatch.delenv(name)
     (tmp_path / "redline.toml").write_text("live_minutes = 9\nlock_seconds = 3\n[windows]\na = 1\n")
@@ -72,25 +75,18 @@ def test_each_value_names_where_it_comes_from(tmp_path, monkeypatch):
         "lock_seconds": ["redline.toml"],
         "windows": ["REDLINE_WINDOWS", "redline.toml"],
     }
-
-
-def test_with_an_error_all_values_are_defaults(tmp_path, monkeypatch):
-    (tmp_path / "redline.toml").write_text("lock_seconds = 3\nlive_minutes = 'soon'\n")
+    (tmp_path / "redline.toml").write_text("lock_seconds = 'soon'\nlive_minutes = 3\n")
     _, faults = configuration.load(tmp_path)
     assert faults
     assert set(map(tuple, configuration.sources(tmp_path, faults).values())) == {()}
 
 
-def test_configuration_errors_are_shown_first(browser, known_root, settings):
+def test_configuration_errors_are_shown_first_and_the_sources_of_values(browser, known_root, settings):
+    settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
     settings.REDLINE_FAULTS = ["live_minutes: Input should be a valid number"]
     shown = page_words(browser)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
     assert check_configuration(None)[0].id == "redline.E001"
-
-
-def test_the_sources_of_values_are_shown(browser, known_root, settings):
-    settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
-    shown = page_words(browser)
     assert "REDLINE_LIVE_MINUTES" in shown
     assert str(settings.REDLINE_DATA_DIR.name) in shown
 
@@ -231,13 +227,6 @@ def test_hostile_names_are_inert(browser, known_root):
     shown = page(browser, "/settings")
     assert_inert(shown)
     assert "b\\u202e<b>.jsonl" in text_of(shown)
-
-
-def test_the_versions_are_shown(browser, known_root):
-    versions = effective_settings(Path.home()).versions
-    assert versions.redline
-    assert versions.database.endswith("redline.sqlite3")
-    assert versions.size > 0
 
 
 @pytest.fixture

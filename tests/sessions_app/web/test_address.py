@@ -82,14 +82,20 @@ def test_the_launch_address_has_the_secret_name_and_a_new_one_admits_another_bro
     forwarded = of_server.call("address", "--port", "9", "--json").json["address"]
     for address, port in ((server.address, server.port), (ended.json["address"], server.port), (forwarded, 9)):
         assert address.startswith(f"http://{browser_host(server.data)}:{port}/launch?token=")
+    for name in ("server.json", "address_name"):
+        assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600, "its record is private"
 
 
-def test_without_a_server_there_is_no_address(redline):
+def test_without_a_server_there_is_no_address_and_the_host_name_can_be_revoked(redline):
     assert redline.call("address", "--json").refusal == "4 not_served"
     for_people = redline.call("address")
     assert (for_people.code, for_people.out, "redline serve" in for_people.err) == (4, "", True)
     RunningServer(8123, plain=False).keep(redline.data)
     assert redline.call("address", "--json").refusal == "4 not_served", "a server was killed and left its record"
+    old = browser_host(redline.data)
+    ended = redline.call("address", "--revoke", "--json")
+    assert (ended.code, ended.json) == (0, {"address": None})
+    assert browser_host(redline.data) != old
 
 
 def test_the_server_record_is_removed_when_the_server_ends(tmp_path):
@@ -104,11 +110,6 @@ def test_the_server_record_is_removed_when_the_server_ends(tmp_path):
     assert not (tmp_path / "server.json").exists()
 
 
-def test_the_server_record_is_private(server):
-    for name in ("server.json", "address_name"):
-        assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
-
-
 def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path, settings):
     """Takes the host name of its server away."""
     with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
@@ -121,13 +122,6 @@ def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_p
         assert status_at(IPV4, browser_host(running.data), "/", running, Cookie=cookie_of(running)) == 403
         assert opener().open(ended.json["address"]).status == 200
         assert old not in ended.json["address"]
-
-
-def test_the_host_name_can_be_revoked_without_a_server(redline):
-    old = browser_host(redline.data)
-    ended = redline.call("address", "--revoke", "--json")
-    assert (ended.code, ended.json) == (0, {"address": None})
-    assert browser_host(redline.data) != old
 
 
 def test_logging_out_closes_only_this_browsers_sockets(server, of_server):
