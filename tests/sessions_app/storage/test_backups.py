@@ -279,17 +279,15 @@ def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session,
     assert backups.list_backups(session) == backups.list_backups(files.real_path(alias)) == [backup]
 
 
-def test_an_invalid_digest_file_counts_as_no_digest(session, data):
+def test_a_backup_is_verified_by_reading_all_of_it_and_an_invalid_digest_file_counts_as_no_digest(session, data):
     backup = make(data, session)
+    assert backups.verify(backup.path, backup.recorded_sha256) == (True, sha256(CONTENT))
+    assert backups.verify(backup.path, None) == (None, sha256(CONTENT))
+    backup.path.write_bytes(changed(CONTENT, 30_000))
+    assert backups.verify(backup.path, backup.recorded_sha256) == (False, sha256(changed(CONTENT, 30_000)))
     for damaged in (b"", b"zz" * 40, sha256(CONTENT).encode(), sha256(CONTENT).upper().encode() + b"  x\n"):
         backup.path.with_name(DIGEST).write_bytes(damaged)
         assert backups.recorded_sha256(backup.path) is None
-
-
-def test_a_backup_knows_its_session(session):
-    assert backups.session_of(session.with_name(NAME)) == session
-    twice = session.with_name(f"{NAME}.2026-02-05T10-00-00-123Z.compact.bak")
-    assert backups.session_of(twice) == session.with_name(NAME)
 
 
 def acts_on(data: Path, session: Path, path: Path) -> list[Callable[[], object]]:
@@ -302,7 +300,10 @@ def acts_on(data: Path, session: Path, path: Path) -> list[Callable[[], object]]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", DIGEST, NAME[7:]])
-def test_a_file_not_named_like_a_backup_is_not_a_backup(session, data, name):
+def test_a_backup_knows_its_session_and_a_file_not_named_like_one_is_no_backup(session, data, name):
+    assert backups.session_of(session.with_name(NAME)) == session
+    twice = session.with_name(f"{NAME}.2026-02-05T10-00-00-123Z.compact.bak")
+    assert backups.session_of(twice) == session.with_name(NAME)
     path = place(session.with_name(name), CONTENT)
     for act in (lambda: backups.session_of(path), *acts_on(data, session, path)):
         assert refusal(act) == "2 not_a_backup"
@@ -316,14 +317,6 @@ def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session, data
         assert refusal(act) == "2 not_a_file"
     assert link.is_symlink()
     assert session.read_bytes() == CONTENT
-
-
-def test_a_backup_is_verified_by_reading_all_of_it(session, data):
-    backup = make(data, session)
-    assert backups.verify(backup.path, backup.recorded_sha256) == (True, sha256(CONTENT))
-    assert backups.verify(backup.path, None) == (None, sha256(CONTENT))
-    backup.path.write_bytes(changed(CONTENT, 30_000))
-    assert backups.verify(backup.path, backup.recorded_sha256) == (False, sha256(changed(CONTENT, 30_000)))
 
 
 def test_deleting_a_backup_removes_its_digest_and_nothing_else(session, data):

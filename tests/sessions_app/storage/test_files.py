@@ -335,20 +335,15 @@ def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path):
         assert refusal(lambda: reader.fingerprint(end, before)) == "4 session_rewritten"
 
 
-def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session):
+def test_a_session_that_grows_during_reading_is_read_to_its_new_end_and_a_text_that_is_gone_never_shortened(session):
     with files.SessionReader(session) as reader:
         chunks = reader.chunks(0)
         first = next(chunks)
         append_as_agent(session, b'{"id":"2"}\n{"torn')
-        assert first + b"".join(chunks) == session.read_bytes()
-        fingerprint = reader.fingerprint(session.read_bytes().rfind(b"\n") + 1, None)
-    indexed = session.read_bytes()[: fingerprint.size]
-    assert indexed.endswith(b'{"id":"2"}\n')
-    assert fingerprint.segments == ((len(indexed), hashlib.sha256(indexed).hexdigest()),)
-
-
-def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session):
-    with files.SessionReader(session) as reader:
+        assert first + b"".join(chunks) == session.read_bytes() == CONTENT + b'{"id":"2"}\n{"torn'
+        indexed = CONTENT + b'{"id":"2"}\n'
+        fingerprint = reader.fingerprint(len(indexed), None)
+        assert fingerprint.segments == ((len(indexed), hashlib.sha256(indexed).hexdigest()),)
         assert reader.read_at(2, 4) == HEADER[2:6]
         os.truncate(session, 5)
         assert refusal(lambda: reader.read_at(2, 4)) == "4 session_rewritten"
@@ -359,12 +354,19 @@ def lock(data: Path, session: Path, seconds: float = 0.05, **more: Any) -> locks
         return locked
 
 
-def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session, data):
+def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one_until_it_is_released(session, data):
     act = partial(lock, data, session)
     with locks.session_lock(data, session, 0):
         assert refusal_in_child(act) == "4 session_locked"
         assert refusal(act) == "4 session_locked"
     assert refusal_in_child(act) == "done"
+    with pytest.raises(Killed), locks.session_lock(data, session, 0):
+        raise Killed
+    assert refusal_in_child(partial(append, data, session)) == "done"
+    before = session.read_bytes()
+    with pytest.raises(RuntimeError, match="was released"):
+        storage_append.append_lines(lock(data, session), [LINE], state_of(session), never_complete)
+    assert session.read_bytes() == before
 
 
 def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(session, data):
@@ -375,18 +377,6 @@ def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(ses
         lock(data, session.with_name("b.jsonl"))
     with pytest.raises(ValueError, match="not negative"):
         lock(data, session, -1)
-
-
-def test_nothing_is_written_after_the_lock_was_released(session, data):
-    with pytest.raises(RuntimeError, match="was released"):
-        storage_append.append_lines(lock(data, session), [LINE], state_of(session), never_complete)
-    assert session.read_bytes() == CONTENT
-
-
-def test_the_lock_is_released_after_an_error(session, data):
-    with pytest.raises(Killed), locks.session_lock(data, session, 0):
-        raise Killed
-    assert refusal_in_child(lambda: append(data, session)) == "done"
 
 
 def test_a_session_or_a_data_directory_that_cannot_be_written_is_permission_denied(public_dir, session):

@@ -82,14 +82,6 @@ def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind):
     assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == after
 
 
-def test_an_attached_image_is_sent_as_an_image():
-    b = attachment("b", "a", "B")
-    assert prompted(picture("a", "p1"), b) == ["user: [image] | B\n | p1"]
-    assert answered(picture("a", "x"), b) == "user: =c1 | [image] | B"
-    first = messages([user("p1", None), picture("a", "p1"), reply("r1", "a")])[0]
-    assert first["content"] == [IMAGE, text("p1")]
-
-
 def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts():
     def added(**content: Any) -> str:
         prompt, system = prompted(bare("a", "p1", **content))
@@ -103,7 +95,12 @@ def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts():
     assert added(type="mcp_resource", content={"contents": texts}) == "system: one\ntwo"
 
 
-def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message():
+def test_an_attached_image_is_sent_as_an_image_and_one_message_with_a_text_that_was_typed_with_it():
+    b = attachment("b", "a", "B")
+    assert prompted(picture("a", "p1"), b) == ["user: [image] | B\n | p1"]
+    assert answered(picture("a", "x"), b) == "user: =c1 | [image] | B"
+    first = messages([user("p1", None), picture("a", "p1"), reply("r1", "a")])[0]
+    assert first["content"] == [IMAGE, text("p1")]
     typed = bare("a", "p1", type="queued_command", prompt=[text("see"), IMAGE])
     assert prompted(typed) == ["user: see | [image] | p1"]
 
@@ -146,6 +143,9 @@ def test_an_image_and_each_page_of_a_document_are_estimated():
 
     assert tokens("image", 50) == tokens("image", 900_000) == 1_200
     assert [tokens("document", size) for size in (50, 150_000, 1_050_000)] == [1_200, 2_400, 13_200]
+    entry, texts = described(user("p1", None), picture("a", "p1"))
+    assert texts.whole == f"pic.png\n{LABEL}"
+    assert 1_200 < entry.tokens < 1_220
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,6 @@ def test_an_attachment_is_shown_with_its_name_and_its_kind(content, shown):
     assert entry.type == f"attachment:{content['type']}"
     assert texts.whole == shown if shown is not None else "Do it" in (texts.whole or "")
     assert DATA[:40] not in str(texts.whole)
-
-
-def test_an_attached_image_is_shown_by_its_name_and_estimated():
-    entry, texts = described(user("p1", None), picture("a", "p1"))
-    assert texts.whole == f"pic.png\n{LABEL}"
-    assert 1_200 < entry.tokens < 1_220
 
 
 def test_what_an_attachment_does_not_contain_is_not_sent():

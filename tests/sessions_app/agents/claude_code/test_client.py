@@ -188,10 +188,15 @@ def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final)
     assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
 
 
-def test_only_settings_of_compaction_are_shown(home):
-    others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}}
-    put(home / ".claude" / "settings.json", autoCompactWindow=120_000, **others)
-    assert user_settings(home).compaction == {"autoCompactWindow": 120_000}
+def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_its_recorded_name(
+    home, cwd
+):
+    assert model_windows(home) == {}
+    others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}, "model": "claude-opus-5-5[1m]"}
+    put(home / ".claude" / "settings.json", autoCompactWindow=1_000_000, **others)
+    assert user_settings(home).compaction == {"autoCompactWindow": 1_000_000}
+    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
+    assert compacts_from(home, cwd, 1_000_000) == 967_000
 
 
 def test_the_users_directory_can_be_configured(home, cwd, tmp_path, monkeypatch):
@@ -212,13 +217,6 @@ def test_no_link_out_of_the_project_is_followed_and_a_hostile_directory_of_a_ses
     assert (found.compaction, bool(found.fault)) == ({}, True)
     for hostile in ("", "relative", "/home/\0", "/dev/null"):
         assert read_settings(hostile, home).files == (), hostile
-
-
-def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home, cwd):
-    assert model_windows(home) == {}
-    put(home / ".claude" / "settings.json", model="claude-opus-5-5[1m]")
-    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
-    assert compacts_from(home, cwd, 1_000_000) == 967_000
 
 
 ELSEWHERE = "linux:0123456789abcdef0123456789abcdef:pid:[1]"
@@ -264,6 +262,7 @@ def test_a_running_client_has_its_session_open_and_no_other_and_one_that_has_end
     found = open_elsewhere(session, session.parents[2])
     assert found == (f"is open in Claude Code (process {OWN})", True)
     register(session, f"{OWN}.json", sessionId="another")
+    assert not shown(session)
     register(session, f"{ended}.json", pidDomain=own_domain())
     assert not shown(session)
 
@@ -301,12 +300,6 @@ def test_a_process_of_another_computer_or_container_cannot_be_seen(session, ende
     assert shown(session) == "open"
 
 
-def test_a_name_that_is_not_a_process_id_is_ignored(session):
-    for name in ("0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"):
-        register(session, name)
-        assert not shown(session), name
-
-
 def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session, ended):
     own = session.parents[2] / "sessions" / f"{OWN}.json"
     for content in ("", "[]", "null", "{}", '{"sessionId": 7}', "{" * 5_000):
@@ -328,9 +321,14 @@ def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
     assert (str(of_sessions) in found.sentence, found.is_certain) == (True, False)
 
 
-def test_without_a_register_nothing_is_known(session):
+def test_without_a_register_nothing_is_known_and_a_name_that_is_not_a_process_id_is_ignored(session):
     assert not shown(session)
-    (session.parents[2] / "sessions").write_text("")
+    for name in ("0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"):
+        register(session, name)
+        assert not shown(session), name
+    of_sessions = session.parents[2] / "sessions"
+    of_sessions.rename(of_sessions.with_name("away"))
+    place(of_sessions, b"")
     assert shown(session) == "uncertain"
 
 

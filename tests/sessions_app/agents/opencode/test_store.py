@@ -123,15 +123,11 @@ def test_rows_with_the_same_id_are_all_read(store):
     assert load_session(path).tree.damage[0].kind == DamageKind.DUPLICATE_ID
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store, path):
-    store.run("ALTER TABLE part RENAME TO other")
-    store.run("CREATE VIEW part AS SELECT * FROM other")
-    assert refusal(lambda: load_session(path)) == "2 not_a_database"
-
-
-def test_an_appended_row_is_growth(store, path):
+def test_an_appended_row_is_growth_and_the_text_of_a_change_that_shows_in_nothing_else_is_read(store, path):
     loaded = load_session(path)
+    store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
+    assert loaded.texts([loaded.tree.entry("prt_0006")])["prt_0006"].whole == "J will do 0."
     store.user("More.")
     assert growth(path, loaded.fingerprint) is GrowthKind.GROWN
     assert continue_loading(loaded).log == load_session(path).log
@@ -155,14 +151,6 @@ def test_a_change_before_the_end_is_a_rewrite(store, path, statement):
         continue_loading(loaded)
 
 
-def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store, path):
-    loaded = load_session(path)
-    store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
-    assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
-    entry = loaded.tree.entry("prt_0006")
-    assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
-
-
 def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store, path):
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
@@ -176,7 +164,7 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store, pat
         assert b"Unfinished" in content(path)
 
 
-def test_a_database_that_stays_locked_is_reported(store, path, monkeypatch):
+def test_a_database_that_stays_locked_and_a_view_in_the_place_of_a_table_are_refused(store, path, monkeypatch):
     monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
     store.run("PRAGMA journal_mode = DELETE")
     with closing(store.connect()) as client:
@@ -184,6 +172,9 @@ def test_a_database_that_stays_locked_is_reported(store, path, monkeypatch):
         with pytest.raises(RedlineError, match="locked by another process") as raised:
             content(path)
     assert raised.value.code == "database_busy"
+    store.run("ALTER TABLE part RENAME TO other")
+    store.run("CREATE VIEW part AS SELECT * FROM other")
+    assert refusal(lambda: load_session(path)) == "2 not_a_database"
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])

@@ -171,21 +171,14 @@ def test_the_context_of_an_export_is_that_of_its_session(store, tmp_path):
         assert sent_of(load_session(made)) == expected
 
 
-def test_a_row_that_is_not_readable_is_left_out_of_an_export(store, tmp_path):
-    session = store.session()
-    asked = store.user("Look.")
-    store.part(asked, '{"type": "text", "text": ')
-    store.part(asked, "[1]")
-    found = json.loads(exported(session, tmp_path / "export.json").read_text())
-    assert [part["text"] for part in found["messages"][0]["parts"]] == ["Look."]
-
-
-def test_values_keep_their_recorded_bytes(store, tmp_path):
-    session = store.session()
+def test_values_keep_their_recorded_bytes_and_a_row_that_is_not_readable_is_left_out_of_an_export(store, tmp_path):
+    session, asked = store.session(), store.user("Look.")
     recorded = r'{ "text":"\u00e9\ud83d","type" : "text", "cost":1.50, "big":12345678901234567890 }'
-    store.part(store.user(), recorded)
+    for data in (recorded, '{"type": "text", "text": ', "[1]"):
+        store.part(asked, data)
     made = exported(session, tmp_path / "export.json")
     assert recorded[:-1].encode() in made.read_bytes()
+    assert [part["text"] for part in json.loads(made.read_bytes())["messages"][0]["parts"]] == ["Look.", "é\ud83d"]
     assert load_session(made).log.damage == []
 
 
