@@ -60,15 +60,10 @@ def test_a_limit_shows_the_first_places_and_the_table_names_who_said_them(redlin
 
 
 def test_bad_input_is_refused(redline):
-    for arguments, code in {
-        ("...",): "no_words",
-        ("--", "-needle"): "no_words",
-        ("needle", "--since", "yesterday"): "bad_arguments",
-        ("needle", "--limit", "0"): "bad_arguments",
-        ("needle", "--agent", "nobody"): "bad_arguments",
-        (): "bad_arguments",
-    }.items():
-        assert redline.call("search", "--json", *arguments).refusal == f"2 {code}"
+    for line in ("...", "-- -needle"):
+        assert redline.call("search", "--json", *line.split()).refusal == "2 no_words"
+    for line in ("needle --since yesterday", "needle --limit 0", "needle --agent nobody", ""):
+        assert redline.call("search", "--json", *line.split()).refusal == "2 bad_arguments"
 
 
 def test_nothing_that_a_session_says_acts_on_the_terminal(redline, tmp_path):

@@ -36,27 +36,15 @@ from tests.installation import Installation, refusal
 from tests.sessions_app.agents.test_hook_entry import documents
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
-FILES: Final = {
-    "pi": ".pi/agent/extensions/redline.ts",
-    "atomic": ".atomic/agent/extensions/redline.ts",
-    "opencode": ".config/opencode/plugin/redline.js",
-    "claude-code": ".claude/settings.json",
-    "codex": ".codex/hooks.json",
+AGENTS: Final = {
+    "pi": (".pi/agent/extensions/redline.ts", ".pi/extensions/redline.ts", "PI_CODING_AGENT_DIR"),
+    "atomic": (".atomic/agent/extensions/redline.ts", ".atomic/extensions/redline.ts", "ATOMIC_CODING_AGENT_DIR"),
+    "opencode": (".config/opencode/plugin/redline.js", ".opencode/plugin/redline.js", "XDG_CONFIG_HOME"),
+    "claude-code": (".claude/settings.json", ".claude/settings.local.json", "CLAUDE_CONFIG_DIR"),
+    "codex": (".codex/hooks.json", ".codex/hooks.json", "CODEX_HOME"),
 }
-IN_PROJECT: Final = {
-    "pi": ".pi/extensions/redline.ts",
-    "atomic": ".atomic/extensions/redline.ts",
-    "opencode": ".opencode/plugin/redline.js",
-    "claude-code": ".claude/settings.local.json",
-    "codex": ".codex/hooks.json",
-}
-VARIABLES: Final = {
-    "pi": "PI_CODING_AGENT_DIR",
-    "atomic": "ATOMIC_CODING_AGENT_DIR",
-    "opencode": "XDG_CONFIG_HOME",
-    "claude-code": "CLAUDE_CONFIG_DIR",
-    "codex": "CODEX_HOME",
-}
+FILES, IN_PROJECT, VARIABLES = (dict(zip(AGENTS, column, strict=True)) for column in zip(*AGENTS.values(), strict=True))
+"""By agent: the file in the home, the one in a project, and the variable that names another directory."""
 SOURCE: Final = b'// A bridge.\nconst BRIDGE = 3;\nconst CONNECTION = "@CONNECTION@";\n'
 WITH_HOOKS: Final = ("claude-code", "codex")
 WITH_FILES: Final = ("pi", "atomic", "opencode")
