@@ -60,6 +60,7 @@ class Decided:
         if step.kind is not Kind.NARROW:
             for target in step.targets:
                 self._decide(step.kind, target)
+            self._end_narrowings(keeps_pins=step.kind is Kind.REJECT)
             return
         chosen: dict[str, dict[Target, None]] = {}
         for target in step.targets:
@@ -99,6 +100,16 @@ class Decided:
             if target not in self.proposed:
                 self.added[target] = None
             self.approved[target] = None
+
+    def _end_narrowings(self, *, keeps_pins: bool) -> None:
+        """A narrowing of which no block goes any more is none: its entry is a proposal like any other."""
+        ended = [entry_id for entry_id, blocks in self.narrowed.items() if self.approved.keys().isdisjoint(blocks)]
+        for entry_id in ended:
+            for block in self.narrowed.pop(entry_id):
+                self.added.pop(block, None)
+            if not keeps_pins:
+                for one in self._overlapping(Target(entry_id)):
+                    self.pinned.pop(one, None)
 
     def _narrow(self, entry_id: str, blocks: tuple[Target, ...]) -> None:
         entry = self.transcript.entry(entry_id)

@@ -232,6 +232,8 @@ def test_a_narrowed_entry_leads_what_it_was_narrowed_to(reviewer):
     assert review.followers[whole(7)] == (part(7, 1),)
     assert review.total == 4
     assert reviewer.review(steps("narrow e7[1], reopen e7")) == reviewer.review([])
+    assert reviewer.review(steps("narrow e7[1], reopen e7[1]")) == reviewer.review([])
+    assert reviewer.review(steps("narrow e7[1], reject e7[1]")).accepted == 0
     assert reviewer.review(steps("narrow e7[1], narrow e7[0]")) == reviewer.review(steps("narrow e7[0]"))
 
 
