@@ -274,7 +274,7 @@ def test_every_request_is_judged_alike():
             seen["repaired"] += len(ours.targets) > len(request["deletions"])
     assert sum(seen.values()) - seen["repaired"] >= 5 * SESSIONS
     assert seen["accepted"] >= SESSIONS
-    assert seen["repaired"] >= SESSIONS // 2
+    assert seen["repaired"] >= SESSIONS // 3
     covered = {code for code in Code if seen[code]}
     assert covered == {code for gate in GATES for code in gate.codes} - {
         Code.ORPHANED_RESULT,
