@@ -52,13 +52,8 @@ def test_the_server_of_an_agent_has_an_address_on_this_machine_and_any_other_is_
     monkeypatch.setenv("REDLINE_SERVERS", '{"opencode": "http://[::1]:5000"}')
     assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
     (tmp_path / FILE_NAME).unlink()
-    for agent, address in (
-        ("opencode", "http://192.168.0.2:4096"),
-        ("opencode", "http://localhost:4096"),
-        ("opencode", "https://127.0.0.1:4096"),
-        ("opencode", "http://user:password@127.0.0.1:4096"),
-        ("codex", "http://127.0.0.1:4096"),
-    ):
+    others = ("http://192.168.0.2", "http://localhost", "https://127.0.0.1", "http://user:password@127.0.0.1")
+    for agent, address in (*(("opencode", f"{one}:4096") for one in others), ("codex", "http://127.0.0.1:4096")):
         monkeypatch.setenv("REDLINE_SERVERS", json.dumps({agent: address}))
         found, (fault,) = load(tmp_path)
         assert ("servers" in fault, "password" in fault, found.servers) == (True, False, {}), address
@@ -133,17 +128,11 @@ def test_a_mistake_in_the_file_or_that_it_cannot_be_read_is_named_and_the_defaul
     assert FILE_NAME in fault
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("LIVE_MINUTES", "soon"),
-        ("ROOTS", "/a/path"),
-        ("ROOTS", "[{}]"),
-        ("ROOTS", '[{"path": "relative"}]'),
-        ("WINDOWS", "[1]"),
-        ("THINKING_GUARD", "none"),
-    ],
-)
+ROOTS = [("ROOTS", value) for value in ("/a/path", "[{}]", '[{"path": "relative"}]')]
+OTHERS = [("LIVE_MINUTES", "soon"), ("WINDOWS", "[1]"), ("THINKING_GUARD", "none")]
+
+
+@pytest.mark.parametrize(("name", "value"), [*ROOTS, *OTHERS])
 def test_a_mistake_in_the_environment_is_named(clean, tmp_path, monkeypatch, name, value):
     monkeypatch.setenv(f"REDLINE_{name}", value)
     _, (fault,) = load(tmp_path)

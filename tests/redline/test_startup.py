@@ -114,16 +114,8 @@ def offered(script: str, *lines: str) -> list[list[str]]:
 
 def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline):
     script = redline.call("completion", "bash").out
-    first, beginning, flags, one, none, of_models, path = offered(
-        script,
-        "redline ''",
-        "redline comp",
-        "redline compact x --",
-        "redline compact x --dry",
-        "redline tree x --dry",
-        "redline models add --",
-        "redline tree /et",
-    )
+    lines = ("''", "comp", "compact x --", "compact x --dry", "tree x --dry", "models add --", "tree /et")
+    first, beginning, flags, one, none, of_models, path = offered(script, *(f"redline {line}" for line in lines))
     assert set(first) == {*commands(), "--help", "--version"}
     assert beginning == ["compact", "compaction-settings", "completion"]
     assert "--switch-branch" in flags

@@ -115,13 +115,8 @@ def test_without_a_server_the_agent_compacts(fresh, agent):
 @pytest.mark.parametrize(
     "line",
     [
-        "claude-code",
-        "claude-code --connection",
-        "claude-code --connection claude-code --nonsense",
-        "claude-code --connection ../claude-code",
-        "pi --connection pi",
-        "nobody --connection x",
-        "",
+        *("claude-code", "claude-code --connection", "claude-code --connection claude-code --nonsense"),
+        *("claude-code --connection ../claude-code", "pi --connection pi", "nobody --connection x", ""),
     ],
 )
 def test_a_wrong_call_does_not_stop_the_agent(fresh, server, line):

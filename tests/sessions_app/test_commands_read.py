@@ -69,11 +69,9 @@ REFUSALS: dict[str, str] = {
     "compress": "unknown_command",
     "bench everything": "unknown_benchmark",
     "completion tcsh": "bad_arguments",
-    "context PATH --leaf nowhere": "unknown_entry",
-    "context PATH --entry nowhere": "unknown_entry",
+    **dict.fromkeys(("context PATH --leaf nowhere", "context PATH --entry nowhere"), "unknown_entry"),
     "context PATH --reader nowhere": "unknown_reader",
-    "check_vectors nowhere": "no_such_file",
-    "tree nowhere": "no_such_file",
+    **dict.fromkeys(("check_vectors nowhere", "tree nowhere"), "no_such_file"),
 }
 KEYS: dict[str, str] = {
     "models": "providers",
@@ -214,10 +212,9 @@ def test_sessions_are_listed_with_their_context_usage(redline, tmp_path):
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
     shown_as = ("title", "contextTokens", "contextWindow", "due", "entries", "damaged")
-    assert [tuple(map(one.get, shown_as)) for one in listed] == [
-        ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0),
-        ("A name", 1, None, False, 2, 1),
-    ]
+    mended, other = (tuple(map(one.get, shown_as)) for one in listed)
+    assert mended == ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0)
+    assert other == ("A name", 1, None, False, 2, 1)
     assert [one["project"] for one in listed] == ["/home/dev/project"] * 2
     assert all(one["size"] and one["lastUsed"] for one in listed)
     assert "DUE" in shown[0]

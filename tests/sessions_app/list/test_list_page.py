@@ -126,25 +126,21 @@ def test_updates_do_not_redraw_the_filter(browser, known_root):
 
 
 def test_the_list_keeps_its_limits_with_5000_sessions(browser, known_root):
-    root = Root.objects.get(path=str(known_root))
+    alike = {"window": 200_000, "reserve_tokens": 16_384, "context_basis": "reported", "version": 3}
+    alike |= {"root": Root.objects.get(path=str(known_root)), "last_used": datetime(2026, 1, 5, tzinfo=UTC)}
     Session.objects.bulk_create(
         Session(
-            root=root,
             relative_path=f"--project-{n % 60}--/2026-01-05T10-00-00-000Z_{n:036}.jsonl",
             title=f"Session {n}: mend the parser so that long titles are cut at the end of a line, and only there",
             cwd=f"/home/dev/projects/some-project-{n % 60}",
             model=f"model-{n % 12}",
-            window=200_000,
-            reserve_tokens=16_384,
             context_tokens=n * 37 % 220_000,
-            context_basis="reported",
             entry_count=n,
             size=n * 1_000,
-            version=3,
             header_id=f"{n:036}",
-            last_used=datetime(2026, 1, 5, tzinfo=UTC),
             mtime_ns=n,
             damage_count=n % 9 == 0,
+            **alike,
         )
         for n in range(5_000)
     )

@@ -96,11 +96,8 @@ def test_a_new_session_appears(server):
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Cookie": ""},
-        {"Cookie": "redline_launch=forged"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
+        *({"Cookie": cookie} for cookie in ("", "redline_launch=forged")),
+        *({"Origin": origin} for origin in ("http://127.0.0.1:1", "http://evil.example", "null")),
         # As after DNS rebinding: the origin is the host, and the browser sends the cookie.
         {"at": "evil.example"},
     ],
