@@ -449,14 +449,9 @@ def test_an_append_is_complete_or_removed_or_reported(session, data, write, answ
 
 
 def test_a_line_is_written_by_exactly_one_write(session, data):
-    payloads = []
-
-    def write(fd: int, payload: bytes) -> int:
-        payloads.append(payload)
-        return os.write(fd, payload)
-
+    write = Mock(wraps=os.write)
     assert append(data, session, LINE * 2000, write) == (len(CONTENT), 2000 * len(LINE))
-    assert payloads == [LINE * 2000 + b"\n"]
+    assert [call.args[1] for call in write.mock_calls] == [LINE * 2000 + b"\n"]
 
 
 def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(session, data, monkeypatch):

@@ -50,39 +50,33 @@ def test_the_best_title_counts_wherever_it_is():
         assert title_after(*order[index:]) == title_after(*reversed(order[index:])) == kind
 
 
-def test_a_result_has_the_name_of_its_tool():
-    _, recorded = parsed(timed([user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2")]))
-    assert [one.entry.tool_name for one in recorded] == ["", "", "Bash", ""]
-
-
-def test_a_summary_is_told_from_what_the_user_said():
-    _, recorded = parsed(timed([user("p1", None), summary("s", "p1")]))
-    assert [one.entry.role for one in recorded] == [Role.USER, Role.COMPACTION_SUMMARY]
+def test_a_result_has_the_name_of_its_tool_and_a_summary_is_told_from_what_the_user_said():
+    lines = [user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2"), summary("s", "x")]
+    entries = entries_of(timed(lines))
+    assert [one.tool_name for one in entries] == ["", "", "Bash", "", ""]
+    assert [one.role for one in entries if one.role is not Role.TOOL_RESULT][::2] == [
+        Role.USER,
+        Role.COMPACTION_SUMMARY,
+    ]
 
 
 def test_bytes_that_are_no_object_any_more_are_no_entry():
-    _, recorded = parsed(timed([user("p1", None)]))
+    (entry,) = entries_of(timed([user("p1", None)]))
     for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CLAUDE_CODE.read_again(raw, recorded[0].entry, 1) is None
+        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
 
 
-def test_the_header_is_that_of_the_first_lines():
+def test_the_header_is_that_of_the_first_lines_and_a_subagent_has_the_session_that_started_it_as_its_parent():
     mode = {"type": "mode", "sessionId": SESSION_ID}
-    parser, _ = parsed(timed([mode, user("p1", None), user("p2", "p1", cwd="/else")]))
-    header = parser.state.header
+    header = parsed(timed([mode, user("p1", None), user("p2", "p1", cwd="/else")]))[0].state.header
     assert (header.id, header.cwd, header.timestamp) == (SESSION_ID, DIRECTORY, at(1))
     assert not header.is_subagent
-
-
-def test_a_subagent_has_the_session_that_started_it_as_its_parent():
-    parser, _ = parsed(timed([user("p1", None, isSidechain=True, agentId="helper")]))
-    header = parser.state.header
+    header = parsed(timed([user("p1", None, isSidechain=True, agentId="helper")]))[0].state.header
     assert (header.id, header.parent_session, header.is_subagent) == ("helper", SESSION_ID, True)
 
 
 def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id():
-    _, recorded = parsed(timed([user("x", "r", [text("said"), answer("c1"), answer("c2")])]))
-    entries = [one.entry for one in recorded]
+    entries = entries_of(timed([user("x", "r", [text("said"), answer("c1"), answer("c2")])]))
     expected = [("x.0", "r", Role.TOOL_RESULT), ("x.1", "x.0", Role.TOOL_RESULT), ("x", "x.1", Role.USER)]
     assert [(one.id, one.parent_id, one.role) for one in entries] == expected
     assert len({one.offset for one in entries}) == len(entries)

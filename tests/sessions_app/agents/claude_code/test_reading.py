@@ -168,11 +168,42 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         ],
         "s2\n | p4 / r4",
     ),
+    "attachments come before the texts of their turn": (
+        [P1, attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
+        "A | B\n | p1 / r1",
+    ),
+    "attachments may precede their turn": (
+        [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), R2],
+        "p1 / r1 / A\n | p2 / r2",
+    ),
+    "attachments of the system are one message after the turn": (
+        [
+            *(P1, attachment("a", "p1", "A", "B", role="system")),
+            *(attachment("c", "a", "C", role="system"), reply("r1", "c")),
+        ],
+        "p1 / system: A\nB\n\nC / r1",
+    ),
+    "attachments are a message for each text but the last": (
+        [P1, attachment("a", "p1", "A", "B"), reply("r1", "a")],
+        "A / user: B\n | p1 / r1",
+    ),
+    "attachments for the system have no tags": (
+        [P1, attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
+        "p1 / system: A / r1",
+    ),
+    "attachments between replies keep their tags": (
+        [*talk(1), attachment("a", "r1", TAGGED, role="system"), reply("r2", "a")],
+        f"p1 / r1 / {TAGGED} / r2",
+    ),
+    "attachments that recorded a prompt of the system are not sent": (
+        [P1, attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")],
+        "p1 / r1",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch(name):
+def test_a_branch_and_its_attachments(name):
     lines, said = BRANCHES[name]
     assert sent(lines) == turns(said)
 
@@ -464,44 +495,6 @@ def test_a_request(name):
     lines, newer, *older = SENT[name]
     assert sent(lines) == turns(newer)
     assert sent(lines, OLDER) == turns([*older, newer][0])
-
-
-ATTACHED: dict[str, tuple[list[Object], str]] = {
-    "come before the texts of their turn": (
-        [P1, attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
-        "A | B\n | p1 / r1",
-    ),
-    "may precede their turn": ([*talk(1), attachment("a", "r1", "A"), user("p2", "a"), R2], "p1 / r1 / A\n | p2 / r2"),
-    "of the system are one message after the turn": (
-        [
-            *(P1, attachment("a", "p1", "A", "B", role="system")),
-            *(attachment("c", "a", "C", role="system"), reply("r1", "c")),
-        ],
-        "p1 / system: A\nB\n\nC / r1",
-    ),
-    "are a message for each text but the last": (
-        [P1, attachment("a", "p1", "A", "B"), reply("r1", "a")],
-        "A / user: B\n | p1 / r1",
-    ),
-    "for the system have no tags": (
-        [P1, attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
-        "p1 / system: A / r1",
-    ),
-    "between replies keep their tags": (
-        [*talk(1), attachment("a", "r1", TAGGED, role="system"), reply("r2", "a")],
-        f"p1 / r1 / {TAGGED} / r2",
-    ),
-    "that recorded a prompt of the system are not sent": (
-        [P1, attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")],
-        "p1 / r1",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ATTACHED)
-def test_attachments(name):
-    lines, said = ATTACHED[name]
-    assert sent(lines) == turns(said)
 
 
 @pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])

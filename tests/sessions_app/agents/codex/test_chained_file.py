@@ -224,9 +224,7 @@ def settle(home: Path) -> None:
 
 def asker(home: Path) -> Path:
     """The session for which a rollout is looked for."""
-    directory = home / "sessions" / "2026" / "12" / "31"
-    directory.mkdir(parents=True)
-    return directory / "asker.jsonl"
+    return place(home / "sessions" / "2026" / "12" / "31" / "asker.jsonl", b"")
 
 
 @pytest.mark.parametrize("day", ["22", "21", "23"])

@@ -102,13 +102,9 @@ def test_items_have_a_role_and_a_text(item, role, text):
 
 
 UNSENT: list[Item] = [
-    {"type": "ghost_snapshot", "ghost_commit": {}},
-    {"type": "from_the_future", "content": []},
+    *({"type": "ghost_snapshot", "ghost_commit": {}}, {"type": "from_the_future", "content": []}, {"type": 5}, {}),
     {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
-    {"type": "function_call_output", "call_id": "c1"},
-    {"type": "message", "role": "user", "content": "text"},
-    {"type": 5},
-    {},
+    *({"type": "function_call_output", "call_id": "c1"}, {"type": "message", "role": "user", "content": "text"}),
 ]
 
 
@@ -138,24 +134,16 @@ def test_tokens_are_characters_by_four_but_for_an_image_whatever_its_size():
     assert described(drawn)[0].tokens == 1_200
 
 
-def test_calls_and_outputs_have_the_id_of_their_pair():
-    _, asked, answered = thread(call("c7"), output("c7")).entries
-    assert (list(asked.call_ids()), answered.result_for) == (["c7"], "c7")
-
-
 def header_of(*recorded: Item) -> Header:
     header = parsed(*recorded).log.header
     assert header is not None
     return header
 
 
-def test_the_header_is_that_of_the_session_and_not_a_copied_one_of_another_thread():
+def test_the_header_is_that_of_the_session_and_names_the_parent_but_is_not_a_copied_one_of_another_thread():
     header = header_of(meta(forked_from_id="parent", timestamp="t"), meta("another"), user("go"))
     assert (header.id, header.cwd, header.timestamp) == (THREAD, "/work", "t")
     assert header.parent_session == "parent"
-
-
-def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent():
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
     header = header_of(meta(parent_thread_id="parent", source=source))
     assert (header.parent_session, header.is_subagent) == ("parent", True)
@@ -213,10 +201,12 @@ def test_the_window_is_the_latest_that_an_event_names():
     assert windows == [None, 400_000, 258_400, 258_400]
 
 
-def test_an_output_has_the_name_of_its_tool():
+def test_an_output_has_the_name_of_its_tool_and_as_a_call_the_id_of_the_pair():
     found = thread(call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3"))
     assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
     assert read_again(found, found.entries[3]).tool_name == "b"
+    assert [list(entry.call_ids()) for entry in found.entries[1:3]] == [["c1"], ["c2"]]
+    assert [entry.result_for for entry in found.entries[3:]] == ["c2", "c1", "c1", "c3"]
 
 
 def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call():

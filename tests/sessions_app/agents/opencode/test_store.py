@@ -248,13 +248,10 @@ def test_an_id_that_is_not_usable_is_refused(store, session_id):
     assert len(found.refused) == 1
 
 
-def test_sessions_are_sought_where_the_client_keeps_them():
+def test_sessions_are_sought_where_the_client_keeps_them_and_each_channel_of_it_has_its_own_database(tmp_path):
     usual = ("~/.local/share/opencode",)
     assert OPENCODE.roots({}) == OPENCODE.roots({"XDG_DATA_HOME": "data"}) == usual
     assert OPENCODE.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
-
-
-def test_each_channel_of_the_client_has_its_own_database(tmp_path):
     names = ("opencode.db", "opencode-local.db", "opencode-feature-x.y_z.db")
     for name in (*names, "opencode.db-wal", "other.db", "opencode-.db.bak"):
         path = OpenCodeStore(tmp_path / name, name).session()
