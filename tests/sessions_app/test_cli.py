@@ -35,6 +35,9 @@ def test_nothing_in_any_text_acts_on_a_terminal_and_harmless_text_is_shown_uncha
     assert shown.isprintable()
     assert not [one for one in shown if unicodedata.category(one) in HARMFUL]
     shown.encode()
+    lines = text_lines(text)
+    assert len(lines) == text.count("\n") + 1
+    assert all(line.isprintable() for line in lines)
     harmless = "".join(one for one in text if one.isprintable() and unicodedata.category(one) not in HARMFUL)
     assert printable(harmless) == harmless
     assert printable(shown) == shown
@@ -67,13 +70,6 @@ def test_the_beginning_of_a_text_is_cut_only_if_there_is_more():
     assert one_line("exactly!", 7) == "exactl…"
     assert one_line("a" * 1_000_000, 5) == "aaaa…"
     assert one_line("", 5) == one_line(" \n", 5) == ""
-
-
-@given(any_text)
-def test_a_whole_text_is_shown_line_by_line_and_harmless(text):
-    lines = text_lines(text)
-    assert len(lines) == text.count("\n") + 1
-    assert all(line.isprintable() for line in lines)
 
 
 @given(

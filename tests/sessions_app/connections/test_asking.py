@@ -246,20 +246,16 @@ def redirect(tmp_path: Path, url: str) -> ServerRequests:
     return ServerRequests(tmp_path, NAME)
 
 
-def test_a_question_is_sent_with_the_token(server, requests):
+def test_a_question_is_sent_with_the_token_and_the_connection_is_read_again_each_time(server, requests, tmp_path):
     answer = requests.post("", {"agent": NAME}, 10)
     assert server.asked == [Asked("POST", "/api/handshakes", {"agent": NAME}, "a-token")]
     assert (answer.do, answer.id, answer.seconds, answer.poll, answer.grace) == ("wait", 12, 600, 0.05, 30)
     requests.get("/12", 10)
     assert server.asked[1] == Asked("GET", "/api/handshakes/12", None, "a-token")
-
-
-def test_the_connection_is_read_again_for_each_request(server, requests, tmp_path):
-    requests.get("/12", 10)
     with StandInRedline() as other:
         redirect(tmp_path, other.url)
         requests.get("/12", 10)
-        assert (len(server.asked), len(other.asked)) == (1, 1)
+        assert (len(server.asked), len(other.asked)) == (2, 1)
     connection_path(tmp_path, NAME).unlink()
     with pytest.raises(NoAnswer, match="no connection"):
         requests.get("/12", 10)
