@@ -460,7 +460,6 @@ def test_the_demo_is_made_once_and_not_if_a_session_is_known_even_a_missing_one(
     Session.objects.update(missing=True)
     assert offer_demo() is None
     session.delete()
-    (redline.data / MARKER).unlink(missing_ok=True)
     made = offer_demo()
     assert made == managed_root() / FILE_NAME
     assert made.stat().st_mode & 0o077 == 0

@@ -345,14 +345,10 @@ RULES = CodexRules(READER)
     ("item", "reason"),
     [
         (user("a"), Protection.USER),
-        (developer(), Protection.INJECTED),
-        (environment(), Protection.INJECTED),
+        *((item, Protection.INJECTED) for item in (developer(), environment())),
         ({"type": "compaction", "encrypted_content": "x"}, Protection.SUMMARY),
         ({"type": "agent_message", "content": []}, Protection.CUSTOM),
-        (answer("a"), None),
-        (call(), None),
-        (output(), None),
-        (reasoning(), None),
+        *((item, None) for item in (answer("a"), call(), output(), reasoning())),
     ],
 )
 def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(item, reason):
@@ -366,18 +362,9 @@ def companions(*items: Item) -> dict[str, tuple[str, ...]]:
 
 
 def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_with_it():
-    items = (
-        user("a"),
-        reasoning("1"),
-        answer("x"),
-        call(),
-        output(),
-        reasoning("2"),
-        answer("y"),
-        user("b"),
-        answer("z"),
-    )
-    assert companions(*items) == {"2": ("3", "4", "5", "6"), "3": ("2",), "6": ("7",), "7": ("6",)}
+    work = (reasoning("1"), answer("x"), call(), output(), reasoning("2"), answer("y"))
+    found = companions(user("a"), *work, user("b"), answer("z"))
+    assert found == {"2": ("3", "4", "5", "6"), "3": ("2",), "6": ("7",), "7": ("6",)}
 
 
 def test_reasoning_after_reasoning_is_its_follower_and_context_that_codex_adds_is_not():

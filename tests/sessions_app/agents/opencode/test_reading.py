@@ -192,16 +192,17 @@ def test_what_is_sent(store, path, name):
     assert sent(path) == expected
 
 
-def test_reverted_messages_are_on_another_branch(store, path):
-    store.user("One.")
-    store.assistant(text("Done one."))
+def test_reverted_messages_are_on_another_branch_and_a_revert_of_a_missing_one_changes_nothing(store):
+    path = store.session(revert=json.dumps({"messageID": "msg_none"}))
+    record(store, [asks("One."), replies(text("Done one."))])
     second = store.user("Two.")
+    expected = [said("One."), replied("Done one."), said("Two.")]
+    assert sent(path) == expected
     store.assistant(text("Done two."))
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": second}))
-    assert sent(path) == [said("One."), replied("Done one.")]
-    tree = load_session(path).tree
+    assert sent(path) == expected[:-1]
     assert {"Two.", "Done two."} <= set(texts_of(path))
-    assert tree.leaf.type == "revert"
+    assert load_session(path).tree.leaf.type == "revert"
 
 
 def test_a_revert_to_a_part_keeps_the_parts_before_it(store, path):
@@ -211,12 +212,6 @@ def test_a_revert_to_a_part_keeps_the_parts_before_it(store, path):
     store.user("Gone as well.")
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": reply, "partID": last}))
     assert sent(path) == [said("One."), replied("Kept.", tool_calls=called("c1")), resulted("c1", "one")]
-
-
-def test_a_revert_of_a_missing_message_changes_nothing(store):
-    path = store.session(revert=json.dumps({"messageID": "msg_none"}))
-    store.user("One.")
-    assert sent(path) == [said("One.")]
 
 
 @pytest.mark.parametrize(("auto", "trigger"), [(True, "auto"), (False, "manual"), (None, "manual")])
@@ -296,12 +291,8 @@ def test_users_summaries_and_what_the_client_adds_are_protected(store, path):
 
 HOSTILE: Final = (
     *("", "not json", "[1]", '"text"', "null", "{", '{"type":3}', '{"type":"tool","state":7}'),
-    *(
-        '{"type":"text","text":["x"]}',
-        '{"type":"text"}\n',
-        '{"type":"nonsense","x":1}',
-        '{"type":"text","text":"\\ud800"}',
-    ),
+    *('{"type":"text","text":["x"]}', '{"type":"text"}\n', '{"type":"nonsense","x":1}'),
+    '{"type":"text","text":"\\ud800"}',
     '{"type":"tool","tool":{},"callID":[],"state":{"status":"completed","time":"x","output":{}}}',
     '{"type":"text","text":"x"},"id":"prt_forged","message":"msg_forged"',
 )
