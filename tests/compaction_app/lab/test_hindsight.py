@@ -73,10 +73,14 @@ def test_a_file_that_is_read_again_is_a_cost():
     assert found.saved == 3 * found.point.tokens_removed
 
 
-def test_only_the_lines_that_had_gone_count():
+def test_only_the_lines_that_had_gone_count_also_of_a_file_that_was_written():
     changed = "\n".join([*LINES[:20], *(line.upper() for line in LINES[20:])])
     (fetched,) = look(*READ, GONE, CALL, result("c2", changed)).fetched
     assert fetched.again == pytest.approx(fetched.tokens / 2, abs=2)
+    write = assistant(call("c1", name="write", path="src/cache_store.py", content=FILE))
+    written = (write, result("c1", "written", name="write"), assistant(text("Written.")))
+    found = look(user("Write it."), *written, GONE, *AGAIN)
+    assert [(one.name, one.stood_in) for one in found.fetched] == [("src/cache_store.py", "e2")]
 
 
 @pytest.mark.parametrize("path", ["./src/cache_store.py", "/home/dev/project/src/cache_store.py"])
@@ -91,13 +95,6 @@ def test_a_file_that_is_read_twice_was_missed_once_and_one_that_still_stands_was
     found = look(*READ, assistant(call("c0", path="src/cache_store.py")), result("c0", FILE), GONE, *AGAIN)
     assert not found.fetched
     assert not found.returned
-
-
-def test_a_file_that_was_written_and_went_is_missed_when_it_is_read():
-    write = assistant(call("c1", name="write", path="src/cache_store.py", content=FILE))
-    written = (write, result("c1", "written", name="write"), assistant(text("Written.")))
-    found = look(user("Write it."), *written, GONE, *AGAIN)
-    assert [(one.name, one.stood_in) for one in found.fetched] == [("src/cache_store.py", "e2")]
 
 
 def run_twice(first: str, second: str) -> Hindsight:

@@ -27,15 +27,9 @@ def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
 
 def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_removed_alone(redline):
     document = added(redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15")
-    assert document == {
-        "model": "acme/vendor/m-1",
-        "baseUrl": URL,
-        "window": 100_000,
-        "outputLimit": 8_000,
-        "thinking": ["low", "high"],
-        "prices": {"input": 3.0, "output": 15.0, "cacheRead": None, "cacheWrite": None},
-        "fault": None,
-    }
+    limits = {"window": 100_000, "outputLimit": 8_000, "thinking": ["low", "high"]}
+    prices = {"input": 3.0, "output": 15.0, "cacheRead": None, "cacheWrite": None}
+    assert document == {"model": "acme/vendor/m-1", "baseUrl": URL, **limits, "prices": prices, "fault": None}
     providers = {one["name"]: one for one in redline.call("models", "list", "--json").json["providers"]}
     assert providers["acme"]["models"] == [document]
     assert (providers["acme"]["source"], providers["acme"]["dialect"]) == ("added", "openai")

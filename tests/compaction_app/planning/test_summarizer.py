@@ -104,7 +104,7 @@ def test_every_script_ends_with_a_summary_or_a_reason(write, monkeypatch):
     assert [script for script in sorted(SCRIPTS.keys() - {LASTING}) if not ending(script)] == []
 
 
-def test_what_is_too_long_is_not_sent_or_refused_by_the_provider(write):
+def test_what_is_too_long_refused_or_stopped_is_no_summary(write):
     listener = Listener()
     long = HISTORY._replace(conversation="word " * 100_000)
     with pytest.raises(Overflow, match="window"):
@@ -112,9 +112,6 @@ def test_what_is_too_long_is_not_sent_or_refused_by_the_provider(write):
     assert not listener.kinds
     with pytest.raises(Overflow):
         write("overflow")
-
-
-def test_neither_a_refusal_nor_a_request_that_was_stopped_is_a_summary(write):
     with pytest.raises(ProviderError, match="no summary") as refused:
         write("refuses")
     assert refused.value.code == "no_summary"

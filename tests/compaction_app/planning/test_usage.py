@@ -31,19 +31,9 @@ def test_tokens_and_cost_add_up_over_requests():
     usage.add_received(90)
     usage.add_answer(ReportedUsage(input=10, output=20), 5_000, 90, PRICES)
     assert usage.cost == pytest.approx((1_010 * 3 + 120 * 15 + 2_000 * 0.3 + 400 * 3.75) / 1_000_000)
-    assert usage.to_json() == {
-        "host": "api.example.com",
-        "requests": 2,
-        "sent": 9_000,
-        "received": 470,
-        "input": 1_010,
-        "output": 120,
-        "cacheRead": 2_000,
-        "cacheWrite": 400,
-        "cost": usage.cost,
-        "counted": 2,
-        "estimated": False,
-    }
+    traffic = {"host": "api.example.com", "requests": 2, "sent": 9_000, "received": 470}
+    tokens = {"input": 1_010, "output": 120, "cacheRead": 2_000, "cacheWrite": 400}
+    assert usage.to_json() == {**traffic, **tokens, "cost": usage.cost, "counted": 2, "estimated": False}
 
 
 def test_a_provider_that_reports_nothing_is_estimated_and_marked():
@@ -91,11 +81,8 @@ LOCAL = "http://127.0.0.1:1/v1"
 def session(known_root):
     """A session whose replies are charged: the last one with a price of 0, another one from the cache."""
     free = dict.fromkeys(("input", "cacheRead", "cacheWrite"), 0)
-    replies = [
-        reply(9, {"input": 9, "cacheRead": 9, "cacheWrite": 9}, model="another"),
-        reply(10, {"input": 0.00007, "cacheRead": 0.000007, "cacheWrite": 0}),
-        reply(10, free),
-    ]
+    charged = reply(10, {"input": 0.00007, "cacheRead": 0.000007, "cacheWrite": 0})
+    replies = [reply(9, dict.fromkeys(free, 9), model="another"), charged, reply(10, free)]
     said = [one for number, one in enumerate(replies) for one in (user(f"Go {number}."), one)]
     return index_file(place(known_root / "work.jsonl", session_bytes(chain(*said))))
 

@@ -124,28 +124,30 @@ def as_json(value: object, status: str, *headers: str) -> bytes:
     return answer(json.dumps(value).encode(), status, "application/json", *headers)
 
 
-def cutting(*said: bytes) -> Play:
+def cutting(said: bytes = b"") -> Play:
     async def play(received: ReceivedRequest) -> None:
-        for one in said:
-            await received.say(one)
+        await received.say(said)
         received.cut()
 
     return play
 
 
-def falling_silent(*said: bytes) -> Play:
+def falling_silent(said: bytes = b"") -> Play:
     async def play(received: ReceivedRequest) -> None:
-        for one in said:
-            await received.say(one)
+        await received.say(said)
         await received.wait()
 
     return play
 
 
-async def failure(server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = "") -> ProviderError:
+async def error_from(endpoint: Endpoint, patience: Patience = QUICK) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        await collect(server.endpoint(dialect, key), patience=patience)
+        await collect(endpoint, patience=patience)
     return caught.value
+
+
+async def failure(server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = "") -> ProviderError:
+    return await error_from(server.endpoint(dialect, key), patience)
 
 
 async def failed(

@@ -32,6 +32,7 @@ from tests.compaction_app.providers.raw_server import (
 )
 from tests.compaction_app.providers.streams import (
     LOOKING,
+    USED,
     begun,
     both,
     chunk,
@@ -93,18 +94,11 @@ async def test_an_answer_that_comes_whole_is_read(dialect):
     parts = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}}]
     calls = [{"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at": "ü"}'}}]
     said = {"role": "assistant", "content": text, "tool_calls": calls}
+    counted = {"input_tokens": 10, "output_tokens": 5}
+    choices = [{"index": 0, "message": said, "finish_reason": "tool_calls"}]
     whole: dict[Dialect, Any] = {
-        "anthropic": {
-            "type": "message",
-            "content": parts,
-            "stop_reason": "tool_use",
-            "usage": {"input_tokens": 10, "output_tokens": 5},
-        },
-        "openai": {
-            "object": "chat.completion",
-            "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}],
-            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
-        },
+        "anthropic": {"type": "message", "content": parts, "stop_reason": "tool_use", "usage": counted},
+        "openai": {**USED, "object": "chat.completion", "choices": choices},
     }
     async with RawServer(as_json(whole[dialect], "200 OK")) as server:
         pieces = await collect(server.endpoint(dialect))

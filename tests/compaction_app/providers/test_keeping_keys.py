@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from compaction_app.providers.connection_test import try_model
-from compaction_app.providers.errors import ProviderError, Rejected
+from compaction_app.providers.errors import Rejected
 from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint
 from tests.compaction_app.providers.raw_server import (
     QUICK,
@@ -17,6 +17,7 @@ from tests.compaction_app.providers.raw_server import (
     ReceivedRequest,
     answer,
     collect,
+    error_from,
 )
 from tests.compaction_app.providers.streams import LOOKING, both, chunk, on_a_loop, sse, text_block
 
@@ -66,9 +67,7 @@ async def test_no_error_shows_it_however_it_is_echoed(dialect, caplog):
     for play in plays:
         async with RawServer(_said_once(play)) as server:
             endpoint = server.endpoint(dialect, KEY)
-            with pytest.raises(ProviderError) as caught:
-                await collect(endpoint)
-            error = caught.value
+            error = await error_from(endpoint)
             trace = "".join(traceback.format_exception(error))
             assert not shows_key(f"{error} {error!r} {error.args} {error.what} {error.advice} {trace}"), play
             assert error.__context__ is None
@@ -93,11 +92,10 @@ async def test_no_redirect_takes_it_along(dialect):
         for status in (301, 302, 303, 307, 308):
             location = f"location: http://127.0.0.1:{other.port}/v1/messages"
             async with RawServer(answer(b"", f"{status} Moved", "text/plain", location)) as server:
-                with pytest.raises(Rejected) as caught:
-                    await collect(server.endpoint(dialect, KEY))
+                error = await error_from(server.endpoint(dialect, KEY))
                 assert len(server.requests) == 1
-            assert caught.value.code == "redirected"
-            assert f"127.0.0.1:{other.port}" in caught.value.message
+            assert (type(error), error.code) == (Rejected, "redirected")
+            assert f"127.0.0.1:{other.port}" in error.message
         assert other.connections == 0
 
 
@@ -105,20 +103,18 @@ async def test_no_redirect_takes_it_along(dialect):
 async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         for key in (f"{KEY}\n", f"{KEY}\r\nx-more: 1", f"ü{KEY}", f"{KEY} {KEY}", f"{KEY}\0", f"{KEY}\u2028"):
-            with pytest.raises(Rejected) as caught:
-                await collect(server.endpoint(dialect, key))
-            assert caught.value.code == "bad_key"
-            assert not shows_key("".join(traceback.format_exception(caught.value)))
+            error = await error_from(server.endpoint(dialect, key))
+            assert (type(error), error.code) == (Rejected, "bad_key")
+            assert not shows_key("".join(traceback.format_exception(error)))
         assert server.connections == 0
 
 
 @both
 async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect):
     for host in ("192.0.2.1", "localhost.example.com", "127.1", "0.0.0.0:9"):
-        with pytest.raises(Rejected) as caught:
-            await collect(Endpoint("p", dialect, f"http://{host}", KEY))
-        assert caught.value.code == "key_unprotected", host
-        assert not shows_key(caught.value.message)
+        error = await error_from(Endpoint("p", dialect, f"http://{host}", KEY))
+        assert (type(error), error.code) == (Rejected, "key_unprotected"), host
+        assert not shows_key(error.message)
 
 
 @both
@@ -140,6 +136,5 @@ async def test_local_requests_bypass_the_proxy(dialect, monkeypatch):
 @on_a_loop
 async def test_an_unusable_proxy_is_reported(proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)
-    with pytest.raises(Rejected) as caught:
-        await collect(Endpoint("p", "openai", "http://elsewhere.invalid"))
-    assert caught.value.code == "bad_proxy"
+    error = await error_from(Endpoint("p", "openai", "http://elsewhere.invalid"))
+    assert (type(error), error.code) == (Rejected, "bad_proxy")

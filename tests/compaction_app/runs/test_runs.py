@@ -43,9 +43,10 @@ from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.sessionlog.targets import Target
 from sessions_app.web import broadcast
 from sessions_app.web.server_log import kept_log
-from tests.factories import session_bytes, working_session
+from tests.factories import session_bytes, whole, working_session
 from tests.files import place
 from tests.html import addresses, assert_inert, element, elements, field, missing, text_of
 from tests.installation import Installation, refusal
@@ -131,12 +132,7 @@ def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origi
     assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
     proposals = list(run.proposals.order_by("order"))
     added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
-    assert [
-        {"kind": "entry", "entryId": row.entry_id}
-        if row.block_index is None
-        else {"kind": "content_block", "entryId": row.entry_id, "blockIndex": row.block_index}
-        for row in proposals
-    ] == added
+    assert [Target(row.entry_id, row.block_index).to_json() for row in proposals] == added
     assert {row.source for row in proposals} == {Proposal.Source.PLANNER, Proposal.Source.REPAIR}
     assert all(row.reason for row in proposals if row.source == Proposal.Source.PLANNER)
     assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
@@ -285,7 +281,7 @@ def test_targets_that_are_no_longer_valid_are_dropped_and_listed(session):
 
 def decide(run: Run, kind: str, *targets: str) -> None:
     seq = run.decisions.count() + 1
-    said = [{"kind": "entry", "entryId": entry_id} for entry_id in targets]
+    said = [whole(entry_id) for entry_id in targets]
     Decision.objects.create(run=run, seq=seq, kind=kind, targets=said, at=timezone.now())
 
 
