@@ -175,7 +175,7 @@ def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser, idle_root
     assert index_file(idle_root / "b.jsonl").leaf_id == "e4"
 
 
-def test_the_command_writes_a_new_file(redline, tmp_path):
+def test_the_command_writes_a_new_file_of_a_branch_or_a_view(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(FORKED))
     output = tmp_path / "out.md"
     done = redline.call("export", path, "--output", output)
@@ -187,17 +187,6 @@ def test_the_command_writes_a_new_file(redline, tmp_path):
     assert (done.json["leafId"], done.json["bytes"]) == ("e4", len(branch.read_bytes()))
     lines = [json.loads(line)["id"] for line in branch.read_bytes().splitlines()]
     assert lines == [HEADER["id"], "e1", "e2", "e3", "e4"]
-
-
-def test_rows_of_a_database_are_not_what_the_agent_opens(redline, tmp_path):
-    home = AgentHome(tmp_path)
-    opencode_session(home.opencode, "ses_1", "Mend it.")
-    path = home.opencode.database / "ses_1"
-    done = redline.call("export", path, "--format", "jsonl", "--output", tmp_path / "x.jsonl", "--json")
-    assert "OpenCode does not keep this session as such lines" in done.json["note"]
-
-
-def test_the_command_writes_a_view(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(COMPACTED))
     written = {
         view: redline.call("export", path, "--view", view, "--output", tmp_path / view, "--json").json
@@ -206,3 +195,11 @@ def test_the_command_writes_a_view(redline, tmp_path):
     assert [one["entries"] for one in written.values()] == [3, 5, 2]
     assert "line 29" in (tmp_path / "removed").read_text()
     assert "line 29" not in (tmp_path / "sees").read_text()
+
+
+def test_rows_of_a_database_are_not_what_the_agent_opens(redline, tmp_path):
+    home = AgentHome(tmp_path)
+    opencode_session(home.opencode, "ses_1", "Mend it.")
+    path = home.opencode.database / "ses_1"
+    done = redline.call("export", path, "--format", "jsonl", "--output", tmp_path / "x.jsonl", "--json")
+    assert "OpenCode does not keep this session as such lines" in done.json["note"]

@@ -50,7 +50,7 @@ def measured(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def test_each_session_is_tried_and_none_is_written_to(session, short, known_root):
+def test_each_session_is_tried_none_is_written_to_and_one_that_cannot_be_read_is_noted(session, short, known_root):
     before = snapshot(known_root)
     experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
     assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
@@ -63,9 +63,6 @@ def test_each_session_is_tried_and_none_is_written_to(session, short, known_root
     assert (none.trials, none.failure) == ([], "")
     assert None not in (long.measured_at, none.measured_at, experiment.ended_at)
     assert snapshot(known_root) == before
-
-
-def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(session, short):
     short.real_path().unlink()
     experiment = measured(start_experiment([short, session], TWO, [0.5]))
     gone, long = experiment.measured.order_by("pk")
@@ -154,20 +151,16 @@ def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):
     assert experiment.traffic.requests == len(provider.requests)
 
 
-def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(session, provider, monkeypatch):
-    monkeypatch.setattr("compaction_app.providers.client.FIRST_WAIT", 0.01)
+def test_nothing_is_sent_to_another_address_and_a_model_that_is_not_reached_is_noted(session, provider, monkeypatch):
+    experiment = start_experiment([session], TWO, [0.5], model_named("scripted/good-plan"))
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    measured(experiment)
+    assert (experiment.state, "Nothing was sent" in experiment.failure) == (State.FAILED, True)
+    assert not provider.requests
+    monkeypatch.setattr("compaction_app.providers.client.FIRST_WAIT", 0.01)
     model = model_named("scripted/good-plan")
     experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))
     (row,) = experiment.measured.all()
     trials = trials_in(row)
     assert {one.strategy for one in trials if not one.failure} == {"bound", "oldest"}
     assert all("127.0.0.1:9" in one.failure for one in trials if one.strategy == "scripted/good-plan")
-
-
-def test_nothing_is_sent_to_another_address_than_the_confirmed_one(session, provider):
-    experiment = start_experiment([session], TWO, [0.5], model_named("scripted/good-plan"))
-    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
-    measured(experiment)
-    assert (experiment.state, "Nothing was sent" in experiment.failure) == (State.FAILED, True)
-    assert not provider.requests

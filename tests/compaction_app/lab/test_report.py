@@ -47,11 +47,15 @@ def test_a_mean_is_over_all_cuts_its_interval_over_sessions_and_kinds_and_horizo
     assert found.by_horizon == {"20": 0.5, "40": pytest.approx(0.2)}
 
 
-def test_the_excess_is_over_the_least_at_the_same_cut_and_share():
+def test_the_excess_is_over_the_least_at_the_same_cut_and_a_plan_that_failed_is_not_measured():
     cuts = session(trial(BOUND, 1), trial("oldest", 4), trial(BOUND, 0, 0.3), trial("oldest", 9, 0.3))
     assert result("oldest", cuts).excess == pytest.approx(0.3)
     assert result(BOUND, cuts).excess is None
     assert result("oldest", session(trial("oldest", 4))).excess is None
+    failed = trial("acme/m", 0, failure="The provider refused.", tokens_after=1_000_000)
+    found = result("acme/m", session(failed, trial("acme/m", 2, place="e20")))
+    assert (found.cuts, found.failures, found.loss) == (1, 1, 0.2)
+    assert result("acme/m", session(failed)).loss is None
 
 
 def test_what_a_plan_saves_and_when_it_has_paid():
@@ -61,13 +65,6 @@ def test_what_a_plan_saves_and_when_it_has_paid():
     assert result("oldest", session(trial("oldest", 1))).saved is None
     never = session(trial("oldest", 1, tokens_after=1_000_000), prices=PRICES)
     assert result("oldest", never).pays_after is None
-
-
-def test_a_plan_that_failed_is_counted_and_not_measured():
-    failed = trial("acme/m", 0, failure="The provider refused.", tokens_after=1_000_000)
-    found = result("acme/m", session(failed, trial("acme/m", 2, place="e20")))
-    assert (found.cuts, found.failures, found.loss) == (1, 1, 0.2)
-    assert result("acme/m", session(failed)).loss is None
 
 
 def test_the_results_are_in_the_order_of_the_trials_the_largest_share_first():

@@ -266,7 +266,12 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
     assert not PlannerModel.objects.exists()
 
 
-def test_a_key_is_never_filled_in_again(browser):
+def test_an_invalid_key_is_refused_without_quoting_it_and_none_is_filled_in_again(browser, redline):
+    for key in ("sk-a\nb", "sk-ä", "sk a"):
+        shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
+        assert "A key consists of ASCII letters" in text_of(shown)
+        assert key not in shown
+    assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
     shown = sent(browser, "/providers/add", {**OWN, "name": "Bad Name", "key": TYPED}, 422)
     assert field(shown, "base_url") == "https://llm.example.com/v1"
     assert "type it again" in text_of(shown)
@@ -275,14 +280,6 @@ def test_a_key_is_never_filled_in_again(browser):
     for path in ("/providers/own", "/models", "/providers/own/remove"):
         assert TYPED[:-4] not in page(browser, path)
     assert "value" not in element(page(browser, "/providers/own"), 'input[type="password"]').attributes
-
-
-def test_an_invalid_key_is_refused_without_quoting_it(browser, redline):
-    for key in ("sk-a\nb", "sk-ä", "sk a"):
-        shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
-        assert "A key consists of ASCII letters" in text_of(shown)
-        assert key not in shown
-    assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
 
 
 def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):

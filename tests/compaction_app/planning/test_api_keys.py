@@ -69,7 +69,7 @@ def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path, fil
     assert mode(file) == 0o600
 
 
-def test_a_change_never_writes_into_the_existing_file(tmp_path, file):
+def test_a_change_never_writes_into_the_existing_file_and_a_failed_one_leaves_it_unchanged(tmp_path, file, monkeypatch):
     """A process that opened the file while it was readable sees no later key."""
     file.write_text("{}")
     file.chmod(0o644)
@@ -77,9 +77,6 @@ def test_a_change_never_writes_into_the_existing_file(tmp_path, file):
         keep_key(tmp_path, "own", KEPT)
         assert opened_before.read() == "{}"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
-
-
-def test_a_failed_change_leaves_the_keys_unchanged_and_no_draft(tmp_path, file, monkeypatch):
     keep_key(tmp_path, "own", KEPT)
     before = file.read_bytes()
 

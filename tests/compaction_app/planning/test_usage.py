@@ -22,7 +22,7 @@ from tests.installation import override_configuration
 PRICES = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
 
 
-def test_tokens_and_cost_add_up_over_requests():
+def test_tokens_and_cost_add_up_over_requests_by_the_providers_own_price_if_it_has_one():
     usage = UsageTotals("api.example.com")
     usage.add_request(4_000)
     usage.add_received(380)
@@ -34,6 +34,8 @@ def test_tokens_and_cost_add_up_over_requests():
     traffic = {"host": "api.example.com", "requests": 2, "sent": 9_000, "received": 470}
     tokens = {"input": 1_010, "output": 120, "cacheRead": 2_000, "cacheWrite": 400}
     assert usage.to_json() == {**traffic, **tokens, "cost": usage.cost, "counted": 2, "estimated": False}
+    assert PRICES.cost(ReportedUsage(input=1_000_000, cost=0.5)) == 0.5
+    assert Prices(input=2.0, output=0.0).cost(ReportedUsage(cache_read=500_000, cache_write=500_000)) == 2.0
 
 
 def test_a_provider_that_reports_nothing_is_estimated_and_marked():
@@ -42,11 +44,6 @@ def test_a_provider_that_reports_nothing_is_estimated_and_marked():
     assert (added["input"], added["output"], added["estimated"]) == (1_001, 3, True)
     assert usage.add_answer(ReportedUsage(input=1, output=1), 4, 4, PRICES)["estimated"] is False
     assert usage.estimated is True
-
-
-def test_the_providers_own_price_wins_and_cached_input_without_a_price_counts_as_input():
-    assert PRICES.cost(ReportedUsage(input=1_000_000, cost=0.5)) == 0.5
-    assert Prices(input=2.0, output=0.0).cost(ReportedUsage(cache_read=500_000, cache_write=500_000)) == 2.0
 
 
 @pytest.mark.parametrize("prices", [Prices(), Prices(input=1.0), Prices(output=1.0)])

@@ -100,15 +100,12 @@ def test_reasoning_goes_back_unchanged_in_its_place():
     assert sent(UserMessage("a"), answer)[1]["content"][:2] == [SIGNED, REDACTED]
 
 
-def test_an_empty_response_is_left_out():
+def test_an_empty_response_is_left_out_and_empty_text_never_sent():
     blank, thought = TextPart(" \n"), ThinkingPart("Hm.", SIGNED)
     for parts in ([], [TextPart("")], [blank], [thought], [thought, blank]):
         turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
         assert [part["text"] for part in turns[0]["content"]] == ["a", "b"]
         assert len(turns) == 1
-
-
-def test_empty_text_is_never_sent():
     body = body_of(small_request(UserMessage(" "), UserMessage("a"), system=" ", tools=[]))
     assert "system" not in body
     assert "tools" not in body
@@ -119,15 +116,12 @@ def test_empty_text_is_never_sent():
     assert "content" not in results[0]
 
 
-def test_arguments_that_are_not_an_object_are_returned_as_text():
+def test_arguments_that_are_no_object_go_back_as_text_and_an_invented_tool_under_a_valid_name():
     values = ("[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}')
     for arguments in (*values, '{"a": [1, ', "[" * 100_000, "{}{}", "\ud800"):
         turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
         assert turn["content"][0]["input"] == {"unparsed": arguments}
         json.dumps(turn, allow_nan=False)
-
-
-def test_an_invented_tool_is_sent_back_under_a_valid_name():
     parts = [CallPart("t", name, "{}") for name in ("a.b c", "", "ü" * 100, "look")]
     names = [part["name"] for part in sent(UserMessage("a"), AssistantMessage(parts))[1]["content"]]
     assert names == ["a_b_c", "unnamed", "_" * 64, "look"]
@@ -165,7 +159,7 @@ def test_adaptive_thinking_is_requested_by_effort_and_streamed(level, model, eff
     assert "thinking" not in body_of(small_request(thinking="", thinking_style="adaptive"))
 
 
-def test_parallel_calls_may_be_interleaved_and_keep_their_order():
+def test_parallel_calls_may_be_interleaved_and_are_reported_as_soon_as_their_names_are_known():
     one, two = call_block(1, "t1", "look", '{"a"', ": 1}"), call_block(2, "t2", "seek", '{"b": ', "2}")
     mixed = [one[0], two[0], two[1], one[1], {"type": "ping"}, one[2], two[2], two[3], one[3]]
     pieces = read("anthropic", message(text_block(0, "Both."), mixed))
@@ -174,9 +168,6 @@ def test_parallel_calls_may_be_interleaved_and_keep_their_order():
     )
     assert shown(pieces)["calls"] == {0: ["look", '{"a": 1}'], 1: ["seek", '{"b": 2}']}
     assert answered(pieces).characters == len("Both.") + 4 + 8 + 4 + 8
-
-
-def test_a_call_is_reported_as_soon_as_its_name_is_known():
     reader = reader_of("anthropic")
     start = call_block(0, "t1", "look")[0]
     assert reader.feed("content_block_start", json.dumps(start)) == [CallBegun(0, "look")]

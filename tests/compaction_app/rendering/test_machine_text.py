@@ -162,13 +162,7 @@ def test_a_change_is_shown_with_the_lines_around_it(old, new, lines):
     assert diff(old, new) == lines
 
 
-def test_long_texts_are_compared_at_their_ends():
-    start, end = "s\n" * COMPARED_LINES, "e\n" * COMPARED_LINES
-    assert diff(f"{start}a\nb\n{end}", f"{start}a2\nb2\nc2\n{end}") == (" s| s| s|-a|-b|+a2|+b2|+c2| e| e| e")
-    assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
-
-
-def test_places_are_apart_and_a_patch_has_its_signs_already():
+def test_places_are_apart_a_patch_has_its_signs_already_and_long_texts_are_compared_at_their_ends():
     lines = list(diff_of([TextChange("a", "b"), TextChange("c", "d")]))
     assert lines == [("-", "a"), ("+", "b"), ("@", "⋯"), ("-", "c"), ("+", "d")]
     assert counts(lines) == (2, 2)
@@ -177,6 +171,9 @@ def test_places_are_apart_and_a_patch_has_its_signs_already():
         *(("@", "*** Update File: a.py"), ("@", "@@ def f():")),
         *((" ", "x"), ("-", "y"), ("+", "z"), (" ", "")),
     ]
+    start, end = "s\n" * COMPARED_LINES, "e\n" * COMPARED_LINES
+    assert diff(f"{start}a\nb\n{end}", f"{start}a2\nb2\nc2\n{end}") == (" s| s| s|-a|-b|+a2|+b2|+c2| e| e| e")
+    assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
 
 
 def test_a_diff_is_text_with_signs():

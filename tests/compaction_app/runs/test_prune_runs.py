@@ -92,18 +92,14 @@ def run(known_root):
     return plan_session(index_file(place(known_root / "work.jsonl", session_bytes(working_session()))))
 
 
-def test_entries_and_blocks_are_remembered(run):
+def test_opened_entries_and_blocks_are_remembered_since_the_first_time(run):
     assert opened_targets(run) == frozenset()
-    record_opened(run, [ENTRY, BLOCK], timezone.now())
-    assert opened_targets(run) == {ENTRY, BLOCK}
-    assert opened_targets(plan_session(run.session)) == frozenset(), "another run of the session"
-
-
-def test_the_first_time_counts(run):
     first = timezone.now()
-    record_opened(run, [ENTRY, ENTRY], first)
+    record_opened(run, [ENTRY, BLOCK, ENTRY], first)
     record_opened(run, [ENTRY], first + timedelta(minutes=1))
-    assert [opening.at for opening in run.openings.all()] == [first]
+    assert opened_targets(run) == {ENTRY, BLOCK}
+    assert [opening.at for opening in run.openings.all()] == [first, first]
+    assert opened_targets(plan_session(run.session)) == frozenset(), "another run of the session"
 
 
 SHOWN = {

@@ -33,13 +33,18 @@ def edited(tmp_path):
     return place(tmp_path / "edited.md", b"We look at the cache.\n")
 
 
-def test_a_draft_is_shown_and_saved_and_nothing_is_appended(redline, provider, path, tmp_path):
+def test_a_draft_is_shown_and_saved_if_it_can_be_and_nothing_is_appended(redline, provider, path, tmp_path):
     before, saved = path.read_bytes(), tmp_path / "draft.md"
     ended = redline.call("summarise", path, "--model", MODEL, "--save", saved)
     assert ended.code == 0, ended.err
     assert not missing(ended.out, "## Goal", "This is a draft. Nothing was appended.", f"--text={saved}")
     assert saved.read_text().startswith("## Goal")
     assert path.read_bytes() == before
+    there = tmp_path / "draft.md"
+    there.write_text("an earlier draft")
+    for target in (there, tmp_path / "nowhere" / "draft.md"):
+        assert redline.call("summarise", path, "--model", MODEL, "--save", target, "--json").refusal == "2 cannot_save"
+    assert there.read_text() == "an earlier draft"
 
 
 def test_what_is_appended_after_a_confirmation_is_the_edited_text(redline, path, edited):
@@ -69,18 +74,13 @@ def test_a_model_that_writes_none_is_a_failure(redline, provider, path, script, 
     assert path.read_bytes() == before
 
 
-def test_a_draft_that_could_not_be_saved_is_not_requested(redline, provider, path, tmp_path):
-    there = tmp_path / "draft.md"
-    there.write_text("an earlier draft")
-    for target in (there, tmp_path / "nowhere" / "draft.md"):
-        assert redline.call("summarise", path, "--model", MODEL, "--save", target, "--json").refusal == "2 cannot_save"
-    assert there.read_text() == "an earlier draft"
-
-
-def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(redline, path, tmp_path):
+def test_without_a_model_or_a_text_nothing_is_sent_unless_a_hook_supplies_the_draft(redline, path, tmp_path, connect):
     assert redline.call("summarise", path, "--json").error == "no_model"
     ended = redline.call("summarise", path, "--text", place(tmp_path / "wrong", b"\xff\xfe"), "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
+    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook."))
+    ended = redline.call("summarise", path, "--json")
+    assert ended.json["draft"] == "The notes of a hook.", ended
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,6 @@ def test_hooks_learn_of_a_summary_that_was_appended(redline, connect, path, edit
     connect(session_compact, lambda *, summary, **_: received.append(summary))
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
-
-
-def test_a_hook_supplies_the_draft_though_no_model_is_configured(redline, connect, path):
-    assert redline.call("summarise", path, "--json").error == "no_model"
-    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook."))
-    ended = redline.call("summarise", path, "--json")
-    assert ended.json["draft"] == "The notes of a hook.", ended
 
 
 def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(redline, provider, connect, path, tmp_path):

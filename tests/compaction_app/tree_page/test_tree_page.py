@@ -85,23 +85,14 @@ def test_every_branch_is_there_with_its_fork_labels_and_leaf_and_leads_to_what_a
     assert link(page(browser, address, at=there.rpartition("entry=")[2]), "What the summary lost") == there
 
 
-def test_the_tokens_of_the_rows_add_up_to_the_headline(browser, idle_root):
+def test_the_tokens_of_the_rows_add_up_to_the_headline_and_a_session_without_entries_says_so(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", long_talk(30))
     shown = page(browser, f"{url}/tree")
     total = sum(int(found or 0) for found in texts(shown, ".knot__tokens"))
     assert f"{total:,} tokens in all" in text_of(shown)
-
-
-def test_figures_are_in_the_measure_of_the_context(browser, address):
-    Session.objects.update(context_tokens=5_000, context_basis="about", context_ratio=1.0)
-    as_estimated = texts(page(browser, address), ".knot__tokens")
-    Session.objects.update(context_ratio=2.0)
-    doubled = texts(page(browser, address), ".knot__tokens")
-    assert [int(one or 0) for one in doubled] == [2 * int(one or 0) for one in as_estimated]
-    compared = page(browser, f"{address}/compare", a="e4")
-    assert texts(compared, "tbody .numeric")[0] == doubled[1]
-    # A larger context by what the other branch has more, in the same measure.
-    assert "Context at its end: about 5,000 tokens" in text_of(compared)
+    url = add_session(idle_root, "b.jsonl", chain())
+    assert "No branches yet" in text_of(page(browser, f"{url}/tree"))
+    assert "no entries yet" in text_of(page(browser, f"{url}/tree/compare"))
 
 
 def test_a_selected_entry_says_what_can_be_done_there_and_what_the_provider_reported(browser, address):
@@ -143,12 +134,6 @@ def test_the_session_page_links_to_its_tree_and_an_entry_that_does_not_exist_is_
     assert f"{address}?at=e4" in addresses(browser.get(session, {"leaf": "e4"}))
 
 
-def test_a_session_without_entries_says_so(browser, idle_root):
-    url = add_session(idle_root, "a.jsonl", chain())
-    assert "No branches yet" in text_of(page(browser, f"{url}/tree"))
-    assert "no entries yet" in text_of(page(browser, f"{url}/tree/compare"))
-
-
 def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selected_row(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", long_talk(8))
     shown = page(browser, f"{url}/tree")
@@ -184,12 +169,21 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser, idle_root):
     assert "Later rows" in dict(links(shown))
 
 
-def test_labels_and_texts_are_found(browser, address):
+def test_labels_and_texts_are_found_and_figures_are_in_the_measure_of_the_context(browser, address):
     assert rows(page(browser, address, q="WAY.")) == ["The first way.", "The second way."]
     assert rows(page(browser, address, q="bett")) == ["The second way."]
     nothing = page(browser, address, q="nowhere")
     assert rows(nothing) == []
     assert "0 rows with “nowhere”" in text_of(nothing)
+    Session.objects.update(context_tokens=5_000, context_basis="about", context_ratio=1.0)
+    as_estimated = texts(page(browser, address), ".knot__tokens")
+    Session.objects.update(context_ratio=2.0)
+    doubled = texts(page(browser, address), ".knot__tokens")
+    assert [int(one or 0) for one in doubled] == [2 * int(one or 0) for one in as_estimated]
+    compared = page(browser, f"{address}/compare", a="e4")
+    assert texts(compared, "tbody .numeric")[0] == doubled[1]
+    # A larger context by what the other branch has more, in the same measure.
+    assert "Context at its end: about 5,000 tokens" in text_of(compared)
 
 
 def test_two_branches_are_compared_turn_by_turn_the_active_one_by_default(browser, address):
