@@ -1,11 +1,19 @@
-"""What the tests of runs, hooks and summaries share."""
+"""What the tests of several directories share."""
 
 import pytest
 
 from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.runs import lease
 from devtools.scripted.server import ScriptedProvider
+from tests.factories import session_bytes, working_session
+from tests.files import place
 from tests.lease_clock import Clock
+
+
+@pytest.fixture
+def path(redline):
+    """A session of Atomic, not written to recently."""
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture

@@ -56,8 +56,7 @@ def test_the_list_and_the_result_offer_the_undo_instead(browser, run, page, back
 
 
 def test_a_kept_address_of_a_restore_says_why_there_is_none(browser, page, path, backup):
-    before = snapshot(path.parent)
-    shown = browser.get(f"{page}/backups/{backup.name}/restore")
+    before, shown = snapshot(path.parent), browser.get(f"{page}/backups/{backup.name}/restore")
     assert shown.status_code == 409
     assert "must not lose bytes" in text_of(shown)
     assert "Restore this backup" not in text_of(shown)

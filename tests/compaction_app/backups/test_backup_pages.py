@@ -131,8 +131,7 @@ def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page
 
 
 def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
-    name = compacted(path)
-    page = f"{address(path)}/backups"
+    name, page = compacted(path), f"{address(path)}/backups"
     restored = f"?restored={name}"
     deleted = (f"?deleted={name}", f"?deleted={FOREIGN}", "?deleted=<b>")
     for query in (*deleted, restored, f"{restored}&back={name}&overtaken=1&open=1"):
@@ -140,8 +139,7 @@ def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
 
 
 def test_a_verification_is_shown_also_in_place_until_the_file_changes(browser, path):
-    name = compacted(path)
-    page = f"{address(path)}/backups"
+    name, page = compacted(path), f"{address(path)}/backups"
     answer = browser.post(f"{page}/{name}/verify")
     assert answer.status_code == 303
     assert answer["Location"].startswith(f"{page}#backup-")
@@ -187,10 +185,8 @@ def test_the_agents_own_backups_are_listed_with_what_made_them_hashed_and_stay_u
 
 
 def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
-    before = path.read_bytes()
-    name = compacted(path)
-    after = path.read_bytes()
-    page = of(path, name)
+    before, name = path.read_bytes(), compacted(path)
+    after, page = path.read_bytes(), of(path, name)
     answer = browser.get(page)
     assert not missing(text_of(answer), f"{len(after):,} → {len(before):,} bytes", "The compaction it was made for.")
     assert not elements(answer, "input[type=checkbox]")
@@ -207,10 +203,8 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
 
 
 def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path):
-    before = path.read_bytes()
-    name = compacted(path)
-    after = grown(path, *map(str, range(53)))
-    page = of(path, name)
+    before, name = path.read_bytes(), compacted(path)
+    after, page = grown(path, *map(str, range(53))), of(path, name)
     text = text_of(browser.get(page))
     assert "53 user messages and the compaction it was made for" in text
     assert "n49" in text
@@ -257,8 +251,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(brow
 
 
 def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser, path):
-    before = path.read_bytes()
-    page = of(path, compacted(path))
+    before, page = path.read_bytes(), of(path, compacted(path))
     assert "was written to in the last 5 minutes" not in text_of(browser.get(page))
     os.utime(path)
     after = path.read_bytes()
@@ -271,8 +264,7 @@ def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser, path)
 
 
 def test_a_missing_session_can_be_restored(browser, path):
-    before = path.read_bytes()
-    page = of(path, compacted(path))
+    before, page = path.read_bytes(), of(path, compacted(path))
     path.unlink()
     index_roots()
     assert "the session file is missing" in text_of(browser.get(f"{address(path)}/backups"))
@@ -296,8 +288,7 @@ def test_a_locked_session_is_not_restored(browser, path, redline, settings):
 
 
 def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser, path):
-    name = compacted(path)
-    session = path.read_bytes()
+    name, session = compacted(path), path.read_bytes()
     page = of(path, name, "delete")
     text = text_of(browser.get(page))
     assert not missing(text, "This is the only backup of s.jsonl", "The record of the compaction is kept")
@@ -515,8 +506,7 @@ def test_every_change_needs_a_csrf_token(browser, path):
 
 def test_other_methods_are_refused(browser, path):
     place(path.parent / FOREIGN, path.read_bytes())
-    before = snapshot(path.parent)
-    backup = f"backups/{FOREIGN}"
+    before, backup = snapshot(path.parent), f"backups/{FOREIGN}"
     for page in ("backups", "download", f"{backup}/download"):
         assert browser.post(f"{address(path)}/{page}").status_code == 405
     assert browser.delete(f"{address(path)}/{backup}/delete").status_code == 405

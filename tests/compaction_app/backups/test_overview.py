@@ -39,8 +39,7 @@ def verify(browser: Client, **data: str) -> Any:
 
 
 def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(browser, backups):
-    shown = browser.get("/backups")
-    sizes = [path.stat().st_size for path in backups]
+    shown, sizes = browser.get("/backups"), [path.stat().st_size for path in backups]
     assert [
         int(str(one.attributes["title"]).split()[0].replace(",", "")) for one in elements(shown, "td [title$=bytes]")
     ] == sizes

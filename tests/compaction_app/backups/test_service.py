@@ -41,11 +41,6 @@ from tests.plans import approved_plan
 from tests.processes import become_nobody, give_to_nobody, in_child
 
 
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
-
 def now() -> datetime:
     return datetime.now(UTC)
 
@@ -80,8 +75,7 @@ def refused(path: Path, act: Callable[[], object]) -> str:
 
 def test_a_compaction_is_undone_and_the_undoing_is_undone(path):
     before, backup = path.read_bytes(), compacted(path)
-    after = path.read_bytes()
-    undone = back(backup)
+    after, undone = path.read_bytes(), back(backup)
     assert path.read_bytes() == before
     assert (undone.path, undone.sha256) == (path, hashlib.sha256(before).hexdigest())
     assert undone.previous_backup.path.read_bytes() == after
@@ -105,8 +99,7 @@ def test_backups_are_listed_with_why_they_were_made(path):
 
 
 def test_lines_that_came_after_the_backup_need_a_confirmation(path):
-    before = path.read_bytes()
-    backup = compacted(path)
+    before, backup = path.read_bytes(), compacted(path)
     assert newer_lines(path, backup) == []
     after = grown(path, b"{torn")
     assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [("n1", "user"), ("", "damaged line")]
@@ -179,8 +172,7 @@ def test_a_difference_names_the_entries_of_a_version_1_session(path):
 
 
 def test_a_difference_names_what_comes_back_and_the_removed_compaction(path):
-    backup = compacted(path)
-    entry_id = Compaction.objects.get().entry_id
+    backup, entry_id = compacted(path), Compaction.objects.get().entry_id
     assert difference(path, backup) == RestoreDifference([], entry_id, 0)
     assert difference(path, back(backup).previous_backup.path) == RestoreDifference([], "", 1)
 
@@ -195,8 +187,7 @@ def test_a_confirmation_for_another_state_does_not_count(path):
 
 
 def test_a_deleted_backup_keeps_its_record(path):
-    backup = compacted(path)
-    session = path.read_bytes()
+    backup, session = compacted(path), path.read_bytes()
     assert refused(path, lambda: delete(path, backup, is_only_backup=False)) == "4 only_backup"
     delete(path, backup, is_only_backup=True)
     assert snapshot(path.parent) == {path.name: session}
@@ -226,14 +217,12 @@ def test_a_backup_that_is_damaged_is_not_restored(path, hash_is_in):
     if hash_is_in == "file":
         Backup.objects.all().update(path="/elsewhere")
     elif hash_is_in != "database":
-        record = backup.with_name(f"{backup.name}.sha256")
-        record.write_text(f"{hashlib.sha256(content).hexdigest()}  {backup.name}\n")
+        backup.with_name(f"{backup.name}.sha256").write_text(f"{hashlib.sha256(content).hexdigest()}  {backup.name}\n")
     assert refused(path, lambda: back(backup, drop_newer=True, unverified=True)) == "4 backup_damaged"
 
 
 def test_a_lost_database_loses_no_backup(path):
-    before = path.read_bytes()
-    backup = compacted(path)
+    before, backup = path.read_bytes(), compacted(path)
     Compaction.objects.all().delete()
     Session.objects.all().delete()
     assert [(one.file.path, one.recorded is not None) for one in list_backups(path)] == [(backup, True)]
@@ -270,8 +259,7 @@ def test_an_entry_cannot_lead_a_restore_elsewhere(path, tmp_path):
 
 
 def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(path, monkeypatch):
-    before = path.read_bytes()
-    backup = compacted(path)
+    before, backup = path.read_bytes(), compacted(path)
     late = session_bytes([message("n1", "e27", user("At that very moment."))])
 
     def overtaken(ready: Path, session: Path) -> None:
@@ -293,8 +281,7 @@ def fail(*_: object, **__: object) -> None:
 
 
 def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(path, monkeypatch):
-    before = path.read_bytes()
-    backup = compacted(path)
+    before, backup = path.read_bytes(), compacted(path)
 
     with monkeypatch.context() as broken:
         broken.setattr(Backup.objects, "get_or_create", fail)
@@ -311,8 +298,7 @@ def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_n
 
 
 def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(path, monkeypatch):
-    before = path.read_bytes()
-    backup = compacted(path)
+    before, backup = path.read_bytes(), compacted(path)
 
     monkeypatch.setattr(backups_service, "index_file", fail)
     back(backup)
@@ -342,8 +328,7 @@ def backup(redline, path):
 
 
 def test_without_a_confirmation_nothing_is_restored(redline, path, backup):
-    before = snapshot(path.parent)
-    refused = redline.call("restore", backup, "--json")
+    before, refused = snapshot(path.parent), redline.call("restore", backup, "--json")
     assert (refused.code, refused.error) == (5, "not_confirmed")
     assert "--yes" in refused.json["error"]["message"]
     assert snapshot(path.parent) == before
@@ -353,8 +338,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     with path.open("ab") as file:
         file.write(session_bytes([message("n1", "e27", user("New work."))]))
     backdate(path)
-    before = snapshot(path.parent)
-    at_once = redline.call("restore", backup)
+    before, at_once = snapshot(path.parent), redline.call("restore", backup)
     assert (at_once.code, "--yes --drop-newer`" in at_once.err) == (5, True)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5

@@ -34,11 +34,6 @@ from tests.processes import start_child
 from tests.wait import WAIT_SECONDS
 
 
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
-
 def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[int, str]:
     """Exit code and screen of a command on a terminal, in a fork of this process, with `answer` typed at the prompt."""
     connection.close()
@@ -234,8 +229,7 @@ def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path):
 
 
 def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline, path):
-    before = snapshot(redline.home)
-    ended = redline.call("compact", path, "--json")
+    before, ended = snapshot(redline.home), redline.call("compact", path, "--json")
     assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
     assert ended.json["deletedTargets"]
     assert redline.call("compact", path).code == 5
@@ -424,8 +418,7 @@ def test_a_closed_output_pipe_does_not_stop_the_write(redline, path):
 def test_an_unwritable_output_is_reported_and_undoes_nothing(redline, path):
     before = path.read_bytes()
     with Path("/dev/full").open("wb") as full:
-        child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
-        assert child.wait(timeout=WAIT_SECONDS) == 6
+        assert redline.start("compact", path, "--yes", "--live", "--json", stdout=full).wait(timeout=WAIT_SECONDS) == 6
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
@@ -439,8 +432,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
     again = redline.call("compact", path, "--ratio", "0.5", "--writer", writer).out
     assert not missing(again, "a guess", "--not-honoured")
     Session.objects.update(reader="pi")
-    chosen = redline.call("compact", path, "--ratio", "0.5").out
-    assert not missing(chosen, "Read as pi,", "Writer: context-edit.")
+    assert not missing(redline.call("compact", path, "--ratio", "0.5").out, "Read as pi,", "Writer: context-edit.")
 
 
 def test_a_fork_is_written_beside_the_session(redline, path):
@@ -451,5 +443,4 @@ def test_a_fork_is_written_beside_the_session(redline, path):
     assert (written.json["writer"], new.parent) == ("fork", path.parent)
     assert json.loads(new.read_bytes().splitlines()[0])["id"] == written.json["entryId"]
     assert path.read_bytes() == Path(written.json["backupPath"]).read_bytes() == before
-    shown = redline.call("compact", path, "--yes", "--writer", "fork")
-    assert "Continue there with: atomic --session" in shown.out
+    assert "Continue there with: atomic --session" in redline.call("compact", path, "--yes", "--writer", "fork").out

@@ -40,11 +40,6 @@ LAST = "e27"
 
 
 @pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
-
-@pytest.fixture
 def elsewhere(redline):
     """A session whose agent is not known."""
     return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
@@ -113,8 +108,7 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert sorted(snapshot(path.parent)) == sorted([path.name, backup.name, f"{backup.name}.sha256"])
 
     row = Compaction.objects.get()
-    facts = (row.entry_id, row.leaf_id, row.planner, row.reason)
-    assert facts == (committed.entry_id, LAST, "embedded", "manual")
+    assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (committed.entry_id, LAST, "embedded", "manual")
     assert row.parameters == {"compression_ratio": 0.4, "preserve_recent": 2, "query": "the parser"}
     assert row.stats == entry["stats"]
     facts_of = ("call", "tool", "reason")
@@ -142,10 +136,8 @@ def test_a_linked_session_is_written_at_its_real_path(path, tmp_path):
 
 
 def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path):
-    context = context_ids(path)
-    first = done(approved_plan(path, compression_ratio=0.7))
-    once = context_ids(path)
-    second = done(approved_plan(path, compression_ratio=0.5))
+    context, first = context_ids(path), done(approved_plan(path, compression_ratio=0.7))
+    once, second = context_ids(path), done(approved_plan(path, compression_ratio=0.5))
     deleted = [target.to_json() for target in first.validated.targets]
     again = [target.to_json() for target in second.validated.targets]
     assert once == context_without(context, deleted)
@@ -199,11 +191,9 @@ def test_a_replaced_session_is_not_written_to(path, change, answer):
 
 
 def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path):
-    approved = approved_plan(path)
-    before = path.read_bytes()
+    approved, before = approved_plan(path), path.read_bytes()
     added = foreign(path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you.")))
-    context = context_ids(path)
-    committed = done(approved)
+    context, committed = context_ids(path), done(approved)
     assert path.read_bytes().startswith(before + added)
     assert committed.parent_id == last_line(path)["parentId"] == "n2"
     assert last_line(path)["protectedEntryIds"] == ["e1", "e27", "n1", "n2"]
@@ -247,8 +237,7 @@ def test_a_plan_is_written_once(path):
 def test_a_complete_last_line_gets_its_newline_first(path):
     before = path.read_bytes()[:-1]
     place(path, before)
-    context = context_ids(path)
-    committed = done(approved_plan(path))
+    context, committed = context_ids(path), done(approved_plan(path))
     assert path.read_bytes().startswith(before + b'\n{"type":"context_compaction"')
     assert committed.parent_id == LAST
     assert context_ids(path) == context_without(context, last_line(path)["deletedTargets"])
@@ -485,8 +474,7 @@ def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere
     before, log = elsewhere.read_bytes(), load_session(elsewhere).log
     reading = reading_of(elsewhere, log.entries, log.state)
     assert reading.writer().name == "fork"
-    committed = done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork"))
-    assert committed.created.parent == elsewhere.parent
+    assert done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork")).created.parent == elsewhere.parent
     assert elsewhere.read_bytes() == before
 
 
@@ -553,8 +541,7 @@ def at_once(act: Callable[[], object]) -> list[str]:
 def test_two_concurrent_commits_give_one_entry_and_one_conflict(path):
     for ratio in (0.9, 0.7, 0.5):
         before = path.read_bytes()
-        answers = at_once(partial(done, approved_plan(path, compression_ratio=ratio)))
-        assert answers == ["4 plan_refused", "done"]
+        assert at_once(partial(done, approved_plan(path, compression_ratio=ratio))) == ["4 plan_refused", "done"]
         assert path.read_bytes().startswith(before)
         assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
     assert len(snapshot(path.parent)) == 1 + 2 * 3

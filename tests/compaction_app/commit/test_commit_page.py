@@ -187,8 +187,7 @@ def test_only_what_was_approved_is_written(session):
 
 def test_a_second_commit_of_the_same_run_writes_nothing(work):
     plan = work.shown()
-    first = work.post(plan=plan)
-    written = work.path.read_bytes()
+    first, written = work.post(plan=plan), work.path.read_bytes()
     assert work.post(plan=plan)["Location"] == first["Location"] == f"{work.url}/result"
     assert work.path.read_bytes() == written
     assert Backup.objects.count() == 1
@@ -310,8 +309,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(session):
     session.plan(first=1)
     plan = session.shown()
     approve_proposals(session.run)
-    answer = session.refuses(session.post(yes=["below_target"], plan=plan))
-    assert "no longer the one on this page" in text_of(answer)
+    assert "no longer the one on this page" in text_of(session.refuses(session.post(yes=["below_target"], plan=plan)))
     session.refuses(session.post())
 
 

@@ -196,8 +196,7 @@ def replace_and_die(ready: Path, session: Path) -> None:
 
 @pytest.mark.parametrize(("replace", "restored"), [(die, False), (replace_and_die, True)])
 def test_a_restore_killed_at_its_replacement_is_whole(redline, path, monkeypatch, replace, restored):
-    before = path.read_bytes()
-    backup = commit_now(approved_plan(path))
+    before, backup = path.read_bytes(), commit_now(approved_plan(path))
     with monkeypatch.context() as patch:
         patch.setattr(backups_service, "restore_session", partial(storage_restore.restore, replace=replace))
         killed(lambda: restore(backup, RestoreConfirmations(), datetime.now(UTC)))

@@ -131,8 +131,7 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline
 
 def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_root, browser):
     work = Work(redline, known_root, browser, "context-compaction")
-    backup = work.commit()
-    compacted = work.path.read_bytes()
+    backup, compacted = work.commit(), work.path.read_bytes()
 
     def outcome() -> str:
         content = work.settle()

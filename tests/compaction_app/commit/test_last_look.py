@@ -191,8 +191,7 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, 
     page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
     assert f"Approve {len(rest)} undecided" in text_of(element(page, "h1"))
     assert f"{len(rest)} of them were opened by nobody" in text_of(page)
-    sent = {name: given[0] for name, given in fields(page).items()}
-    answer = browser.post(f"/runs/{run.pk}/approve-rest", sent)
+    answer = browser.post(f"/runs/{run.pk}/approve-rest", {name: given[0] for name, given in fields(page).items()})
     assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/commit")
     account = account_of(run)
     assert (len(account.approved), len(account.undecided)) == (len(rest), 0)
@@ -250,8 +249,7 @@ def committed(browser: Client, run: Run) -> Any:
 
 
 def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, approved):
-    account = account_of(approved)
-    page = committed(browser, approved)
+    account, page = account_of(approved), committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
@@ -273,8 +271,7 @@ def test_both_exports_have_the_numbers_of_the_page(browser, run):
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
     decide(run, Kind.APPROVE, rest, timezone.now())
-    look = look_at(run)
-    document = browser.get(f"/runs/{run.pk}/review.json").json()
+    look, document = look_at(run), browser.get(f"/runs/{run.pk}/review.json").json()
     assert document["tokens"]["struck"] == look.tokens
     approved = [one for one in document["proposals"] if one["status"] == "approved"]
     assert sum(one["tokens"] for one in approved) == look.tokens
@@ -289,8 +286,7 @@ def test_both_exports_have_the_numbers_of_the_page(browser, run):
 
 def test_the_export_of_a_committed_run_names_the_backup(browser, approved):
     committed(browser, approved)
-    document = browser.get(f"/runs/{approved.pk}/review.json").json()
-    assert document["compaction"]["backup"].endswith(".compact.bak")
+    assert browser.get(f"/runs/{approved.pk}/review.json").json()["compaction"]["backup"].endswith(".compact.bak")
     assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
 
 
@@ -301,8 +297,7 @@ def test_a_run_that_was_never_prepared_has_no_export(browser, run):
 
 
 def test_the_command_prints_the_exports(redline, browser, approved):
-    printed = redline.call("review", approved.pk)
-    assert printed.out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
+    assert redline.call("review", approved.pk).out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
     assert redline.call("review", approved.pk, "--json").json == browser.get(f"/runs/{approved.pk}/review.json").json()
     assert redline.call("review", approved.pk + 1, "--json").error == "no_such_run"
 

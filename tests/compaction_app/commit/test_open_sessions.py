@@ -135,8 +135,7 @@ def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(brows
     backup = commit(small_plan(path), Confirmations(), now()).backup.path
     session = index_file(backdate(path))
     run = approve_proposals(plan_session(session))
-    pages = (f"/runs/{run.pk}/commit", f"{session.get_absolute_url()}/backups/{backup.name}/restore")
-    for page in pages:
+    for page in (f"/runs/{run.pk}/commit", f"{session.get_absolute_url()}/backups/{backup.name}/restore"):
         assert not elements(browser.get(page), '[value="live"]')
         with agent_on(path) as agent:
             shown = browser.get(page)

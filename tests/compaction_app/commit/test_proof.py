@@ -98,8 +98,7 @@ LOSES_A_LINE = with_lines(lambda lines: list(lines)[:-2])
 def test_a_writer_with_a_bug_writes_nothing(redline, monkeypatch, reader, writer, bug):
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     select_reader(index_file(path), reader)
-    approved = approved_plan(path, reader=reader, writer=writer)
-    before = snapshot(path.parent)
+    approved, before = approved_plan(path, reader=reader, writer=writer), snapshot(path.parent)
 
     def act() -> None:
         commit(approved, Confirmations(), datetime.now(UTC))

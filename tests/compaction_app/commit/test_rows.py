@@ -99,15 +99,13 @@ def test_a_fork_is_a_new_session_in_the_same_database(scene):
     del messages[1]["tool_calls"][0], messages[2]
     assert scene.sent(made) == messages
     assert load_session(made).log.header.cwd == "/home/dev/project"
-    titles = {row["id"]: row["title"] for row in scene.rows()["session"]}
-    assert titles[made.name] == "A title (curated with Redline)"
+    assert {row["id"]: row["title"] for row in scene.rows()["session"]}[made.name] == "A title (curated with Redline)"
     assert Session.objects.filter(relative_path__endswith=made.name).exists()
 
 
 def test_the_copies_of_a_fork_name_each_other(scene):
     store = scene.store
-    path = store.session("ses_2")
-    asked = store.user("Go.", session_id="ses_2")
+    path, asked = store.session("ses_2"), store.user("Go.", session_id="ses_2")
     reply = store.assistant("Done.", parentID=asked, session_id="ses_2")
     (words,) = store.run("SELECT id FROM part WHERE message_id = ?", reply)
     store.user("More.", session_id="ses_2")

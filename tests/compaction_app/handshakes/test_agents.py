@@ -114,8 +114,7 @@ def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store, mo
 
 
 def test_parts_that_were_not_deleted_are_no_compaction(store):
-    path = long_session(store)
-    rows = store.run("SELECT * FROM part ORDER BY id")
+    path, rows = long_session(store), store.run("SELECT * FROM part ORDER BY id")
     asking = AskingAgent(path, agent="opencode", honours="parts")
     assert asking.report("applied", approved(asking.planned(leaf="")).pk)["state"] == "failed"
     assert store.run("SELECT * FROM part ORDER BY id") == rows

@@ -215,8 +215,7 @@ def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent
 
 def test_a_plan_that_a_rule_refuses_is_judged_once(agent, monkeypatch):
     """Reading all texts takes long in a large session, and an agent asks twice a second."""
-    judged = []
-    judge = automatic_approval.passes
+    judged, judge = [], automatic_approval.passes
 
     def counted(run: Run, rule: PassRule) -> bool:
         judged.append(rule.most_tokens)

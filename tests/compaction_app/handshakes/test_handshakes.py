@@ -53,8 +53,7 @@ def context_of(agent: AskingAgent) -> list[str]:
 
 
 def test_the_agent_continues_with_what_was_approved(agent):
-    before = agent.path.read_bytes()
-    handshake = approved(agent.planned())
+    before, handshake = agent.path.read_bytes(), approved(agent.planned())
     assert agent.path.read_bytes() == before
     answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("approved", "apply")
@@ -67,15 +66,13 @@ def test_the_agent_continues_with_what_was_approved(agent):
     assert compaction.run == handshake.run
     assert Run.objects.get().state == RunState.COMMITTED
     assert backups(agent) == [Path(compaction.backup.path).name]
-    entry = AuditEntry.objects.get()
-    assert missing(entry.writer, "by the running agent", "automatically") == ["automatically"]
+    assert missing(AuditEntry.objects.get().writer, "by the running agent", "automatically") == ["automatically"]
 
 
 def test_a_changed_review_is_what_the_agent_applies(agent):
     handshake = agent.planned()
     review = review_of(handshake.run)
-    whole = len(list(review.leads()))
-    first = next(iter(review.leads())).target
+    whole, first = len(list(review.leads())), next(iter(review.leads())).target
     approve_proposals(handshake.run)
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
     approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
@@ -146,8 +143,7 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent):
 
 
 def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent):
-    before = agent.path.read_bytes()
-    answer = agent.poll(approved(agent.planned(), "fork").pk)
+    before, answer = agent.path.read_bytes(), agent.poll(approved(agent.planned(), "fork").pk)
     compaction = Compaction.objects.get()
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     assert compaction.created in answer["message"]
@@ -156,8 +152,7 @@ def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent):
 
 def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(agent, monkeypatch):
     """The run is written a moment before the handshake is."""
-    handshake = agent.planned()
-    answers = []
+    handshake, answers = agent.planned(), []
 
     def commit_and_poll(*given: Any, **named: Any) -> Any:
         written = commit_run(*given, **named)
@@ -202,8 +197,7 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser)
 
 @pytest.mark.parametrize("step", ["compact", "continue", "stop"])
 def test_a_declined_agent_does_what_was_chosen(agent, browser, step):
-    before = agent.path.read_bytes()
-    address = f"/handshakes/{agent.planned().pk}/decline"
+    before, address = agent.path.read_bytes(), f"/handshakes/{agent.planned().pk}/decline"
     assert browser.post(address, {"step": step}).status_code == 303
     answer = agent.poll()
     assert (answer["state"], answer["do"]) == ("declined", step)
@@ -301,8 +295,7 @@ def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent):
 
 
 def test_an_agent_that_asks_again_ends_its_earlier_question(agent):
-    first = agent.planned()
-    second = agent.ask()
+    first, second = agent.planned(), agent.ask()
     assert (state_of(first), second["do"]) == ("declined", "wait")
     assert second["id"] != first.pk
 

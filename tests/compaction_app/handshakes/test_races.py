@@ -100,8 +100,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     """Two tabs, or a second click."""
     handshake = agent.planned()
     approve_proposals(handshake.run)
-    before = agent.path.read_bytes()
-    address = f"/runs/{handshake.run.pk}/commit"
+    before, address = agent.path.read_bytes(), f"/runs/{handshake.run.pk}/commit"
     form = {"plan": browser.get(address).context["view"].digest, "yes_below_target": "on", "yes_live": "on"}
     form |= {"below_target": "on", "live": "on"}
     assert browser.post(address, form).status_code == 303
@@ -115,8 +114,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
 
 
 def test_an_agent_that_asks_again_applies_its_earlier_plan_no_more(agent):
-    first = approved(agent.planned())
-    second = agent.planned()
+    first, second = approved(agent.planned()), agent.planned()
     first.refresh_from_db()
     assert (first.state, first.handed) == ("failed", None)
     approved(second)
@@ -152,8 +150,7 @@ def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root
     agent.poll(handshake.pk)
     handshake.refresh_from_db()
     leaf = handshake.leaf_id
-    edits = agent.poll(approved(handshake).pk)["edits"]
-    for number in range(len(edits)):
+    for number in range(len(agent.poll(approved(handshake).pk)["edits"])):
         agent.go_on(leaf, f"more{number}")
         leaf = f"more{number}"
     look_after_handshakes(timezone.now())
@@ -175,8 +172,7 @@ def test_a_session_that_vanished_is_not_looked_for_for_ever(agent):
 
 def test_an_approval_that_takes_until_the_time_is_over_counts(agent, monkeypatch):
     """A large session takes seconds to be copied: the human decided in time."""
-    handshake = agent.planned()
-    answers = []
+    handshake, answers = agent.planned(), []
 
     def wait_then_require(*given: Any) -> None:
         Handshake.objects.update(ends_at=timezone.now())

@@ -124,8 +124,7 @@ def test_forks_of_real_sessions_have_the_context_and_the_lines(redline, tmp_path
         loaded = load_session(path)
         if loaded.log.header is None or loaded.log.version < 3:
             continue
-        made = put(redline, path.read_bytes(), reader)
-        entries = loaded.tree.entries
+        made, entries = put(redline, path.read_bytes(), reader), loaded.tree.entries
         compactions = [entry.parent_id for entry in entries if entry.is_compaction]
         places = [*compactions, entries[len(entries) // 3].id, entries[len(entries) // 2].id, loaded.leaf_id]
         for entry_id in filter(None, places):

@@ -74,8 +74,7 @@ def failure_of(path: Path, make: MakeChange, confirmations: AppendConfirmations 
 
 
 def test_a_move_appends_one_line_whose_parent_is_the_entry(talk):
-    before = talk.path.read_bytes()
-    appended = append(talk.path, move_to("e4"))
+    before, appended = talk.path.read_bytes(), append(talk.path, move_to("e4"))
     assert talk.path.read_bytes() == before + appended.lines[0] + b"\n"
     (line,) = talk.last_lines(1)
     assert (line["type"], line["parentId"], line["id"]) == ("custom", "e4", appended.leaf_id)
@@ -93,8 +92,7 @@ def test_a_move_appends_one_line_whose_parent_is_the_entry(talk):
     ],
 )
 def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(talk, entry_id, is_leaf, parent, roles):
-    tree = load_session(talk.path).tree
-    assert destination_of(tree, entry_id, is_leaf=is_leaf).is_before is (parent != entry_id)
+    assert destination_of(load_session(talk.path).tree, entry_id, is_leaf=is_leaf).is_before is (parent != entry_id)
     append(talk.path, move_to(entry_id, is_leaf=is_leaf))
     assert talk.last_lines(1)[0]["parentId"] == parent
     assert [one["role"] for one in talk.context()] == roles
@@ -112,8 +110,7 @@ def test_a_session_of_each_reader_is_moved(redline, reader):
     worked = scene(redline, reader, "fork")
     index_file(worked.path)
     Session.objects.update(reader=reader)
-    places = [entry.id for entry in load_session(worked.path).tree.entries]
-    for entry_id in places[1:-1]:
+    for entry_id in [entry.id for entry in load_session(worked.path).tree.entries][1:-1]:
         leaf = destination_of(load_session(worked.path).tree, entry_id).leaf_id
         assert append(worked.path, move_to(entry_id)).plan.reading.reader.name == reader
         assert worked.context() == worked.context(leaf_id=leaf)
@@ -281,12 +278,10 @@ def test_a_failing_hook_prevents_a_move(path, connect):
     assert (failure.code, "Nothing was moved" in failure.message) == ("hook_failed", True)
 
 
+@pytest.mark.usefixtures("restored_receivers")
 def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
     load_hooks(["hooks_that_nobody_wrote"])
-    try:
-        assert failure_of(path, move_to("e4")).code == "hook_not_loaded"
-    finally:
-        load_hooks([])
+    assert failure_of(path, move_to("e4")).code == "hook_not_loaded"
 
 
 def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path, connect):
@@ -342,8 +337,7 @@ def test_a_label_that_cannot_be_written_prevents_the_move(path, connect):
     "step", [("--move", "e4"), ("--label", "e4", "here"), ("--fork", "e4")], ids=lambda step: step[0]
 )
 def test_it_says_what_would_happen_and_needs_a_confirmation(redline, talk, step):
-    before = snapshot(talk.path.parent)
-    refused = redline.call("navigate", talk.path, *step)
+    before, refused = snapshot(talk.path.parent), redline.call("navigate", talk.path, *step)
     assert (refused.code, "would" in refused.out, "--yes" in refused.err) == (5, True, True)
     dry = redline.call("navigate", talk.path, *step, "--dry-run", "--json")
     assert (dry.code, dry.json["needs"]) == (0, ["--yes"])
@@ -374,8 +368,7 @@ def test_it_forks_before_what_a_user_says(redline, talk):
     assert made.json["again"] == "The first way."
     assert talk.path.read_bytes() == before
     assert [entry.id for entry in load_session(Path(made.json["created"])).tree.entries] == ["e1", "e2"]
-    spoken = redline.call("navigate", talk.path, "--fork", "e4", "--yes")
-    assert "Continue there with: pi --session" in spoken.out
+    assert "Continue there with: pi --session" in redline.call("navigate", talk.path, "--fork", "e4", "--yes").out
 
 
 def test_a_session_in_use_needs_its_flag(redline, talk):

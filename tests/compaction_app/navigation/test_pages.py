@@ -165,8 +165,7 @@ def test_a_fork_ends_before_what_a_user_says(browser, tree, idle_root):
 
 def test_a_fork_after_an_entry_is_shown_at_once(browser, tree):
     made = send(browser, f"{tree}/fork", entry="e4")
-    fork = Session.objects.exclude(relative_path="a.jsonl").get()
-    assert made.redirect_chain[-1][0] == fork.get_absolute_url()
+    assert made.redirect_chain[-1][0] == Session.objects.exclude(relative_path="a.jsonl").get().get_absolute_url()
 
 
 @pytest.mark.parametrize("step", ["move", "label", "fork"])

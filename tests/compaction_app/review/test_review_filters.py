@@ -106,8 +106,7 @@ def test_filters_combine_and_their_sums_are_those_of_their_rows(browser, mixed, 
     tokens = [row.tokens for part in opened for row in part.rows if row.signed]
     assert sums.count == len(shown_entries(shown)) == sum(group.count for group in desk.page().groups)
     assert sums.tokens == sum(tokens) == sum(group.tokens for group in desk.page().groups)
-    total = desk.summary.tokens.planned
-    found = text_of(element(shown, "#found"))
+    total, found = desk.summary.tokens.planned, text_of(element(shown, "#found"))
     assert f"{sums.count} of {desk.summary.total} proposals" in found
     assert f"−{significant(sums.tokens):,} of −{significant(total):,}" in found
 
@@ -195,8 +194,7 @@ def test_each_entry_is_named_with_its_turn_its_tokens_and_what_was_decided(brows
 
 
 def test_a_call_leads_to_the_proposal_that_it_is_decided_with(browser, run):
-    desk = ReviewDesk(run)
-    leader = leads(run)[0]
+    desk, leader = ReviewDesk(run), leads(run)[0]
     follower = desk.review.followers[leader][0]
     found = place(browser, run, f"number={desk.review.items[follower].position + 1}")
     assert f"at={leader.entry_id}#" in found["address"]

@@ -262,8 +262,7 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser, run):
 
 
 def test_in_place_only_what_changed_and_is_shown_is_answered(browser, run):
-    first = leads(run)[0]
-    shown = page(browser, run, "?by=turn")
+    first, shown = leads(run)[0], page(browser, run, "?by=turn")
     (group,) = group_keys(shown)
     answer = post(browser, run, in_place=True, by="turn", approve=ref_of(first), **extent(shown))
     assert answer.status_code == 200
@@ -306,8 +305,7 @@ def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(browser
     run.save()
     query = f"?by={by}" + "".join(f"&open={group.key}" for group in ReviewDesk(run, ReviewFilter(by=by)).groups)
     shown = page(browser, run, query)
-    parts = drawn(shown)
-    targets = [ref_of(target) for target in leads(run)]
+    parts, targets = drawn(shown), [ref_of(target) for target in leads(run)]
     assert len(targets) > 8
     for values_ in (
         {"approve": targets[0]},
@@ -355,8 +353,7 @@ def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_open
 def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
     assert "Nothing is approved yet" in text_of(page(browser, run))
     post(browser, run, approve=ref_of(leads(run)[0]))
-    shown = page(browser, run)
-    size = run.context_size
+    shown, size = page(browser, run), run.context_size
     after = size.without(removed_estimate(ReviewDesk(run).transcript, review_of(run).goes))
     bar = text_of(element(shown, "#bar"))
     assert not missing(bar, f"−{significant(size.tokens - after.tokens):,} approved", "Last look at 1…")

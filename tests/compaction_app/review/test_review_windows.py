@@ -159,8 +159,7 @@ def test_undo_is_refused_if_the_last_step_has_changed(window, meanwhile):
     window.elsewhere(reject=ref_of(window.targets[1]))
     seen = version(window.run)
     window.elsewhere(**{meanwhile: ref_of(window.first)})
-    rows = Decision.objects.count()
-    answer = window.press(seen=seen, undo="1")
+    rows, answer = Decision.objects.count(), window.press(seen=seen, undo="1")
     assert answer.status_code == 409
     assert "Nothing was undone" in text_of(answer)
     assert Decision.objects.count() == rows

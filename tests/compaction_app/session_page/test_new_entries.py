@@ -31,8 +31,7 @@ def page_of(browser: Client, session: Session, view: str = "sees") -> ShownBranc
     said = element(page, "[data-follows]").attributes
     drawn = element(page, "#extent").attributes["data-drawn"]
     numbers = {name: int(said[f"data-{name}"] or "") for name in ("count", "from", "to")}
-    texts = {"view": said["data-view"], "last": said["data-last"], "drawn": drawn}
-    return ShownBranch.of(json.dumps(texts | numbers))
+    return ShownBranch.of(json.dumps({"view": said["data-view"], "last": said["data-last"], "drawn": drawn} | numbers))
 
 
 def news(session: Session, shown: ShownBranch) -> str:
@@ -131,8 +130,7 @@ def test_a_compaction_is_a_new_entry_of_the_full_history_and_what_it_removes_one
 
 def claude(home: AgentHome) -> tuple[Path, Callable[[], object]]:
     session = claude_session("Mend it.")
-    path = home.claude(1, session.content)
-    size = len(session.content)
+    path, size = home.claude(1, session.content), len(session.content)
 
     def grow() -> None:
         session.reply("more", claude_text("It is mended."))
@@ -192,8 +190,7 @@ WRONG = (
 
 def test_a_page_says_what_it_shows_and_a_message_of_another_form_is_ignored():
     assert ShownBranch.of(json.dumps(SAID)) == ShownBranch("all", "e1", 3, 1, 2, "3.1.2")
-    wrong = [json.dumps(SAID | one) for one in WRONG]
-    for said in (*wrong, "", "[]", "{}", "null", "{" * 5_000, "[" * 100_000):
+    for said in (*[json.dumps(SAID | one) for one in WRONG], "", "[]", "{}", "null", "{" * 5_000, "[" * 100_000):
         assert ShownBranch.of(said) is None, said[:90]
 
 

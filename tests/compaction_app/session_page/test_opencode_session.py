@@ -77,8 +77,7 @@ def test_each_page_and_view_of_a_session_is_shown(store, path):
 
 
 def reviewed_run(path: Path, writer: str) -> Run:
-    session = index_file(path)
-    planned = finish_run(start_run(session, planner="embedded", requested_parameters={}, writer=writer))
+    planned = finish_run(start_run(index_file(path), planner="embedded", requested_parameters={}, writer=writer))
     assert planned.state == RunState.TARGET_MET, planned.failure
     return approve_proposals(planned)
 
@@ -106,8 +105,7 @@ def test_backed_up_rows_are_verified_and_downloaded_and_not_restored_as_a_sessio
     place(backup.file.path, backup.file.path.read_bytes() + b" ")
     assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
     assert "Hash mismatch" in shown(address)
-    download = browser.get(f"{address}/{backup.name}/download")
-    assert int(download["Content-Length"]) == backup.file.path.stat().st_size
+    assert int(browser.get(f"{address}/{backup.name}/download")["Content-Length"]) == backup.file.path.stat().st_size
     before = snapshot(backup.file.path.parent)
     assert "Undo the compaction" in text_of(browser.get(f"{address}/{backup.name}/restore"))
     act = partial(restore, backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
@@ -119,8 +117,7 @@ def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(st
     run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
-    rows = store.parts()
-    deletion = link(page(address), "Delete…")
+    rows, deletion = store.parts(), link(page(address), "Delete…")
     assert "This is the only backup of ses_1 . Nothing else has these rows as they were" in shown(deletion)
     assert backup.file.path.exists()
     assert "has become the only backup" in text_of(browser.post(deletion))
@@ -152,8 +149,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path
     store.run(f"PRAGMA journal_mode = {journal}")
     before = load_session(path)
     store.assistant("So far.", parentID=store.user({"type": "compaction", "auto": False}), summary=True)
-    rows = store.parts()
-    row = index_file(path)
+    rows, row = store.parts(), index_file(path)
     timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
     assert "Fork from before this point" in shown(timeline)
     (entry,) = fields(page(timeline))["entry"]
@@ -169,8 +165,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
 def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
-    before = store.parts()
-    run = reviewed_run(path, writer)
+    before, run = store.parts(), reviewed_run(path, writer)
     assert "Results: bash" in shown(f"/runs/{run.pk}/review")
     commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
     assert ("with a placeholder as the result" in commit) is (writer == "prune")
@@ -193,8 +188,7 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
 
 
 def test_single_entries_are_brought_back_on_the_page(store, path):
-    run = committed_run(path, "prune")
-    pruned = store.parts()
+    run, pruned = committed_run(path, "prune"), store.parts()
     address = f"/runs/{run.pk}/undo"
     (entry, *_) = values(page(address), "entry")
     undo = page(address, entry=entry)
@@ -365,8 +359,7 @@ def test_each_page_says_that_the_server_writes(store, path):
 
 def test_what_was_shown_before_the_server_started_is_not_written_through_it(store, path):
     run = reviewed_run(path, "delete")
-    sent = sent_by(page(f"/runs/{run.pk}/commit", writer="delete"))
-    rows = store.parts()
+    sent, rows = sent_by(page(f"/runs/{run.pk}/commit", writer="delete")), store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
             f"/runs/{run.pk}/commit", {**sent, "yes": ["live", "below_target"], "writer": "delete"}

@@ -196,8 +196,7 @@ def picture(data: bytes) -> dict[str, Any]:
 @pytest.fixture
 def seen(idle_root):
     content = [text("Look:"), picture(SMALL.data), picture(b"<svg onload=alert(1)/>"), picture(SMALLER.data)]
-    recorded = chain({"role": "user", "content": content}, assistant(text("I see.")))
-    return add_session(idle_root, "a.jsonl", recorded)
+    return add_session(idle_root, "a.jsonl", chain({"role": "user", "content": content}, assistant(text("I see."))))
 
 
 def test_a_picture_is_shown_with_its_size(browser, seen):
@@ -281,8 +280,7 @@ def codex(directory: Path) -> Session:
 
 def opencode(directory: Path) -> Session:
     def file(data: str) -> dict[str, Any]:
-        url = f"data:image/png;base64,{data}"
-        return {"type": "file", "mime": "image/png", "filename": "a.png", "url": url}
+        return {"type": "file", "mime": "image/png", "filename": "a.png", "url": f"data:image/png;base64,{data}"}
 
     store = OpenCodeStore(directory)
     path = store.session()

@@ -118,8 +118,7 @@ def test_a_damaged_line_is_shown_in_its_place(pages):
 
 def test_many_damaged_lines_leave_the_page_short(pages):
     recorded = chain(user("one"), user("two"))
-    address = pages.add([*recorded[:2], *[b'"' * 4_000] * 1_200, recorded[2]])
-    answer = pages.browser.get(address, {"view": "all"})
+    answer = pages.browser.get(pages.add([*recorded[:2], *[b'"' * 4_000] * 1_200, recorded[2]]), {"view": "all"})
     assert "more damaged lines lie here" in text_of(answer)
     assert len(answer.content) < 250_000
 
@@ -405,8 +404,7 @@ def test_a_compaction_that_counts_or_was_left_knowingly_is_not_bypassed(pages, a
 
 def test_the_reader_can_be_chosen_and_given_back(pages):
     recorded = chain(user("go"), assistant(text("long " * 99)), summary_compaction("short", "e4"), user("on"))
-    address = pages.add(recorded)
-    before = Session.objects.get().context_tokens
+    address, before = pages.add(recorded), Session.objects.get().context_tokens
     answer = pages.browser.post(f"{address}/reader", {"reader": "pi"})
     assert (answer.status_code, answer["Location"]) == (303, address)
     chosen = Session.objects.get()
@@ -585,8 +583,7 @@ def test_the_sidebar_links_beyond_the_turns_it_shows(pages):
 
 
 def test_branches_of_one_file_share_its_entries(pages):
-    recorded = chain(user("go"), assistant(text("first way")))
-    pages.add([*recorded, message("x1", "e1", assistant(text("second way")))])
+    pages.add([*chain(user("go"), assistant(text("first way"))), message("x1", "e1", assistant(text("second way")))])
     session = Session.objects.select_related("root").get()
     one, other = branch_state(session), branch_state(session, "e2")
     assert one.tree is other.tree

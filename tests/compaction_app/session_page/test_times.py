@@ -62,8 +62,7 @@ def test_the_page_shows_the_times_of_entries_days_pauses_and_turns(browser, idle
     ]
     assert texts(found, ".sidebar .tree time") == ["6 Feb", "7 Feb"]
     assert "6 Feb 2026, 23:30 to 7 Feb 2026, 02:50 , 3 h 20 min" in text_of(element(found, ".facts"))
-    later = page(browser, idle_root, at="e6")
-    assert texts(later, ".time-line")[0] == "Saturday, 7 February 2026 , 36 min later"
+    assert texts(page(browser, idle_root, at="e6"), ".time-line")[0] == "Saturday, 7 February 2026 , 36 min later"
 
 
 def test_a_session_of_one_day_is_not_told_which(browser, idle_root):
@@ -80,8 +79,7 @@ def test_a_slow_result_says_how_long_it_took(browser, idle_root):
 
 
 def test_without_recorded_times_nothing_is_claimed(browser, idle_root):
-    found = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
-    assert not elements(found, ".time-line, article time")
+    assert not elements(browser.get(add_session(idle_root, "a.jsonl", chain(*TALK))), ".time-line, article time")
 
 
 def test_live_says_why(browser, known_root):

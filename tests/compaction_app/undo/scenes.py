@@ -63,8 +63,7 @@ class Scene:
     def ids(self, path: Path | None = None) -> list[str]:
         """The ids of the messages that the agent rebuilds."""
         loaded = load_session(path or self.path)
-        branch = loaded.tree.branch(loaded.leaf_id)
-        return [found.entry.id for found in READERS[self.reader].rebuild(branch).messages]
+        return [found.entry.id for found in READERS[self.reader].rebuild(loaded.tree.branch(loaded.leaf_id)).messages]
 
     def continue_with(self, *words: str) -> None:
         """The user and the agent say more, at the end of the active branch."""

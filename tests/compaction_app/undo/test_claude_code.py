@@ -151,12 +151,10 @@ def test_a_plan_is_written_and_proven_and_an_undo_brings_all_of_it_back(each):
 
 
 def test_single_entries_come_back_after_more_was_said(scene):
-    before = scene.ids()
-    made = scene.compact()
+    before, made = scene.ids(), scene.compact()
     line = json.loads(scene.path.read_bytes().splitlines()[-1])
     assert line["compactMetadata"]["redline"] == {"backup": str(made.backup.path)}
-    kept = scene.ids()
-    later = claude_continues(scene, "later")
+    kept, later = scene.ids(), claude_continues(scene, "later")
     assert scene.ids() == [*kept, *later]
     back = next(entry_id for entry_id in before if entry_id not in kept)
     scene.undo(back, live=True)
@@ -174,8 +172,7 @@ def continued_by_an_old_client(scene: Scene) -> bytes:
 
 
 def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline, scene):
-    approved_before = approve(scene, "boundary")
-    content = continued_by_an_old_client(scene)
+    approved_before, content = approve(scene, "boundary"), continued_by_an_old_client(scene)
     row = index_file(scene.path)
     assert [writer.name for writer in CompactForm(row, {}).writers] == ["fork"]
     with pytest.raises(BadInput, match=r"version 2\.1\.112 .* Continue the session once"):
@@ -197,8 +194,7 @@ def test_a_boundary_is_undone_after_an_old_client_continued(scene):
 
 
 def test_a_session_that_a_client_has_open_is_not_restored(scene):
-    backup = scene.compact().backup.path
-    content = scene.path.read_bytes()
+    backup, content = scene.compact().backup.path, scene.path.read_bytes()
     register = place(
         scene.path.parents[2] / "sessions" / f"{os.getpid()}.json", json.dumps({"sessionId": SESSION_ID}).encode()
     )

@@ -150,8 +150,7 @@ def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(redline, m
 
 def test_a_thread_does_not_lose_bytes_to_a_backup(redline):
     scene = codex_scene(redline, work(), "compacted")
-    backup = scene.compact().backup.path
-    content = scene.path.read_bytes()
+    backup, content = scene.compact().backup.path, scene.path.read_bytes()
     yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
 
     assert refused(lambda: restore(backup, yes, datetime.now(UTC))) == "append_only"
@@ -167,8 +166,7 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline):
     scene = codex_scene(redline, work(compacted(user("Mend the parser."), opaque)), "fork")
     assert len(sent(scene.path)) == 2
     last = branch(scene.path)[-1]
-    session = index_file(scene.path)
-    before_it = load_session(scene.path).tree.branch(last.id)
+    session, before_it = index_file(scene.path), load_session(scene.path).tree.branch(last.id)
     leaf = next(one.id for one in reversed(before_it) if one.is_message and "." not in one.id)
 
     made = fork_session(session.real_path(), leaf, datetime.now(UTC), is_leaf=True)

@@ -95,8 +95,7 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
 
 
 def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
-    shown = fields(browser.get(f"/runs/{run.pk}/undo"))["plan"]
-    path = run.session.real_path()
+    shown, path = fields(browser.get(f"/runs/{run.pk}/undo"))["plan"], run.session.real_path()
     created = Compaction.objects.get().created
     changed = Path(created) if created else path
     leaf_id = load_session(changed).leaf_id
@@ -132,8 +131,7 @@ def test_the_command_says_what_would_happen_or_that_there_is_nothing_and_needs_a
     assert redline.call("undo", compacted.path, "--compaction", "e3", "--yes", "--json").error == "not_ours"
     assert snapshot(compacted.path.parent) == before
     compacted.compact()
-    before = snapshot(compacted.path.parent)
-    refused = redline.call("undo", compacted.path)
+    before, refused = snapshot(compacted.path.parent), redline.call("undo", compacted.path)
     assert (refused.code, "would be undone" in refused.out) == (5, True)
     assert not missing(refused.err, "redline undo", "--yes")
     dry = redline.call("undo", compacted.path, "--dry-run", "--json")
@@ -143,8 +141,7 @@ def test_the_command_says_what_would_happen_or_that_there_is_nothing_and_needs_a
 
 
 def test_the_command_undoes_the_latest_compaction(redline, compacted):
-    before = compacted.context()
-    committed = compacted.compact()
+    before, committed = compacted.context(), compacted.compact()
     done = redline.call("undo", compacted.path, "--yes", "--json")
     assert (done.code, done.json["compaction"]) == (0, committed.entry_id)
     assert done.json["undone"] is True

@@ -62,10 +62,8 @@ def since(parent: str, kind: str, **fields: object) -> dict[str, Any]:
 
 
 def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_back(in_place):
-    before = in_place.context()
-    leaf_id = load_session(in_place.path).leaf_id
-    committed = in_place.compact()
-    compacted = in_place.path.read_bytes()
+    before, leaf_id = in_place.context(), load_session(in_place.path).leaf_id
+    committed, compacted = in_place.compact(), in_place.path.read_bytes()
     assert in_place.context() != before
 
     undone = in_place.undo()
@@ -104,11 +102,9 @@ def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place):
 
 
 def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi):
-    before = pi.context()
-    committed = pi.compact()
+    before, committed = pi.context(), pi.compact()
     pi.continue_with("Go on.", "Done.")
-    continued = pi.path.read_bytes()
-    later = pi.context()[-2:]
+    continued, later = pi.path.read_bytes(), pi.context()[-2:]
 
     undone = pi.undo()
     assert undone.plan.way is UndoWay.EDITS
@@ -193,8 +189,7 @@ def test_what_is_undone_is_not_undone_again_but_the_same_plan_can_be_written_and
 
 
 def test_two_compactions_are_undone_one_after_the_other(in_place):
-    before = in_place.context()
-    first = in_place.compact(compression_ratio=0.8)
+    before, first = in_place.context(), in_place.compact(compression_ratio=0.8)
     between = in_place.context()
     in_place.compact(compression_ratio=0.3)
     assert in_place.undo().plan.way is UndoWay.LEAF
@@ -219,10 +214,8 @@ def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi)
 
 def test_the_first_of_two_compactions_is_undone_under_the_second(in_place):
     """What the second one deletes stays deleted."""
-    before = in_place.context()
-    first = in_place.compact(compression_ratio=0.8)
-    second = in_place.compact(compression_ratio=0.3)
-    undone = in_place.undo(name=first.entry_id)
+    before, first = in_place.context(), in_place.compact(compression_ratio=0.8)
+    second, undone = in_place.compact(compression_ratio=0.3), in_place.undo(name=first.entry_id)
     gone = {target.entry_id for target in deleted_by(second) if target.block_index is None}
     found = in_place.context(undone.created)
     assert not gone & {one.entry.id for one in undone.plan.without.messages}
@@ -241,14 +234,12 @@ def a_result_of(scene: Scene, committed: object) -> str:
 
 
 def test_a_result_comes_back_with_its_call(in_place):
-    before = in_place.context()
-    result_id = a_result_of(in_place, in_place.compact())
+    before, result_id = in_place.context(), a_result_of(in_place, in_place.compact())
     undone = in_place.undo(result_id)
     assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.SMALLER)
     assert {target.entry_id for target in undone.plan.back} == {result_id, f"e{int(result_id[1:]) - 1}"}
     assert {target.entry_id for target in undone.plan.wanted} == {result_id}
-    context = in_place.context()
-    place = int(result_id[1:]) - 1
+    context, place = in_place.context(), int(result_id[1:]) - 1
     assert before[place] in context
     assert before[place - 1] in context
     assert len(context) < len(before)
@@ -257,8 +248,7 @@ def test_a_result_comes_back_with_its_call(in_place):
 
 
 def test_the_rest_is_undone_after_some_entries_came_back(in_place):
-    before = in_place.context()
-    committed = in_place.compact()
+    before, committed = in_place.context(), in_place.compact()
     in_place.undo(a_result_of(in_place, committed))
     for entry_id in (a_result_of(in_place, committed), "e1"):
         assert refused(partial(in_place.undo, entry_id)) == "not_deleted"
@@ -270,8 +260,7 @@ def test_the_rest_is_undone_after_some_entries_came_back(in_place):
 
 
 def test_bringing_back_one_by_one_ends_with_the_context_before(in_place):
-    before = in_place.context()
-    committed = in_place.compact()
+    before, committed = in_place.context(), in_place.compact()
     left = [target.entry_id for target in deleted_by(committed)]
     while left:
         back = {target.entry_id for target in in_place.undo(left[0]).plan.back}
@@ -282,8 +271,7 @@ def test_bringing_back_one_by_one_ends_with_the_context_before(in_place):
 
 
 def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entries(atomic):
-    before = atomic.context()
-    committed = atomic.compact()
+    before, committed = atomic.context(), atomic.compact()
     atomic.continue_with("Go on.")
     undone = atomic.undo(a_result_of(atomic, committed))
     assert undone.plan.way is UndoWay.FORK
@@ -291,8 +279,7 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entr
 
 
 def test_single_entries_of_a_fork_come_back_in_another_fork(fork):
-    before = fork.context()
-    committed = fork.compact()
+    before, committed = fork.context(), fork.compact()
     undone = fork.undo(a_result_of(fork, committed))
     assert undone.plan.way is UndoWay.FORK
     assert undone.created not in (None, committed.created)
@@ -359,8 +346,7 @@ def test_what_was_shown_is_undone_or_nothing(in_place):
     shown = planned(request, datetime.now(UTC)).digest()
     in_place.continue_with("Go on.")
     before = snapshot(in_place.path.parent)
-    act = partial(undo, request, UndoConfirmations(), datetime.now(UTC), shown=shown)
-    assert refused(act) == "plan_differs"
+    assert refused(partial(undo, request, UndoConfirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
     assert snapshot(in_place.path.parent) == before
 
 
