@@ -222,9 +222,8 @@ def test_the_approved_context_is_sent(client, writer):
 
 @versions("claude-code")
 def test_the_notes_of_a_fork_are_sent_in_their_places(client):
-    originals = [source(client) for source in sources()]
     chance = random.Random(14)
-    for original in originals:
+    for original in [source(client) for source in sources()]:
         plan = curated(client, original, "fork", chance, has_notes=True)
         sent = require_sent_as_read(client, plan.path.stem)
         assert [json.dumps(sent).count(note) for note in plan.notes] == [1] * len(plan.notes)

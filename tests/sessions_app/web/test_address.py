@@ -24,14 +24,8 @@ from sessions_app.web.running_server import RunningServer, launch_address, only_
 from tests.html import missing
 from tests.installation import Installation, refusal
 from tests.raw_http import cookie_of, status_at
-from tests.server import Server, opener, place_in, start_server
+from tests.server import Server, opener, start_server
 from tests.wait import WAIT_SECONDS
-
-
-@pytest.fixture(scope="module")
-def server(shared_server):
-    with place_in(shared_server, "address") as mine:
-        yield mine
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sessions_app.web import connections
 from sessions_app.web.connections import BoundedProtocol
 from tests.factories import chain, user
 from tests.raw_http import answer_on, ask, connected, cookie_of, head, read_to_end
-from tests.server import Server, place_in
+from tests.server import Server
 from tests.wait import WAIT_SECONDS
 
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to look at")
@@ -31,12 +31,6 @@ REFUSED = b"(refused)"
 """Marks requests that the application answers without reading them; it is not sent."""
 RESETTING = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 """Closed with this option, a connection answers whatever the server still sends with a reset."""
-
-
-@pytest.fixture(scope="module")
-def server(shared_server):
-    with place_in(shared_server, "connections") as mine:
-        yield mine
 
 
 @contextlib.contextmanager

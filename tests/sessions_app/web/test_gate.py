@@ -16,7 +16,7 @@ from sessions_app.web.middleware import REFUSED_BODY
 from tests.factories import chain, session_bytes, user
 from tests.html import field, form
 from tests.raw_http import ask, connected, cookie_of, head
-from tests.server import Server, place_in
+from tests.server import Server
 
 PIECE = b"x" * 65_536
 
@@ -111,12 +111,6 @@ def test_a_form_with_too_many_parts_is_cut_off(known, size):
         assert is_refused or got == form
         assert (REFUSED_BODY in scope) is is_refused
         assert (f"more than {MOST_PARTS} parts" in scope.get(REFUSED_BODY, "")) is is_refused
-
-
-@pytest.fixture(scope="module")
-def server(shared_server):
-    with place_in(shared_server, "gate") as mine:
-        yield mine
 
 
 def written_by(server: Server) -> int:

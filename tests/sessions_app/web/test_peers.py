@@ -17,7 +17,6 @@ from sessions_app.web.listeners import IPV4, IPV6, listening
 from sessions_app.web.peers import Address, is_of_another_user, user_of
 from tests.processes import NOBODY, become_nobody, in_child
 from tests.raw_http import cookie_of, status_at
-from tests.server import place_in
 
 MAPPED = "::ffff:127.0.0.1"
 """127.0.0.1 in the notation of an IPv6 socket."""
@@ -101,12 +100,6 @@ def test_without_socket_diagnostics_nobody_is_refused(monkeypatch):
     assert not is_of_another_user((IPV4, 1), (IPV4, 2))
     monkeypatch.setattr(peers.sys, "platform", "darwin")
     assert not is_of_another_user((IPV6, 1), (IPV6, 2))
-
-
-@pytest.fixture(scope="module")
-def server(shared_server):
-    with place_in(shared_server, "peers") as mine:
-        yield mine
 
 
 @linux
