@@ -23,6 +23,13 @@ from sessions_app.storage.session_loader import LoadedSession, load_session
 
 GENERATION: Final = OPENCODE.generations[0]
 WRITERS: Final = {writer.name: writer for writer in GENERATION.writers}
+UNCHECKED: Final[dict[str, Any]] = {
+    "require_unchanged": lambda _: None,
+    "prove": lambda _: 0,
+    "note": lambda _: "",
+    "record": lambda _: None,
+}
+"""What a commit does beside a change of rows: nothing."""
 Sent = list[Mapping[str, Any]]
 
 
@@ -108,16 +115,7 @@ def put_rows_back(path: Path, backup: Path, data: Path) -> None:
 
 
 def _change(locked: LockedSession, database: Path, steps: Any) -> None:
-    change_rows(
-        locked,
-        database,
-        steps,
-        is_in_place=False,
-        require_unchanged=lambda _: None,
-        prove=lambda _: 0,
-        note=lambda _: "",
-        record=lambda _: None,
-    )
+    change_rows(locked, database, steps, is_in_place=False, **UNCHECKED)
 
 
 def every_row(database: Path) -> dict[str, list[dict[str, Any]]]:

@@ -101,11 +101,9 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(publ
 
 def test_a_named_file_that_is_not_a_session_is_bad_input(redline, tmp_path):
     empty, text = place(tmp_path / "empty.jsonl", b""), place(tmp_path / "text.jsonl", b"text\n")
-    for arguments, code in (
-        ([tmp_path / "gone"], "no_such_file"),
-        ([empty], "not_a_session"),
-        ([text], "not_a_session"),
-        ([redline.home, "--follow"], "bad_arguments"),  # only the configured roots are followed
+    for code, *arguments in (
+        *(("no_such_file", tmp_path / "gone"), ("not_a_session", empty), ("not_a_session", text)),
+        ("bad_arguments", redline.home, "--follow"),  # only the configured roots are followed
     ):
         ended = redline.call("index", *arguments, "--json")
         assert (ended.code, ended.error) == (2, code)

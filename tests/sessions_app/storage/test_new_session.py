@@ -81,28 +81,27 @@ def test_it_is_checked_before_it_has_its_name(data, session):
     assert seen == [(b"".join(LINES), False), (b"".join(LINES), True)]
 
 
-def test_a_refused_content_leaves_nothing(data, session):
+def test_a_refused_content_and_a_full_disk_leave_nothing(data, session):
     before = snapshot(session.parent)
     assert refusal(lambda: create(data, session, check=fail)) == "6 not_now"
     assert snapshot(session.parent) == before
     assert recovery_of(data, session) == NOTHING
+    act = partial(create, data, session, [b"x" * 9_999 + b"\n"] * 50)
+    assert refusal_in_child(act, limit_file_size(100_000)) == "6 disk_full"
+    assert snapshot(session.parent) == before
 
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_no_file_is_replaced(data, session, is_link):
     there = session.with_name(NAME)
-    there.symlink_to("nowhere") if is_link else place(there, b"mine")
+    if is_link:
+        there.symlink_to("nowhere")
+    else:
+        there.write_bytes(b"mine")
     before = snapshot(session.parent)
     assert refusal(lambda: create(data, session)) == "2 exists"
     assert snapshot(session.parent) == before
     assert recovery_of(data, session) == NOTHING
-
-
-def test_a_full_disk_leaves_nothing(data, session):
-    before = snapshot(session.parent)
-    act = partial(create, data, session, [b"x" * 9_999 + b"\n"] * 50)
-    assert refusal_in_child(act, limit_file_size(100_000)) == "6 disk_full"
-    assert snapshot(session.parent) == before
 
 
 def test_content_that_reads_back_differently_is_reported(data, session, monkeypatch):

@@ -24,7 +24,7 @@ from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
 from sessions_app.storage.row_steps import RowStep
 from sessions_app.storage.rows import back_up_rows, change_served_rows
 from tests.installation import refusal
-from tests.opencode_plans import WrittenRows, every_row, put_rows_back, write_rows
+from tests.opencode_plans import UNCHECKED, WrittenRows, every_row, put_rows_back, write_rows
 from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.wait import wait_until
@@ -166,10 +166,14 @@ def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_ch
     assert change.recovered() is RecoveryKind.MADE
 
 
-def test_a_change_that_no_row_shows_any_more_is_set_aside(change):
+@pytest.mark.parametrize("gone", ["every row", "the database"])
+def test_a_change_that_nothing_shows_any_more_is_set_aside(change, gone):
     change.kill(LockedSession, "withdraw", "prune")
-    change.store.run("UPDATE message SET data = '{}'")
-    change.store.run("UPDATE part SET data = '{}'")
+    if gone == "the database":
+        change.store.database.unlink()
+    else:
+        change.store.run("UPDATE message SET data = '{}'")
+        change.store.run("UPDATE part SET data = '{}'")
     assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
@@ -186,12 +190,6 @@ def test_a_trigger_is_refused_and_nothing_is_written(change, writer):
         change.store.run(f"CREATE TRIGGER on_{when} AFTER {when} ON part {does}")
     assert refusal(lambda: change.make(writer)) == "2 not_a_database"
     assert change.rows() == change.before
-
-
-def test_a_database_that_is_gone_leaves_the_record(change):
-    change.kill(LockedSession, "withdraw")
-    change.store.database.unlink()
-    assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
 def test_columns_of_every_type_survive_a_backup(change):
@@ -250,17 +248,8 @@ class ServedChange(WorkedStore):
         assert server is not None
         with session_lock(self.data, self.path, 1) as locked:
             backup = back_up_rows(locked, self.steps, datetime.now(UTC))
-            change_served_rows(
-                locked,
-                self.path.parent,
-                self.steps,
-                server=server,
-                backup=backup.path,
-                require_unchanged=lambda _: None,
-                prove=lambda _: 0,
-                note=lambda _: "",
-                record=lambda _: None,
-            )
+            served = {"server": server, "backup": backup.path}
+            change_served_rows(locked, self.path.parent, self.steps, **served, **UNCHECKED)
 
     def kill(self, call: Call = SECOND_WRITE) -> None:
         owner, name, number, is_over = call

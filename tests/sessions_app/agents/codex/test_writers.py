@@ -15,13 +15,10 @@ from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
-from sessions_app.agents.codex.chained_file import RolloutReader
 from sessions_app.agents.codex.compacted import CompactedWriter, FullerList
 from sessions_app.agents.codex.fork import ThreadForkWriter
 from sessions_app.agents.codex.rules import CodexRules
-from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.session import ParserState, read_session
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.installation import refusal
@@ -92,12 +89,6 @@ def test_the_line_begins_a_new_window():
     _, (second,) = appended(Rollout(meta(context_window={"window_id": "w0"}), own, user("b")), "2")
     assert [second["payload"][name] for name in names[:3]] == [5, "w0", "w4"]
     assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
-
-
-def test_a_legacy_file_gets_no_ordinal():
-    after, (recorded,) = appended(simple(paginated=False), "4", "5")
-    assert list(recorded) == ["timestamp", "type", "payload"]
-    assert after.ids() == ["2", "3", "6"]
 
 
 def test_the_items_have_their_recorded_bytes():
@@ -184,13 +175,14 @@ def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> 
 
 
 def read(path: Path) -> Parsed:
-    with RolloutReader(path) as reader:
+    with CODEX.open(path) as reader:
         return Parsed(b"".join(reader.chunks(0)))
 
 
 def test_a_fork_continues_the_original(tmp_path):
     found = read(forked(tmp_path, simple(), "3", "4"))
     assert kept(found.sent()) == ["rules", "a", "b"]
+    assert not found.parser.damage
     header = found.log.header
     assert (header.id, header.parent_session) == ("01a20000-0000-7000-8000-00000000000f", THREAD)
 
@@ -325,17 +317,13 @@ def test_bringing_everything_back_gives_the_context_before(recorded, data):
     assert sorted(map(json.dumps, after.sent())) == sorted(map(json.dumps, before.sent()))
 
 
-def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is():
+def test_a_legacy_file_gets_no_ordinal_and_the_state_at_the_end_decides_it_in_others():
+    after, (recorded,) = appended(simple(paginated=False), "4", "5")
+    assert list(recorded) == ["timestamp", "type", "payload"]
+    assert after.ids() == ["2", "3", "6"]
     before = thread(user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
     (recorded,) = map(json.loads, written(COMPACTED, before, "2").lines)
     assert recorded["ordinal"] == 4
-
-
-def test_a_fork_can_be_read_as_a_session(tmp_path):
-    new = forked(tmp_path, simple(), "5")
-    with CODEX.open(new) as reader:
-        log = read_session(CODEX.parser(ParserState(), []), split_lines(reader.chunks(0)), str(new))
-    assert not log.damage
 
 
 RULES = CodexRules(READER)

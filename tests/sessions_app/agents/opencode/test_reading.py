@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +87,8 @@ def sums_up(**data: Any) -> Row:
 
 def record(store: OpenCodeStore, rows: list[Row]) -> None:
     for kind, parts, data in rows:
-        compacted(store, **data) if kind == "compacted" else getattr(store, kind)(*parts, **data)
+        make = partial(compacted, store) if kind == "compacted" else getattr(store, kind)
+        make(*parts, **data)
 
 
 SUMMARY = replied("The summary.")
