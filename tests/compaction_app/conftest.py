@@ -5,6 +5,7 @@ import pytest
 from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.runs import lease
 from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.lease_clock import Clock
@@ -44,3 +45,9 @@ def clock(monkeypatch):
 def provider():
     with ScriptedProvider() as scripted:
         yield scripted
+
+
+@pytest.fixture
+def session(known_root):
+    """A session with much to delete."""
+    return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))

@@ -91,11 +91,8 @@ def test_a_compaction_is_undone_and_the_undoing_is_undone(path):
 def test_backups_are_listed_with_why_they_were_made(path):
     back(compacted(path))
     foreign(path, b"the agent's own")
-    assert [(one.reason, one.recorded is not None) for one in list_backups(path)] == [
-        ("restore", True),
-        ("compact", True),
-        ("", False),
-    ]
+    found = [(one.reason, one.recorded is not None) for one in list_backups(path)]
+    assert found == [("restore", True), ("compact", True), ("", False)]
 
 
 def test_lines_that_came_after_the_backup_need_a_confirmation(path):

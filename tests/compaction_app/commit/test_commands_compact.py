@@ -149,10 +149,8 @@ def test_parameters_on_the_command_line_are_used_and_shown(redline, path):
 
 
 def test_the_users_settings_are_the_defaults(redline, path):
-    place(
-        redline.home / ".atomic" / "agent" / "settings.json",
-        b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}',
-    )
+    settings = b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}'
+    place(redline.home / ".atomic" / "agent" / "settings.json", settings)
     found = redline.call("compact", path, "--dry-run", "--json", "--ratio", "0.6").json
     assert (found["parameters"]["compression_ratio"], found["parameters"]["preserve_recent"]) == (0.6, 4)
     shown = redline.call("compact", path, "--dry-run", "--ratio", "0.6").out

@@ -81,10 +81,8 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert written.startswith(before)
     assert written.count(b"\n") == before.count(b"\n") + 1
     entry = last_line(path)
-    assert list(entry) == [
-        *("type", "id", "parentId", "timestamp", "promptVersion", "deletedTargets", "protectedEntryIds"),
-        *("stats", "backupPath"),
-    ]
+    names = "type id parentId timestamp promptVersion deletedTargets protectedEntryIds stats backupPath"
+    assert list(entry) == names.split()
     assert (entry["type"], entry["promptVersion"], entry["parentId"]) == ("context_compaction", 1, LAST)
     assert entry["id"] == committed.entry_id
     assert len(bytes.fromhex(entry["id"])) == 4
@@ -92,10 +90,8 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert entry["timestamp"].endswith("Z")
     assert entry["deletedTargets"] == [target.to_json() for target in approved.targets] != []
     assert entry["protectedEntryIds"] == ["e1", "e26", "e27"]
-    assert list(entry["stats"]) == [
-        *("objectsBefore", "objectsAfter", "objectsDeleted", "tokensBefore", "tokensAfter"),
-        "percentReduction",
-    ]
+    names = "objectsBefore objectsAfter objectsDeleted tokensBefore tokensAfter percentReduction"
+    assert list(entry["stats"]) == names.split()
     assert entry["stats"]["percentReduction"] >= 60
     assert context_ids(path) == context_without(context, entry["deletedTargets"])
 

@@ -215,13 +215,9 @@ def test_if_nothing_is_undecided_nothing_is_offered(browser, approved):
     assert not elements(page, "form[action$=approve-rest]")
 
 
-def test_without_a_price_only_tokens_are_given(browser, approved):
+def test_with_a_price_the_page_says_when_it_pays_and_without_one_only_tokens_are_given(browser, approved):
     page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
-    assert "The price of claude-x is not known" in page
-    assert "$" not in page
-
-
-def test_with_a_price_the_page_says_when_it_pays(browser, approved):
+    assert missing(page, "The price of claude-x is not known", "$") == ["$"]
     with override_configuration(prices=PRICES):
         page = browser.get(f"/runs/{approved.pk}/commit")
     assert elements(page, "svg.plot path.plot__struck")
@@ -312,9 +308,8 @@ def test_hostile_texts_are_no_markup_in_the_export(browser, known_root):
             result(f"c{number}", words * 60, name=words[:20]),
         )
     ]
-    path = place(
-        known_root / "hostile.jsonl", session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok"))))
-    )
+    content = session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok"))))
+    path = place(known_root / "hostile.jsonl", content)
     run = approve_proposals(plan_session(index_file(path)))
     exported = browser.get(f"/runs/{run.pk}/review.md").content.decode()
     assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", re.sub(r"(`+) .*? \1(?!`)", "", exported))

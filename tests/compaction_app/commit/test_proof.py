@@ -130,12 +130,9 @@ WRITERS = [("context-edit", "pi"), ("fork", "pi"), ("context-compaction", "atomi
 YES = Confirmations(live=True, not_honoured=True, below_target=True)
 
 
-def session_at(idle_root: Path, reader: str) -> Path:
-    return put(idle_root, reader, working_session())
-
-
-def put(root: Path, reader: str, recorded: list[Any]) -> Path:
-    path = place(root / "s.jsonl", session_bytes(recorded))
+def session_at(root: Path, reader: str, *messages: dict[str, Any]) -> Path:
+    """A session of these messages, or a worked one."""
+    path = place(root / "s.jsonl", session_bytes(chain(*messages) if messages else working_session()))
     Session.objects.filter(pk=session_row(path).pk).update(reader=reader)
     return path
 
@@ -187,12 +184,8 @@ def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(
 
 def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_root):
     answers = (assistant(text(""), text("long " * 400)), assistant(text("more")))
-    path = put(idle_root, "pi", chain(user("go"), *answers, user("on"), user("and on")))
-    approved = replace(
-        approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.9),
-        targets=(Target("e2", 1),),
-        origins={},
-    )
-    commit(approved, YES, NOW)
+    path = session_at(idle_root, "pi", user("go"), *answers, user("on"), user("and on"))
+    approved = approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.9)
+    commit(replace(approved, targets=(Target("e2", 1),), origins={}), YES, NOW)
     certificate = stored_certificate(Compaction.objects.get())
     assert [(one.rule, one.is_repaired) for one in certificate.violations] == [("empty_content", True)]

@@ -44,9 +44,8 @@ def test_each_entry_has_a_name_and_an_address_and_page_keys_go_to_the_beginning_
         "turn 2, assistant: They pass., about 3 tokens",
         "turn 3, user: Thanks., about 2 tokens",
     ]
-    assert [parse_qs(urlsplit(one["address"]).query)["at"] for one in found] == [
-        [name] for name in ("e1", "e2", "e3", "e4", "e6", "e8")
-    ]
+    there = [parse_qs(urlsplit(one["address"]).query)["at"] for one in found]
+    assert there == [[name] for name in ("e1", "e2", "e3", "e4", "e6", "e8")]
     assert {one["total"] for one in found} == {6}
     assert [one["next_turn"] for one in found] == [5, 5, 5, 5, 6, 6]
     assert [one["previous_turn"] for one in found] == [1, 1, 1, 1, 1, 5]

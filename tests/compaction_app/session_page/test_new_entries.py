@@ -182,10 +182,7 @@ def test_a_session_of_every_agent_is_followed(make, browser, settings, tmp_path)
 
 
 SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2, "drawn": "3.1.2"}
-WRONG = (
-    *({"view": "x"}, {"last": 1}, {"last": ""}, {"count": "3"}, {"count": 1}, {"from": -1}, {"from": 3}),
-    {"to": 1.5},
-)
+WRONG = [{"view": "x"}, {"last": 1}, {"last": ""}, {"count": "3"}, {"count": 1}, {"from": -1}, {"from": 3}, {"to": 1.5}]
 
 
 def test_a_page_says_what_it_shows_and_a_message_of_another_form_is_ignored():

@@ -492,9 +492,8 @@ def test_a_session_that_cannot_be_planned_on_offers_a_copy_and_goes_there(pages,
 
 def test_a_session_without_header_is_not_planned_on(pages):
     pages.add(conversation("one")[1:])
-    assert (
-        refusal(partial(start_run, Session.objects.get(), planner="embedded", requested_parameters={})) == "2 no_header"
-    )
+    act = partial(start_run, Session.objects.get(), planner="embedded", requested_parameters={})
+    assert refusal(act) == "2 no_header"
 
 
 def test_a_session_of_today_is_not_migrated(pages):

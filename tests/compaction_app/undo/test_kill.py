@@ -56,12 +56,8 @@ class Kills:
         self.made = {self.committed.created} - {None}
         for path in self.made:
             backdate(path)
-        self.run = Run.objects.create(
-            session=Compaction.objects.get().session,
-            planner="embedded",
-            created_at=datetime.now(UTC),
-            state=RunState.COMMITTED,
-        )
+        facts = {"planner": "embedded", "created_at": datetime.now(UTC), "state": RunState.COMMITTED}
+        self.run = Run.objects.create(session=Compaction.objects.get().session, **facts)
         Compaction.objects.update(run=self.run)
         if is_continued:
             self.scene.continue_with("Go on.")
