@@ -97,13 +97,17 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run)
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
-def test_a_repeat_is_beside_the_output_that_it_repeats(browser, run):
+def test_a_repeat_is_beside_the_output_that_it_repeats_and_another_reason_cannot_be_checked(browser, run):
     proposed(run, "e7", "a repeat of the output in e9")
     answer = shown(browser, run, "e7")
     assert texts(answer, ".evidence__found b") == ["All 60 lines"]
     assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
     decide(run, Kind.ADD, [Target("e9")], NOW)
     assert texts(shown(browser, run, "e7"), ".evidence__found b") == ["None of its 60 lines"]
+    target = proposed(run, "e7", "an old output of bash")
+    assert LineChecks(run, reviewed(run)).of(target) is None
+    assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
+    assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
 def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser, run):
@@ -113,13 +117,6 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
     assert "bash in turn 1" in texts(answer, ".names__item a")
     assert "2 of its" in text_of(answer)
     assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
-
-
-def test_a_command_has_no_lines_to_compare_and_its_reason_is_shown_as_it_was_given(browser, run):
-    target = proposed(run, "e7", "an old output of bash")
-    assert LineChecks(run, reviewed(run)).of(target) is None
-    assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
-    assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
 def test_an_address_that_names_no_proposal_is_not_found_and_a_rewritten_session_is_named(browser, run):

@@ -82,16 +82,13 @@ def later() -> datetime:
     return timezone.now() + LATER
 
 
-def test_the_page_of_a_session_links_what_came_back_after_the_chosen_compaction(browser, url):
+def test_the_page_of_a_session_links_what_came_back_and_pages_of_a_compaction_load_it(browser, url):
     answer = page(browser, f"{url}/hindsight")
     assert not missing(text_of(answer), "Fetched again after summary e7", "After a tool had shown them again: 1")
     places = (("e3", "e3"), ("e9", "e9"), ("value_007", "e9"))
     assert not missing(links(answer), *((words, f"{url}/entries/{place}") for words, place in places))
     for entry, words in (("e7", "Fetched again after summary e7"), ("nothing", "It is not on this branch")):
         assert words in text_of(page(browser, f"{url}/hindsight", entry=entry))
-
-
-def test_pages_of_a_compaction_load_what_followed_it(browser, url):
     for address in (f"{url}/lost", f"{url}/timeline"):
         (section,) = elements(page(browser, address), "[aria-labelledby=since]")
         asked = str(section.attributes["hx-get"])

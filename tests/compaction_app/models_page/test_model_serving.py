@@ -32,8 +32,7 @@ def server(shared_server, provider):
 
 
 def state(server: Server, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(server.get(f"/api{run}"))
-    return found
+    return json.loads(server.get(f"/api{run}"))
 
 
 def test_runs_of_models_share_one_process_and_none_loses_an_event(server):

@@ -102,11 +102,6 @@ def connect_example() -> None:
 
 
 @pytest.fixture
-def session(known_root):
-    return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
-
-
-@pytest.fixture
 def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 

@@ -44,8 +44,7 @@ def thinking_delta(text: str) -> dict[str, Any]:
 
 
 def sent(*messages: Message) -> list[dict[str, Any]]:
-    turns: list[dict[str, Any]] = body_of(small_request(*messages))["messages"]
-    return turns
+    return body_of(small_request(*messages))["messages"]
 
 
 def test_a_request_follows_the_dialect_and_the_key_is_only_in_its_header():

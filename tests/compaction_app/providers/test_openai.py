@@ -36,8 +36,7 @@ DONE = "[DONE]"
 
 
 def sent(*messages: Message) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = body_of(small_request(*messages))["messages"]
-    return said
+    return body_of(small_request(*messages))["messages"]
 
 
 def read_chunks(*deltas: dict[str, Any], finish: str = "stop", conversation: Sequence[Message] = ()) -> list[Piece]:

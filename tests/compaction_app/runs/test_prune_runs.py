@@ -14,7 +14,7 @@ from compaction_app.runs.openings import opened_targets, record_opened
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.targets import Target
-from tests.factories import assistant, call, chain, result, session_bytes, text, user, working_session
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import backdate, place
 from tests.html import element, elements, field, missing, text_of, texts
 from tests.installation import override_configuration
@@ -88,8 +88,8 @@ ENTRY, BLOCK = Target("e3"), Target("e4", 0)
 
 
 @pytest.fixture
-def run(known_root):
-    return plan_session(index_file(place(known_root / "work.jsonl", session_bytes(working_session()))))
+def run(session):
+    return plan_session(session)
 
 
 def test_opened_entries_and_blocks_are_remembered_since_the_first_time(run):

@@ -12,9 +12,6 @@ from compaction_app.planning.usage import dollars
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.presenter import PAGE_ROWS, follow_run
 from compaction_app.runs.turn_log import ARGUMENTS_SHOWN, TEXT_SHOWN, THOUGHT_SHOWN
-from sessions_app.index.indexer import index_file
-from tests.factories import session_bytes, working_session
-from tests.files import place
 from tests.html import addresses, element, elements, ids, missing, text_of, texts
 from tests.run_factories import (
     HOST,
@@ -33,8 +30,7 @@ HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
 
 
 @pytest.fixture
-def run(known_root):
-    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
+def run(session):
     return start_run(session, planner="embedded", requested_parameters={})
 
 

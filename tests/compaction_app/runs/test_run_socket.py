@@ -20,7 +20,6 @@ from compaction_app.routing import websocket_urlpatterns as of_runs
 from compaction_app.runs import commands
 from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
-from sessions_app.index.indexer import index_file
 from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.web import page_socket
 from tests.browser.scenarios import (
@@ -35,8 +34,6 @@ from tests.browser.scenarios import (
     title,
     titled_session,
 )
-from tests.factories import session_bytes, working_session
-from tests.files import place
 from tests.html import element, elements
 from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
 from tests.run_factories import asked_event as was_asked
@@ -190,8 +187,7 @@ def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Calla
 
 
 @pytest.fixture
-def run(known_root):
-    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
+def run(session):
     return commands.start_run(session, planner="embedded", requested_parameters={}).pk
 
 

@@ -56,11 +56,6 @@ from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS, wait_until
 
 
-@pytest.fixture
-def session(known_root):
-    return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
-
-
 def started(session: Session, planner: str = "embedded", **parameters: Any) -> Run:
     return start_run(session, planner=planner, requested_parameters=parameters)
 

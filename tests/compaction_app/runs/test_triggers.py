@@ -498,8 +498,7 @@ def next_message(socket: ClientConnection) -> dict[str, Any]:
     while time.monotonic() < deadline:
         message = str(socket.recv(timeout=WAIT_SECONDS))
         if message.startswith("{"):
-            found: dict[str, Any] = json.loads(message)
-            return found
+            return json.loads(message)
     raise AssertionError("nothing was told")
 
 

@@ -76,8 +76,7 @@ def append(draft: SummaryDraft) -> dict[str, object]:
     """Append a draft as it is; returns the line."""
     now = datetime.now(UTC)
     append_draft(draft, CONFIRMED, now, plan_draft(draft, now).digest)
-    found: dict[str, object] = json.loads(draft.session.real_path().read_bytes().splitlines()[-1])
-    return found
+    return json.loads(draft.session.real_path().read_bytes().splitlines()[-1])
 
 
 def go_on(session: Session, *messages: dict[str, Any]) -> Session:

@@ -47,8 +47,7 @@ def context_of(path: Path) -> ActiveContext:
 
 
 def last_line(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_bytes().splitlines()[-1])
-    return found
+    return json.loads(path.read_bytes().splitlines()[-1])
 
 
 def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline):
