@@ -1,5 +1,6 @@
 """Trials: what each strategy and order deletes of a branch, what that loses, and what a summary still says."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -137,12 +138,8 @@ def test_what_a_summary_does_not_say_is_lost_with_its_places():
 
 def transcript() -> Transcript:
     """A wish, five results of growing size with their calls, and two messages."""
-    outputs = [
-        one
-        for number in range(1, 6)
-        for one in (assistant(call(f"c{number}")), result(f"c{number}", "word " * 100 * number))
-    ]
-    return transcript_of(user("go"), *outputs, assistant(text("fine")), user("end"))
+    outputs = [(assistant(call(f"c{n}")), result(f"c{n}", "word " * 100 * n)) for n in range(1, 6)]
+    return transcript_of(user("go"), *itertools.chain(*outputs), assistant(text("fine")), user("end"))
 
 
 @pytest.mark.parametrize(

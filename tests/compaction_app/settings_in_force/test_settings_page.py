@@ -69,13 +69,9 @@ def of_project(home):
 def test_without_files_everything_is_a_default_and_with_one_a_switch_is_turned_over(session, home, own):
     view = view_settings(of_agent(session, "pi"), home)
     assert all(one.is_default and one.value == one.default for one in (*view.of_agent, *view.of_plans))
-    assert {one.name: one.value for one in view.of_agent} == {
-        "compaction.enabled": "true",
-        "compaction.reserveTokens": "16384",
-        "compaction.keepRecentTokens": "20000",
-        "branchSummary.reserveTokens": "16384",
-        "branchSummary.skipPrompt": "false",
-    }
+    branches = {"branchSummary.reserveTokens": "16384", "branchSummary.skipPrompt": "false"}
+    kept = {"compaction.reserveTokens": "16384", "compaction.keepRecentTokens": "20000"}
+    assert {one.name: one.value for one in view.of_agent} == {"compaction.enabled": "true", **kept, **branches}
     assert [one.value for one in view.of_plans] == ["0.5", "2", "your last message"]
     assert {one.paste_into for one in view.of_agent} == {str(own)}
     write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
