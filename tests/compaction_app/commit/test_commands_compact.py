@@ -63,7 +63,7 @@ def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[in
 
 
 def test_real_sessions_are_compacted_and_restored(redline, tmp_path):
-    for source in some(sessions_to_try(tmp_path), every=3):
+    for source in some(sessions_to_try(tmp_path), every=4):
         log = load_session(source).log
         if log.version != 3 or log.header is None:
             continue
@@ -413,6 +413,7 @@ def test_a_closed_output_pipe_does_not_stop_the_write(redline, path):
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
+@pytest.mark.long
 def test_an_unwritable_output_is_reported_and_undoes_nothing(redline, path):
     before = path.read_bytes()
     with Path("/dev/full").open("wb") as full:

@@ -420,7 +420,7 @@ SESSIONS = {"pi": ".pi/agent/sessions", "atomic-0.8": ".atomic/agent/sessions"}
 
 def real_scenes(redline: Installation, directory: Path, reader: str, writer: str) -> Iterator[Scene]:
     """Real sessions that can be written to, or a generated one: a few of them, and in `make test-long` all."""
-    for number, path in enumerate(some(sessions_to_try(directory), every=3)):
+    for number, path in enumerate(some(sessions_to_try(directory), every=4)):
         log = load_session(path).log
         if log.header is not None and log.version == 3:
             yield Scene(place(redline.home / SESSIONS[reader] / f"{number}.jsonl", path.read_bytes()), reader, writer)
