@@ -89,6 +89,7 @@ class _Steps:
 @contextmanager
 def _watched(last: int) -> Iterator[_Steps]:
     steps = _Steps(last)
+    sys.dont_write_bytecode = True  # what is imported first here would be a step until a process has lived to write it
     sys.addaudithook(steps.audit)  # there is no way to remove it: this process ends soon
     with connection.execute_wrapper(steps.execute):
         sys.setprofile(steps.watch)
