@@ -24,6 +24,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 
 from sessions_app.web.launch_tokens import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
+from tests.budget import some
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
 from tests.server import Server, start_server
@@ -35,11 +36,13 @@ KEYS: Final = {
 }
 PIECE: Final = 8
 BOTH: Final = ("anthropic", "openai")
-WAYS: Final = {
-    "401": BOTH, "400": BOTH, "html": BOTH, "stream": BOTH, "redirect": BOTH,
+WAYS: Final = {way: some(BOTH, 2, at) for at, way in enumerate(("401", "400", "html", "stream", "redirect"))} | {
     # These are requested repeatedly, so once each.
-    "429": ("openai",), "500": ("anthropic",), "good": ("openai",), "says": ("openai",),
-}  # fmt: skip
+    "429": ("openai",),
+    "500": ("anthropic",),
+    "good": ("openai",),
+    "says": ("openai",),
+}
 """How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
 OF_A_KIND: Final = 20
 """The number of pages searched per URL pattern: each run, model and provider has one."""

@@ -1,7 +1,8 @@
 """What every page keeps to: it fits its window, it is accessible, and what it shows has names.
 
-`make test` looks at each page in one width and theme, by a fixed rotation in which each combination occurs; with
-REDLINE_EVERY_VIEW, as in `make test-all`, in all of them. With REDLINE_SHOTS a screenshot of each is stored there.
+`make test` looks at each page in one width, theme and choice of fonts, by a fixed rotation in which each combination
+occurs; with REDLINE_EVERY_VIEW, as in `make test-all`, in all of them. With REDLINE_SHOTS a screenshot of each is
+stored there.
 """
 
 import os
@@ -19,13 +20,18 @@ HEIGHT: Final = 900
 
 
 class View(NamedTuple):
-    """The width of a window in pixels, and its theme."""
+    """The width of a window in pixels, its theme, and whether it has the fonts of the pages or any."""
 
     width: int
     theme: str
+    fonts: str
 
 
-VIEWS: Final = (View(390, "light"), View(1_440, "dark"), View(390, "dark"), View(1_440, "light"))
+VIEWS: Final = tuple(
+    View(width, theme, fonts)
+    for fonts in ("own", "generic")
+    for width, theme in ((390, "light"), (1_440, "dark"), (390, "dark"), (1_440, "light"))
+)
 IN_EVERY_VIEW: Final = bool(os.environ.get("REDLINE_EVERY_VIEW") or os.environ.get("REDLINE_SHOTS"))
 AXE_SCRIPT: Final = Axe().axe_script
 AXE_RULES: Final = {
@@ -72,12 +78,12 @@ def _faults_in(page: Page, name: str, view: View) -> list[str]:
     page.set_viewport_size({"width": view.width, "height": HEIGHT})
     page.emulate_media(color_scheme=view.theme)  # type: ignore[arg-type]
     settle(page)
-    found = [*outline_faults(page), *_violations(page)]
-    keep(page, f"{name}-{view.width}-{view.theme}")
-    page.evaluate(GENERIC_FONTS)
-    found += [f"in generic fonts: {fault}" for fault in outline_faults(page)]
-    page.evaluate(OWN_FONTS)
-    return [f"{name}, {view.width} px, {view.theme}: {fault}" for fault in found]
+    page.evaluate(GENERIC_FONTS if view.fonts == "generic" else OWN_FONTS)
+    found = outline_faults(page)
+    if view.fonts == "own" or not IN_EVERY_VIEW:
+        found += _violations(page)
+        keep(page, f"{name}-{view.width}-{view.theme}")
+    return [f"{name}, {view.width} px, {view.theme}, {view.fonts} fonts: {fault}" for fault in found]
 
 
 def outline_faults(page: Page) -> list[str]:
