@@ -25,7 +25,10 @@ from tests.sessions_app.agents.codex.rollouts import work
 def backups(known_root):
     """The backups of two sessions, that of the longer one first."""
     content = session_bytes(working_session())
-    paths = [place(known_root / "long.jsonl", content + b" " * 5_000 + b"\n"), place(known_root / "short.jsonl", content)]
+    paths = [
+        place(known_root / "long.jsonl", content + b" " * 5_000 + b"\n"),
+        place(known_root / "short.jsonl", content),
+    ]
     index_roots()
     return [commit(approved_plan(path), Confirmations(live=True), datetime.now(UTC)).backup.path for path in paths]
 
