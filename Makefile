@@ -6,8 +6,8 @@ INTEROP := .venv-interop
 CLIENTS := $(or $(REDLINE_CLIENTS),$(HOME)/.cache/redline/interop-clients)
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
-# Each worker has its own server and browser: 3 workers fill 2 cores, and more only get in each other's way.
-WORKERS ?= 3
+# Each worker has its own server and browser, and waits for them at times: 4 workers fill 2 cores.
+WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents

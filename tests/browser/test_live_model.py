@@ -397,6 +397,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
     expect(page.locator("li.proposal[data-undecided]")).not_to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server, browse):
     """It kills the worker in the middle of an answer of its model, which takes its time."""
     page = browse(server).open(server.session(title("killed")) + "/compact")

@@ -30,7 +30,7 @@ from tests.browser.agent_sessions import (
     summarised_claude_session,
 )
 from tests.browser.conftest import A_KEY, idle_place
-from tests.browser.page_checks import have_no_faults
+from tests.browser.page_checks import IN_EVERY_VIEW, have_no_faults
 from tests.browser.rendered_session import rendered_session
 from tests.browser.scenarios import (
     approve_everything,
@@ -301,7 +301,7 @@ def reviews(stage: Stage) -> Pages:
     return {
         "review": f"{run}/review",
         "review-stays": f"{run}/stays?from=0&to=40",
-        "evidence": f"{run}/evidence?of={read_again}&all=1",
+        "evidence": f"{run}/evidence?of={read_again}{'&all=1' * IN_EVERY_VIEW}",
         "evidence-names": f"{run}/evidence?of={keys[-1]}",
         "select": f"{run}/select?by=pattern&what=e",
         "select-refused": f"{run}/select?by=pattern&what=/(/",

@@ -19,6 +19,7 @@ def server(tmp_path_factory):
         yield running
 
 
+@pytest.mark.long
 def test_a_branch_is_left_with_a_summary_and_a_beginning_is_replaced_by_an_edited_one(server, browse):
     watched = browse(server)
     walk = SummaryWalk(watched, watched.open("/"))
