@@ -40,7 +40,7 @@ run: $(VENV)/.installed ## start the server; PORT=N selects the port
 check: lint ## check the code and run the tests of the pure core: at most a minute
 	$(PYTEST) $(PURE_TESTS)
 
-test: test-deps lint ## check the code and run the tests, including those in a browser: ten minutes on two cores
+test: test-deps lint ## check the code and run the tests, including those in a browser: eight minutes on two cores
 	$(PYTEST) --durations 20
 
 test-times: test-deps $(VENV)/.installed-dev ## the tests, with what each file costs: processor time, waiting, what it starts
