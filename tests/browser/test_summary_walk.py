@@ -32,7 +32,8 @@ def test_a_branch_is_left_with_a_summary_and_a_beginning_is_replaced_by_an_edite
     walk.move_back(leaf)
 
 
-def test_what_is_typed_while_a_save_waits_for_its_answer_is_saved_too(shared_server, browse):
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_what_is_typed_while_a_save_waits_for_its_answer_is_saved_too(shared_server, browse, leaves):
     with place_in(shared_server, "drafted", agent="pi") as server:
         server.put("drafted.jsonl", turns_of_work(turns=8))
         summarise = server.session("drafted.jsonl") + "/summarise"
@@ -46,6 +47,9 @@ def test_what_is_typed_while_a_save_waits_for_its_answer_is_saved_too(shared_ser
         sent = held[0].request
         saved = server.send(Request(sent.url, sent.post_data_buffer, {**sent.headers, "origin": server.base}))
         text.press_sequentially(", and the second.")
-        poll(page, lambda: page.evaluate("triggered") == 2)
-        held[0].fulfill(body=saved)
+        if leaves:
+            page.goto(f"{server.base}/settings")
+        else:
+            poll(page, lambda: page.evaluate("triggered") == 2)
+            held[0].fulfill(body=saved)
         poll(page, lambda: "and the second." in server.get(draft))

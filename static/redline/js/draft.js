@@ -7,6 +7,8 @@
   if (!text) return;
   const form = text.form;
   let isUnsaved = false;
+  /* The text of the save that has no answer yet; null if there is none. */
+  let sending = null;
   /* Before the text is touched, its cursor is where nobody put it. */
   let hasCursor = false;
 
@@ -18,14 +20,22 @@
       hasCursor = true;
     });
   }
+  text.addEventListener("htmx:beforeRequest", () => {
+    sending = text.value;
+  });
   text.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.successful) isUnsaved = false;
+    if (event.detail.successful) isUnsaved = text.value !== sending;
+    sending = null;
   });
   form.addEventListener("submit", () => {
     isUnsaved = false;
   });
   window.addEventListener("pagehide", () => {
-    if (isUnsaved) navigator.sendBeacon(text.dataset.saves, new FormData(form));
+    if (!isUnsaved) return;
+    const left = new FormData(form);
+    /* A save without an answer may have changed the digest already. */
+    if (sending !== null) left.delete("digest");
+    navigator.sendBeacon(text.dataset.saves, left);
   });
 
   document.addEventListener("click", (event) => {
