@@ -148,7 +148,7 @@ class Server:
     def put(self, name: str, recorded: Sequence[dict[str, Any] | bytes]) -> Path:
         """A quiet session in this place: its header says that it belongs to the project of the place."""
         if self.project:
-            recorded = [{**recorded[0], "cwd": self.project}, *recorded[1:]]  # type: ignore[dict-item]
+            recorded = [{**recorded[0], "cwd": self.project}, *recorded[1:]]
         return place(self.root / name, session_bytes(recorded))
 
     def session(self, text: str, below: Path | None = None) -> str:

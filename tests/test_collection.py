@@ -26,7 +26,7 @@ def at_import(node: ast.AST) -> Iterator[ast.Call]:
             continue
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             for part in (*child.decorator_list, child.args):
-                yield from at_import(ast.Expression(part))  # type: ignore[arg-type]
+                yield from at_import(ast.Expression(part))
             continue
         if isinstance(child, ast.Call):
             yield child

@@ -49,7 +49,7 @@ def test_no_template_turns_escaping_off(words):
 
 def test_a_text_that_was_not_sanitized_is_refused():
     with pytest.raises(TypeError):
-        rendered("<p>x</p>")  # type: ignore[arg-type]
+        rendered("<p>x</p>")
     with pytest.raises(TypeError):
         engines["django"].from_string("{{ text|rendered }}").render({"text": "<p>x</p>"})
 

@@ -206,7 +206,7 @@ def test_a_run_starts_no_process_that_is_there_already(idle_root):
     children = Busy()
 
     async def look() -> None:
-        processes = WorkerProcesses(children)  # type: ignore[arg-type]
+        processes = WorkerProcesses(children)
         for _ in range(5):
             await processes.start_needed()
             await asyncio.sleep(0)

@@ -76,7 +76,7 @@ def faults_of(page: Page, name: str, number: int) -> list[str]:
 
 def _faults_in(page: Page, name: str, view: View) -> list[str]:
     page.set_viewport_size({"width": view.width, "height": HEIGHT})
-    page.emulate_media(color_scheme=view.theme)  # type: ignore[arg-type]
+    page.emulate_media(color_scheme=view.theme)
     settle(page)
     page.evaluate(GENERIC_FONTS if view.fonts == "generic" else OWN_FONTS)
     found = outline_faults(page)

@@ -32,7 +32,7 @@ CERTIFICATE = {
 
 def record(number: int, **facts: object) -> None:
     known = {"at": NOW, "session": Path(f"/work/s{number}.jsonl"), "action": AuditEntry.Action.COMMIT}
-    append(AuditFacts(**{"change": f"change {number}", **known, **facts}))  # type: ignore[arg-type]
+    append(AuditFacts(**{"change": f"change {number}", **known, **facts}))
 
 
 def break_log() -> None:

@@ -347,7 +347,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     assert done.code == 0
     assert path.read_bytes() == backup.read_bytes()
     assert Path(done.json["previousBackup"]).read_bytes() == before["s.jsonl"]
-    path.write_bytes(before["s.jsonl"])  # type: ignore[arg-type]
+    path.write_bytes(before["s.jsonl"])
     shown = redline.call("restore", backup, "--yes", "--drop-newer", "--live").out
     assert "Removed: line 30 n1 user" in shown
     assert "Would be" not in shown

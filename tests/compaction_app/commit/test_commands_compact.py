@@ -47,7 +47,7 @@ def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[in
             main()
         except SystemExit as ended:
             sys.stdout.flush()
-            os._exit(ended.code or 0)  # type: ignore[arg-type]
+            os._exit(ended.code or 0)
         finally:
             os._exit(1)
     screen, has_answered = b"", False

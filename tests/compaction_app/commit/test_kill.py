@@ -58,7 +58,7 @@ class Kills:
         for name, content in snapshot(self.session.parent).items():
             if name.endswith(BACKUP_SUFFIX):
                 assert content in (self.before, self.after), name
-                digest = hashlib.sha256(content).hexdigest()  # type: ignore[arg-type]
+                digest = hashlib.sha256(content).hexdigest()
                 assert backups.recorded_sha256(self.session.with_name(name)) == digest, name
         with locks.session_lock(self.data, self.session, 5) as locked:
             assert locked.recovery.kind not in (RecoveryKind.UNRESOLVED, RecoveryKind.CUT_OFF)

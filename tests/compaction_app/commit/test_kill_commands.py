@@ -163,7 +163,7 @@ def test_some_of_several_lines_are_cut_off(path, monkeypatch, is_killed):
     approved = approved_plan(path, reader="pi", writer="context-edit")
     if is_killed:
         commit_and_die(approved, and_die(write_first_line))
-        assert path.read_bytes().count(b"\n") == before[path.name].count(b"\n") + 1  # type: ignore[arg-type]
+        assert path.read_bytes().count(b"\n") == before[path.name].count(b"\n") + 1
         settle_interrupted()
     else:
         monkeypatch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line))

@@ -156,10 +156,10 @@ def test_a_context_that_providers_would_newly_refuse_is_not_written(idle_root, m
 
     def without_a_result(preflight: object, facts: object) -> object:
         """A writer that forgets one side of a pair."""
-        targets = preflight.validated.targets  # type: ignore[attr-defined]
+        targets = preflight.validated.targets
         calls = [target for target in targets if target.block_index is not None]
-        object.__setattr__(preflight.validated, "targets", tuple(calls[:1]))  # type: ignore[attr-defined]
-        return whole(preflight, facts)  # type: ignore[arg-type]
+        object.__setattr__(preflight.validated, "targets", tuple(calls[:1]))
+        return whole(preflight, facts)
 
     monkeypatch.setattr(commit_change, "change_of", without_a_result)
     with pytest.raises(BadInput, match="result") as refused:

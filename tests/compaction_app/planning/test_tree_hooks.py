@@ -297,20 +297,21 @@ TEXT = "It is mended."
         ({}, ()),
         ({"cancel": False}, ()),
         ({"cancel": None, "summary": None}, ()),
-        ({"cancel": True}, (Cancel(""), )),
-        ({"cancel": True, "summary": {"summary": TEXT}}, (Cancel(""), )),
-        ({"deletionRequest": {"deletions": [DELETION]}}, (Supply([DELETION]), )),
-        ({"compaction": {"summary": TEXT, "tokensBefore": 3}}, (SupplySummary(TEXT), )),
-        ({"compaction": {"summary": TEXT, "firstKeptEntryId": "e5", "details": {"modifiedFiles": ["a"]}}},
-            (SupplySummary(TEXT, first_kept_id="e5", modified_files=["a"]), )),
-        ({"summary": {"summary": TEXT, "details": {"readFiles": ["a"]}}}, (SupplySummary(TEXT, read_files=["a"]),
-            )),
-        ({"customInstructions": "tests"}, (Adjust(focus="tests"), )),
+        ({"cancel": True}, (Cancel(""),)),
+        ({"cancel": True, "summary": {"summary": TEXT}}, (Cancel(""),)),
+        ({"deletionRequest": {"deletions": [DELETION]}}, (Supply([DELETION]),)),
+        ({"compaction": {"summary": TEXT, "tokensBefore": 3}}, (SupplySummary(TEXT),)),
+        (
+            {"compaction": {"summary": TEXT, "firstKeptEntryId": "e5", "details": {"modifiedFiles": ["a"]}}},
+            (SupplySummary(TEXT, first_kept_id="e5", modified_files=["a"]),),
+        ),
+        ({"summary": {"summary": TEXT, "details": {"readFiles": ["a"]}}}, (SupplySummary(TEXT, read_files=["a"]),)),
+        ({"customInstructions": "tests"}, (Adjust(focus="tests"),)),
         ({"label": "x", "summary": {"summary": TEXT}}, (Adjust(label="x"), SupplySummary(TEXT))),
-        (Cancel("no"), (Cancel("no"), )),
-        (Pin([Target("e3")]), (Pin([Target("e3")]), )),
+        (Cancel("no"), (Cancel("no"),)),
+        (Pin([Target("e3")]), (Pin([Target("e3")]),)),
     ],
-)  # fmt: skip
+)
 def test_an_object_means_the_same_as_a_class(found, answers):
     assert answers_in(found) == answers
 
@@ -318,15 +319,26 @@ def test_an_object_means_the_same_as_a_class(found, answers):
 @pytest.mark.parametrize(
     "found",
     [
-        True, "cancel", [DELETION], {"canceled": True}, {"cancel": "yes"}, {"deletions": [DELETION]},
-        {"deletionRequest": [DELETION]}, {"deletionRequest": {"deletions": []}}, {"deletionRequest": {}},
-        {"compaction": TEXT}, {"compaction": {"summary": "  "}},
-        {"compaction": {"summary": TEXT, "firstKeptEntryId": 3}}, {"summary": TEXT},
+        True,
+        "cancel",
+        [DELETION],
+        {"canceled": True},
+        {"cancel": "yes"},
+        {"deletions": [DELETION]},
+        {"deletionRequest": [DELETION]},
+        {"deletionRequest": {"deletions": []}},
+        {"deletionRequest": {}},
+        {"compaction": TEXT},
+        {"compaction": {"summary": "  "}},
+        {"compaction": {"summary": TEXT, "firstKeptEntryId": 3}},
+        {"summary": TEXT},
         {"summary": {"summary": TEXT, "details": {"readFiles": "a"}}},
-        {"summary": {"summary": TEXT}, "deletionRequest": {"deletions": [DELETION]}}, {"label": 3},
-        {"customInstructions": ["a"]}, {3: True},
+        {"summary": {"summary": TEXT}, "deletionRequest": {"deletions": [DELETION]}},
+        {"label": 3},
+        {"customInstructions": ["a"]},
+        {3: True},
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_an_error(found):
     with pytest.raises((TypeError, ValueError)):
         answers_in(found)

@@ -229,7 +229,7 @@ def whole(undone: Undone) -> list[Target]:
 
 def a_result_of(scene: Scene, committed: object) -> str:
     tree = load_session(scene.path).tree
-    entries = (tree.entry(target.entry_id) for target in deleted_by(committed))  # type: ignore[arg-type]
+    entries = (tree.entry(target.entry_id) for target in deleted_by(committed))
     return next(entry.id for entry in entries if entry.result_for is not None)
 
 

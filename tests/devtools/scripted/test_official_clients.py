@@ -142,7 +142,7 @@ def test_a_thought_is_signed(provider):
 def test_arguments_are_split_at_every_character(provider, dialect):
     play = meant("split-bytes")
     characters = sum(len(part.arguments) for part in play.parts if isinstance(part, CallTool))
-    assert raw_arguments(provider, dialect, "split-bytes")[0] == play.parts[1].arguments  # type: ignore[union-attr]
+    assert raw_arguments(provider, dialect, "split-bytes")[0] == play.parts[1].arguments
     with ask_raw(provider, dialect, "split-bytes") as stream:
         count = sum(1 for line in stream.iter_lines() if "partial_json" in line or '"arguments"' in line)
     assert count >= characters - len("{}")

@@ -121,6 +121,6 @@ def test_the_result_of_a_package_names_the_first_difference(path, change, outcom
 def test_another_branch_of_a_file_without_ids_is_not_compared(path):
     loaded = load_session(place(path, session_bytes(version_1(*PLAIN))))
     package = same_package(loaded)
-    assert check(loaded, package).package.outcome is EQUAL  # type: ignore[union-attr]
+    assert check(loaded, package).package.outcome is EQUAL
     first = loaded.log.entries[0].id
-    assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED  # type: ignore[union-attr]
+    assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED
