@@ -20,7 +20,7 @@ def trial(strategy: str, lost: int, keep: float | None = 0.5, place: str = "e9",
     sizes = {"tokens_before": 1_000_000, "tokens_after": 500_000, "rewritten": 400_000}
     shares = {"kinds": {"output": 300_000, "message": 100_000}, "shares": {"20": 0.5, "40": lost / 10}}
     known: dict[str, object] = {**sizes, "seconds": 0.25, **shares}
-    return Trial(strategy=strategy, place=place, keep=keep, needed=10, lost=lost, **{**known, **fields})  # of the right types
+    return Trial(strategy=strategy, place=place, keep=keep, needed=10, lost=lost, **{**known, **fields})
 
 
 def session(*trials: Trial, name: str = "/s.jsonl", prices: InputPrices | None = None) -> TriedSession:
