@@ -1,11 +1,13 @@
-"""A server that speaks OpenCode's HTTP interface on a test database, in a process of its own that has it open.
+"""A server that speaks OpenCode's HTTP interface on a test database, in another process, which has it open.
 
     with opencode_server(store.database) as server:
         server.behave(busy=True)
 
 Like the real one, it writes and shows of a part only the fields it knows, and makes a part that is patched but missing.
+A process serves one database after the other, each at an address of its own.
 """
 
+import atexit
 import base64
 import json
 import os
@@ -13,6 +15,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,19 +51,44 @@ class ServedDatabase:
             assert done.status == 200
 
     def end(self) -> None:
-        self.process.terminate()
-        self.process.wait()
+        """Close the database and the address."""
+        _said(self.process, "")
+
+
+_idle: list[subprocess.Popen[str]] = []
 
 
 @contextmanager
 def opencode_server(database: Path, password: str = "", user: str = "opencode") -> Iterator[ServedDatabase]:
-    command = [sys.executable, "-P", __file__, str(database), user, password]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield ServedDatabase(process.stdout.readline().strip(), process)
-        finally:
-            process.kill()  # it may be stopped
+    process = _idle.pop() if _idle else _started()
+    server = ServedDatabase(_said(process, json.dumps([str(database), user, password])), process)
+    try:
+        yield server
+    finally:
+        if process.poll() is None:  # a test that lets it die waits for that
+            server.end()
+            _idle.append(process)
+
+
+def _started() -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", __file__]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(_end, process)
+    return process
+
+
+def _said(process: subprocess.Popen[str], line: str) -> str:
+    """What the process answers."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with process:
+        process.kill()
 
 
 class ProtocolServer(ThreadingHTTPServer):
@@ -193,7 +221,19 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**ids, **_kept(json.loads(row["data"]))}
 
 
-if __name__ == "__main__":
-    with ProtocolServer(Path(sys.argv[1]), *sys.argv[2:4]) as running:
+def _serve(database: str, user: str, password: str) -> None:
+    """Serve a database until the next line of the standard input."""
+    with ProtocolServer(Path(database), user, password) as running:
+        threading.Thread(target=running.serve_forever, args=[0.01]).start()
         print(f"http://127.0.0.1:{running.server_address[1]}", flush=True)
-        running.serve_forever()
+        sys.stdin.readline()
+        running.shutdown()
+        running.connection.close()
+
+
+if __name__ == "__main__":
+    # An empty line ends what is served, and is answered once it has ended; so is one when nothing is.
+    for line in iter(sys.stdin.readline, ""):
+        if line.strip():
+            _serve(*json.loads(line))
+        print(flush=True)

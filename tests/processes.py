@@ -1,10 +1,14 @@
 """Forked processes with fewer rights or resources than this one."""
 
 import _strptime  # noqa: F401  imported at its first use, and a child without rights cannot read it
+import multiprocessing
 import os
 import resource
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from django.db import connection
@@ -58,6 +62,26 @@ def in_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: Non
 def refusal_in_child(act: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> str:
     """The `refusal` of `act` in a forked process."""
     return in_child(lambda: refusal(act), prepare)
+
+
+def forked(act: Callable[[], object]) -> BaseProcess:
+    """A forked process that does this, to be watched, interrupted and killed."""
+    connection.close()
+    process = multiprocessing.get_context("fork").Process(target=act)
+    process.start()
+    return process
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another process has this file open for writing."""
+    with path.open("ab") as opened:
+        process = subprocess.Popen(["sleep", "600"], stdout=opened)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def limit_file_size(size: int) -> Callable[[], None]:

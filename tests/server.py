@@ -25,6 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from sessions_app.models import UNQUOTED
+from sessions_app.web.running_server import launch_address, running_server
 from tests.factories import session_bytes
 from tests.files import place
 from tests.heartbeats import start_heartbeats
@@ -88,6 +89,12 @@ class Server:
 
     def let_in(self) -> None:
         self._opener.open(self.address).close()
+
+    def new_launch_path(self) -> str:
+        """The path that admits one more browser."""
+        running = running_server(self.data)
+        assert running is not None
+        return launch_address(self.data, running).removeprefix(self.base)
 
     def keep_alive(self, run: int) -> threading.Event:
         """Send heartbeats for a run without a worker, until the event is set or the server ends."""

@@ -17,7 +17,8 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user
 from tests.files import place, snapshot
-from tests.installation import Installation, finish
+from tests.installation import Installation, Result
+from tests.processes import start_child
 
 
 @pytest.fixture
@@ -35,9 +36,8 @@ def tables(path: Path) -> set[str]:
 
 
 def test_concurrent_first_uses_create_it_once(fresh):
-    started = [fresh.start("sessions", "--json") for _ in range(2)]
-    ended = [finish(process) for process in started]
-    assert [one.code for one in ended] == [0, 0], ended
+    waits = [start_child(lambda: repr(fresh.call("sessions", "--json"))) for _ in range(2)]
+    assert [wait() for wait in waits] == [repr(Result(0, "[]\n", ""))] * 2
     assert copies(fresh) == []
 
 

@@ -199,6 +199,7 @@ def test_any_arguments_of_a_process_end_with_an_explanation(redline, there):
         is_for_people = number < 2
         command = arguments if is_for_people else with_json(arguments)
         ended = redline.run(*command)
+        assert ended.code == 2, arguments
         (assert_explained if is_for_people else assert_one_document)(ended, arguments)
 
 

@@ -4,11 +4,12 @@ Another user who can write below a root replaces a file or a directory by a link
 or file indexed at that moment, nothing outside is shown or kept.
 """
 
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from sessions_app.sessionlog.errors import RedlineError
 from tests.budget import FACTOR, some
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place
+from tests.processes import forked
+from tests.wait import WAIT_SECONDS
 
 OUTSIDE = "words-from-outside"
 NAME = "work.jsonl"
@@ -195,34 +198,33 @@ def test_a_link_swapped_during_indexing_does_not_leave_the_root(path, known_root
 
 # ---- without a pause ---------------------------------------------------------------------------------------
 
-SWAPPING = """
-import os, sys
-inside, outside = sys.argv[1:]
-away, link = inside + ".away", inside + ".link"
-os.symlink(outside, link)
-print("swapping", flush=True)
-for _ in range(2_000_000):
-    os.rename(inside, away)
-    os.rename(link, inside)
-    os.rename(inside, link)
-    os.rename(away, inside)
-"""
+
+def keep_swapping(swap: Swap, begun: Event) -> None:
+    """Until this process is killed."""
+    away, link = Path(f"{swap.inside}.away"), Path(f"{swap.inside}.link")
+    link.symlink_to(swap.outside)
+    begun.set()
+    while True:
+        swap.inside.rename(away)
+        link.rename(swap.inside)
+        swap.inside.rename(link)
+        away.rename(swap.inside)
 
 
 def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(browser, path, swap):
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}"
-    command = [sys.executable, "-c", SWAPPING, str(swap.inside), str(swap.outside)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
-        try:
-            assert swapping.stdout is not None
-            swapping.stdout.readline()
-            for _ in range(3 * FACTOR):
-                for below in PAGES:
-                    assert OUTSIDE not in body_of(browser.get(page + below)), below
-                index_roots(rebuild=True)
-                assert OUTSIDE not in kept()
-        finally:
-            swapping.kill()
+    begun = multiprocessing.Event()
+    swapping = forked(partial(keep_swapping, swap, begun))
+    try:
+        assert begun.wait(WAIT_SECONDS)
+        for _ in range(3 * FACTOR):
+            for below in PAGES:
+                assert OUTSIDE not in body_of(browser.get(page + below)), below
+            index_roots(rebuild=True)
+            assert OUTSIDE not in kept()
+    finally:
+        swapping.kill()
+        swapping.join()
 
 
 # ---- what is meant to be a link ----------------------------------------------------------------------------

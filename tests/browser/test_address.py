@@ -1,8 +1,5 @@
 """The address in a real browser: the secret name is resolved without setup, and logging out ends the session."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +8,7 @@ from playwright.sync_api import expect
 from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import titled_session
-from tests.server import Server, place_in, start_server
+from tests.server import place_in, start_server
 
 Opener = Callable[..., Watched]
 
@@ -24,15 +21,9 @@ def server(shared_server):
         yield mine
 
 
-def launch_path(server: Server) -> str:
-    command = [sys.executable, "-P", "-m", "redline", "address", "--json"]
-    printed = subprocess.run(command, env=server.environment, capture_output=True, check=True)
-    return str(json.loads(printed.stdout)["address"]).removeprefix(server.base)
-
-
 def test_a_browser_opens_the_secret_name_and_logs_out(server, browse):
     watched, other = browse(server, known=False), browse(server)
-    page = watched.open(launch_path(server))
+    page = watched.open(server.new_launch_path())
     assert page.url == f"{server.base}/"
     answer = page.reload()
     assert answer is not None

@@ -3,8 +3,6 @@ imported session."""
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,9 +21,7 @@ def server(tmp_path_factory):
 
 
 def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(server, browse):
-    command = [sys.executable, "-m", "redline", "address", "--json"]
-    printed = subprocess.run(command, env=server.environment, cwd=server.root, capture_output=True, check=True)
-    address = json.loads(printed.stdout)["address"].removeprefix(server.base)
+    address = server.new_launch_path()
     watched = browse(server, known=False)
     page = watched.open(address)
     assert page.url == f"{server.base}/"

@@ -1,6 +1,7 @@
 """Commands: each loads only what it needs, an interrupt ends it quietly, and shells complete its name and flags."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -23,14 +24,13 @@ MODELS = ("django.db.models", "django.urls", "django.http", "django.template", "
 LISTING = """
 import json, sys
 from redline.main import main
-try:
-    for sys.argv[1:] in json.loads(sys.argv[1]):
+for commands in json.loads(sys.argv[1]):
+    for sys.argv[1:] in commands:
         try:
             main()
         except SystemExit:
             pass
-finally:
-    sys.stderr.write("\\n".join(["loaded:", *sys.modules]))
+    sys.stderr.write("\\n".join(["loaded:", *sys.modules, ""]))
 """
 
 
@@ -48,25 +48,19 @@ def run_python(installation: Installation, program: str, *arguments: str) -> sub
     return found
 
 
-def loaded_by(installation: Installation, *commands: list[str]) -> set[str]:
-    """The modules that commands have loaded when the last one ends."""
-    ended = run_python(installation, LISTING, json.dumps(commands))
-    return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
-
-
-def test_commands_without_tables_load_neither_models_nor_pages(redline, path):
+def test_commands_load_only_what_they_need(redline, path):
+    """Those without tables load neither models nor pages, those without pages neither pages nor providers."""
     asked = ["ask", "codex", "--connection", "codex"]
-    loaded = loaded_by(redline, ["tree", str(path)], ["address"], ["token"], asked)
-    assert {"sessions_app.management.commands.tree", "sessions_app.connections.asking"} <= loaded
-    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
-
-
-def test_commands_without_pages_load_neither_pages_nor_providers(redline, path):
+    without_tables = [["tree", str(path)], ["address"], ["token"], asked]
     of_path = [["index", str(path)], ["backups", str(path)], ["compact", str(path), "--dry-run"]]
     # Nobody has the other end of the worker's standard input, so it ends the process.
-    loaded = loaded_by(redline, ["sessions"], *of_path, ["worker", "--until-idle"])
-    assert {"sessions_app.models", "compaction_app.management.commands.worker"} <= loaded
-    assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
+    without_pages = [["sessions"], *of_path, ["worker", "--until-idle"]]
+    ended = run_python(redline, LISTING, json.dumps([without_tables, without_pages]))
+    first, second = (set(part.splitlines()) for part in ended.stderr.split("loaded:\n")[1:])
+    assert {"sessions_app.management.commands.tree", "sessions_app.connections.asking"} <= first
+    assert not first & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
+    assert {"sessions_app.models", "compaction_app.management.commands.worker"} <= second
+    assert not second & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
 
 
 def test_the_lists_of_commands_contain_only_commands():
@@ -79,29 +73,35 @@ def test_every_check_of_django_passes():
 
 
 INTERRUPTING = """
-import sys, os, signal, builtins
-limit, seen, plain = int(sys.argv.pop(1)), 0, builtins.__import__
+import builtins, json, os, signal, sys
+seen, plain = 0, builtins.__import__
 def counting(*arguments, **named):
     global seen
     seen += 1
     if seen == limit:
         os.kill(os.getpid(), signal.SIGINT)
     return plain(*arguments, **named)
-from redline.main import main
-builtins.__import__ = counting
-sys.argv[0] = 'redline'
-main()
+sys.argv[0] = "redline"
+for limit in json.loads(sys.argv.pop(1)):
+    child = os.fork()
+    if not child:
+        from redline.main import main
+        builtins.__import__ = counting
+        main()
+        sys.exit()
+    _, status = os.waitpid(child, 0)
+    os.write(2, b"code %d\\n" % os.waitstatus_to_exitcode(status))
 """
+"""A process for each limit, forked before anything of Redline is loaded. Prints their exit codes."""
 
 
 def test_an_interrupt_at_any_time_ends_a_command_quietly(redline, path):
     """An interrupt is sent when a certain number of modules has been loaded, from the first to the last."""
-    codes = []
-    for limit in (3, 200, 1000, 10**9):
-        ended = run_python(redline, INTERRUPTING, str(limit), "context", str(path))
-        assert ended.stderr in ("", "redline: interrupted\n"), limit
-        codes.append(ended.returncode)
-    assert (codes[:2], codes[-1]) == ([130] * 2, 0)
+    limits = (3, 200, 1000, 10**9)
+    ended = run_python(redline, INTERRUPTING, json.dumps(limits), "context", str(path))
+    said, codes = zip(*re.findall(r"(.*?)code (\d+)\n", ended.stderr, re.DOTALL), strict=True)
+    assert set(said) <= {"", "redline: interrupted\n"}
+    assert (len(codes), codes[:2], codes[-1]) == (len(limits), ("130", "130"), "0")
 
 
 def offered(script: str, *lines: str) -> list[list[str]]:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from sessions_app.connections.connection_files import connection_path
 from tests.installation import Installation, Result
 from tests.paths import PROJECT
+from tests.processes import forked
 from tests.standin_redline import Said, StandInRedline, decided, waiting
 from tests.wait import WAIT_SECONDS
 
@@ -161,11 +164,10 @@ def test_with_json_the_decision_is_printed_as_it_is(fresh, server):
     [(signal.SIGINT, "claude-code", 2), (signal.SIGTERM, "codex", 0), (signal.SIGHUP, "claude-code", 2)],
 )
 def test_a_command_that_is_stopped_reports_it(fresh, server, number, agent, code):
-    process = waits(fresh, server, agent)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert process.returncode == code
-    assert "The compaction was stopped." in out + err
+    server.answers.extend([waiting(), replace(waiting(), before=lambda: os.kill(os.getpid(), number))])
+    ended = asks(fresh, agent)
+    assert ended.code == code
+    assert "The compaction was stopped." in ended.out + ended.err
     assert server.outcomes == ["withdrawn"]
 
 
@@ -193,12 +195,18 @@ def test_an_agent_that_reads_no_more_is_reported(fresh, server):
 
 
 def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(fresh, server):
-    with StandInRedline() as first:
+    with ExitStack() as of_first:
+        first = of_first.enter_context(StandInRedline())
         first.connect(fresh.data, "codex")
-        process = waits(fresh, first, "codex")
-    server.answers.append(decided("compact", "Declined."))
-    server.connect(fresh.data, "codex")
-    assert (*process.communicate(timeout=WAIT_SECONDS), process.returncode) == ("", "Declined.\n", 0)
+
+        def start_again() -> None:
+            of_first.close()
+            server.connect(fresh.data, "codex")
+
+        first.answers.extend([waiting(), replace(waiting(), before=start_again)])
+        server.answers.append(decided("compact", "Declined."))
+        assert asks(fresh, "codex") == (0, "", "Declined.\n")
+    assert [len(one.asked) > 0 for one in (first, server)] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -222,8 +230,11 @@ def test_a_server_that_is_lost_while_the_agent_waits(fresh, server, agent, sent,
 
 
 def test_two_agents_ask_at_once(fresh, server):
-    both = [asking(fresh, agent) for agent in AGENTS]
-    server.wait_for(lambda: len(server.questions) == 2)
-    server.answers.extend([decided("compact")] * 2)
-    assert [process.communicate(timeout=WAIT_SECONDS)[0] for process in both] == ["", ""]
+    other = forked(lambda: asks(fresh, AGENTS[0]))
+    server.wait_for(lambda: len(server.asked) > 2)
+    server.answers.extend([waiting(), waiting()])
+    server.decide = lambda _: decided("compact") if len(server.questions) == 2 else waiting()
+    assert asks(fresh, AGENTS[1])[:2] == (0, "")
+    other.join(WAIT_SECONDS)
+    assert other.exitcode == 0
     assert {one["agent"] for one in server.questions} == set(AGENTS)

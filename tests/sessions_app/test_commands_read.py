@@ -159,13 +159,6 @@ def test_wrong_arguments_are_bad_input(redline):
         assert f"{command} --help" in for_people.err
 
 
-def test_the_exit_code_is_the_exit_code_of_the_process(fresh):
-    ended = fresh.run("tree", "nowhere.jsonl")
-    assert (ended.code, ended.out) == (2, "")
-    assert "nowhere.jsonl does not exist" in ended.err
-    assert "Traceback" not in ended.err
-
-
 @pytest.mark.parametrize(("line", "code"), REFUSALS.items())
 def test_what_is_unknown_is_bad_input(redline, path, line, code):
     assert redline.call(*line.replace("PATH", str(path)).split(), "--json").refusal == f"2 {code}"

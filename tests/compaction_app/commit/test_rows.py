@@ -27,6 +27,7 @@ from tests.html import missing
 from tests.installation import Installation, override_configuration, refusal
 from tests.opencode_server import opencode_server
 from tests.opencode_stores import documents, text, worked_session
+from tests.processes import holding
 
 from .rows import CALL, PLACEHOLDER, RESULT, THINKING, RowScene, row_scene
 
@@ -412,7 +413,7 @@ def test_without_the_servers_address_or_beside_another_process_nothing_is_writte
             failure = refused(scene)
         assert (failure.code, url in failure.message) == ("open_in_agent", True)
     assert "which is not, or not alone, the server configured at http://127.0.0.1:9." in failure.message
-    with opencode_server(scene.store.database):
+    with holding(scene.store.database):
         assert refused(scene).code == "open_in_agent"
     assert scene.rows() == scene.before
 
@@ -456,6 +457,7 @@ def test_a_call_that_fails_takes_all_of_them_back(redline, scene, served, writer
 def test_a_server_that_dies_between_two_calls_leaves_the_rows_as_before(redline, scene, served, writer):
     served.behave(die_at=2)
     assert refused(scene, writer).code == "server_unreachable"
+    assert served.process.wait() == 9
     assert scene.rows() == scene.before
     assert leftovers(redline) == []
 

@@ -15,8 +15,10 @@ from compaction_app.core.airlock import validate
 from compaction_app.core.approvals import approvals
 from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.effects import (
+    STAYING,
     PlanPart,
     full_effect,
+    in_measure,
     plan_parts,
     removed_estimate,
     struck_by_target,
@@ -427,6 +429,22 @@ def test_every_part_counts_once_and_units_kinds_and_tools_add_up_to_the_plans_an
     for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
         assert sum(one.struck for one in sums) == removed_estimate(found, review.goes)
         assert sum(one.before for one in sums) == found.tokens
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.7, 1.0, 1.1, 1.37])
+def test_in_the_measure_of_the_context_units_add_up_to_the_plans(reviewer, transcript, ratio):
+    review = reviewer.review([approve(whole(3)), reject(part(7, 0))])
+    size = ContextSize(round(ratio * transcript.tokens), Basis.REPORTED, ratio, transcript.tokens)
+    estimates = {target: unit.tokens for target, unit in unit_sizes(plan_parts(transcript, review)).items()}
+    shares = in_measure(size, review, estimates)
+    assert shares.keys() == {item.target for item in review.leads()}
+    sums: Counter[bool | None] = Counter()
+    for target, share in shares.items():
+        standing = review.items[target].standing
+        sums[None if standing in STAYING else standing is ReviewStatus.APPROVED] += share
+    assert (review.accepted, review.undecided > 0, None in sums) == (1, True, True)
+    assert sums[True] == struck_of(size, transcript, review.goes)
+    assert sums[True] + sums[False] == struck_of(size, transcript, review.would_go)
 
 
 def test_a_result_counts_with_its_call(reviewer, transcript):

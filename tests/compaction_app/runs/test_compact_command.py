@@ -1,6 +1,7 @@
 """Promises of the run that `redline compact` makes: its own process works on it, and a browser can review it."""
 
 import json
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning import planners
-from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run, stop_run
+from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run
 from compaction_app.runs.lease import LEASE_SECONDS, RUNS, LeaseWatch, claim
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
 from compaction_app.runs.worker import STOPPED
@@ -170,21 +171,28 @@ def acting(monkeypatch):
     return put
 
 
-@pytest.mark.parametrize(
-    ("act", "code", "state"),
-    [
-        (lambda: stop_run(the_run()), "run_stopped", RunState.CANCELLED),
-        # As if the command had been suspended for a while, watched by a server.
-        (lambda: Run.objects.update(state=RunState.INTERRUPTED), "run_given_up", RunState.INTERRUPTED),
-    ],
-    ids=["stopped in the browser", "given up"],
-)
-def test_a_run_that_another_process_ended_is_not_committed(redline, path, acting, act, code, state):
+def test_it_is_watched_and_stopped_in_the_browser(redline, browser, path, acting):
     before = path.read_bytes()
-    acting(act)
+
+    def stop() -> None:
+        page = f"/runs/{the_run().pk}"
+        assert the_run().worker.split(":")[1] == str(os.getpid())
+        assert 'data-seq="1"' in browser.get(page).content.decode()
+        assert browser.post(f"{page}/stop").status_code == 303
+
+    acting(stop)
     ended = redline.call("compact", path, "--yes", "--json")
-    assert (ended.code, ended.error) == (4, code)
-    assert (the_run().state, path.read_bytes()) == (state, before)
+    assert (ended.code, ended.error) == (4, "run_stopped")
+    assert (the_run().state, path.read_bytes()) == (RunState.CANCELLED, before)
+
+
+def test_a_run_that_was_given_up_is_not_committed(redline, path, acting):
+    """As if the command had been suspended for a while, watched by a server."""
+    before = path.read_bytes()
+    acting(lambda: Run.objects.update(state=RunState.INTERRUPTED))
+    ended = redline.call("compact", path, "--yes", "--json")
+    assert (ended.code, ended.error) == (4, "run_given_up")
+    assert (the_run().state, path.read_bytes()) == (RunState.INTERRUPTED, before)
 
 
 @pytest.fixture
@@ -224,18 +232,6 @@ def stalled(redline, path, provider):
     yield child
     child.kill()
     child.communicate()
-
-
-def test_it_is_watched_and_stopped_in_the_browser(browser, path, stalled):
-    before = path.read_bytes()
-    page = f"/runs/{the_run().pk}"
-    assert the_run().worker.split(":")[1] == str(stalled.pid)
-    assert 'data-seq="1"' in browser.get(page).content.decode()
-    assert browser.post(f"{page}/stop").status_code == 303
-    _, err = stalled.communicate(timeout=WAIT_SECONDS)
-    assert stalled.returncode == 4
-    assert f"Run {the_run().pk} was stopped" in err
-    assert (the_run().state, path.read_bytes()) == (RunState.CANCELLED, before)
 
 
 def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(path, stalled, clock):

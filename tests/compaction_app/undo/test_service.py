@@ -3,7 +3,6 @@ real session, too, if there is one."""
 
 import json
 import random
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +29,7 @@ from tests.factories import whole as target
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation
 from tests.paths import sessions_to_try
+from tests.processes import holding
 
 from .scenes import Scene, deleted_by, only_compaction, refused, scene
 
@@ -164,13 +164,9 @@ def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
 
 def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
     committed = fork.compact()
-    holder = subprocess.Popen(["sleep", "600"], stdout=committed.created.open("ab"))
-    try:
+    with holding(committed.created):
         assert refused(lambda: fork.undo(live=True)) == "open_elsewhere"
         assert committed.created.exists()
-    finally:
-        holder.kill()
-        holder.wait()
 
 
 def test_what_is_undone_is_not_undone_again_but_the_same_plan_can_be_written_and_undone_again(in_place):

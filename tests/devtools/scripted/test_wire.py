@@ -1,19 +1,20 @@
 """The bytes on the connection, read directly from a socket."""
 
 import json
-import re
 import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from devtools.management.commands import fake_provider
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider, listening
 from tests.devtools.scripted.official_clients import DIALECTS, PATHS, TOOLS, ask
@@ -158,18 +159,19 @@ def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_
             process.wait(timeout=WAIT_SECONDS)
 
 
-def test_the_command_prints_its_address_and_its_script(fresh):
-    with serving(fresh) as process:
-        assert process.stdout is not None
-        said = ""
-        while "calls-N" not in said:
-            line = process.stdout.readline()
-            assert line, said
-            said += line
-        (address,) = re.findall(r"http://127\.0\.0\.1:\d+(?=/v1)", said)
-        assert httpx.get(f"{address}/v1/models", timeout=WAIT_SECONDS, trust_env=False).status_code == 200
-    for words in ("Models page", "thinking-signed"):
-        assert words in said
+def test_the_command_prints_its_addresses_and_its_scripts(redline, monkeypatch):
+    ports = set()
+
+    def stopped(sockets: Sequence[socket.socket]) -> None:
+        ports.update(each.getsockname()[1] for each in sockets)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake_provider, "server_of", lambda _: SimpleNamespace(run=stopped))
+    ended = redline.call("fake_provider", "--port", "0")
+    (port,) = ports
+    assert ended.code == 0
+    for words in (f"http://127.0.0.1:{port}/v1", "Models page", "thinking-signed", "calls-N"):
+        assert words in ended.out
 
 
 def test_an_unknown_script_or_a_taken_port_is_reported(redline):

@@ -177,6 +177,12 @@ def test_what_becomes_of_the_groups_that_are_there(before, after):
     assert changed == {"hooks": {"PreCompact": after}}
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_entry_is_brought_up_to_date_in_the_layout_that_it_has(indent):
+    before, after = ({"hooks": {"PreCompact": [{"hooks": [entry]}]}} for entry in (OLD_ENTRY, ENTRY))
+    assert written(json.dumps(before, indent=indent)) == json.dumps(after, indent=indent)
+
+
 def test_only_the_entry_leaves_a_group_with_others():
     before = {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}, OLD_ENTRY]}]}, "a": 1}
     left = without_entry(json.dumps(before, indent=2).encode(), b"{}", NAME)

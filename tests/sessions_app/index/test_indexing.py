@@ -44,9 +44,9 @@ from tests.factories import (
     whole,
 )
 from tests.files import append_as_agent, place
-from tests.installation import finish, override_configuration, refusal
+from tests.installation import override_configuration, refusal
 from tests.paths import corpus_sessions
-from tests.processes import become_nobody, give_to_nobody, in_child
+from tests.processes import become_nobody, give_to_nobody, in_child, start_child
 from tests.sessions import place_session
 
 COMPARED = """
@@ -333,10 +333,8 @@ def test_processes_that_index_the_same_files_leave_one_index_of_each(redline, tm
     index_paths([root])
     small_sessions(root, 50)
     place(growing, content)
-    connection.close()
-    started = [redline.start("index", root, "--json") for _ in range(3)]
-    for ended in map(finish, started):
-        assert (ended.code, ended.json["files"]) == (0, 51), ended.err
+    waits = [start_child(lambda: str(redline.call("index", root, "--json").json["files"])) for _ in range(3)]
+    assert [wait() for wait in waits] == ["51"] * 3
     assert Session.objects.count() == Session.objects.filter(entry_count__gt=0, fault="").count() == 51
     numbers = Entry.objects.filter(session__relative_path="s.jsonl").values_list("number", flat=True)
     # The header is line 1.

@@ -27,6 +27,7 @@ from tests.installation import refusal
 from tests.opencode_plans import UNCHECKED, WrittenRows, every_row, put_rows_back, write_rows
 from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.processes import holding
 from tests.wait import wait_until
 
 TARGETS = (Target("prt_0007.call"), Target("prt_0007"))
@@ -327,7 +328,7 @@ def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_st
     served_change.of("deleted")
     served_change.kill()
     now = served_change.rows()
-    with opencode_server(served_change.store.database):
+    with holding(served_change.store.database):
         for _ in range(2):
             with pytest.raises(RedlineError) as raised:
                 served_change.recovered()

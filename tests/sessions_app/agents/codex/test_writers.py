@@ -40,6 +40,7 @@ from .rollouts import (
     output,
     parsed,
     reasoning,
+    rolled_back,
     summarised,
     thread,
     turn_context,
@@ -131,6 +132,7 @@ FULL, CHANGED, TURN = world_state(), world_state(full=False), turn_context()
         pytest.param([TURN], "", id="no state"),
         pytest.param([CHANGED, TURN], "", id="no full state"),
         pytest.param([FULL, TURN, compacted(user("a"), answer("b"))], "", id="before a compaction"),
+        pytest.param([FULL, TURN, user("c"), rolled_back(1)], "world_state turn_context", id="before a rollback"),
     ],
 )
 def test_the_baseline_of_the_added_context_is_repeated(recorded, repeated):

@@ -26,6 +26,7 @@ from tests.files import place
 from tests.installation import refusal
 from tests.opencode_server import ServedDatabase, opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.processes import holding
 
 RESULT = "prt_0007"
 
@@ -81,7 +82,7 @@ def test_only_the_server_that_alone_has_the_database_open_is_used(path, served, 
 
 
 def test_no_server_is_used_beside_another_process(store, path, served):
-    with opencode_server(store.database):
+    with holding(store.database):
         assert OPENCODE.server(path, served.url) is None
         assert readiness(path, served.url) == "4 open_in_agent"
 
