@@ -12,6 +12,7 @@ from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
 
 LATER_SCRIPTS: Final = re.compile(r"/js/(?!early\.js)|/django_htmx/")
+PROBE: Final = "/static/redline/redline.css?probe"
 ABORTED: Final = "net::ERR_ABORTED"
 """The errors of a request whose page was left, and of an address that became a download."""
 LOST: Final = (r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED", r"console: \[object Event\]")
@@ -105,8 +106,22 @@ def hold(page: Page, pattern: str, times: int | None = None) -> list[Route]:
     def keep(route: Route) -> None:
         held.append(route)
 
-    page.route(pattern, keep, times=times)
+    intercept(page, pattern, keep, times)
     return held
+
+
+def intercept(
+    page: Page, pattern: str | re.Pattern[str], handle: Callable[[Route], None], times: int | None = None
+) -> None:
+    """Have the page's requests to such addresses handled by the test.
+
+    Chromium answers `page.route` before the page's process knows of it: a request that a key makes at once would pass.
+    """
+    page.route(pattern, handle, times=times)
+    page.route(f"**{PROBE}", lambda route: route.fulfill(body="handled"))
+    fetched = f"() => fetch('{PROBE}', {{cache: 'no-store'}}).then((answer) => answer.text())"
+    wait_until(lambda: page.evaluate(fetched) == "handled")
+    page.unroute(f"**{PROBE}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import press
+from tests.browser.chromium import intercept
 from tests.factories import chain, user
 from tests.server import place_in
 
@@ -72,7 +73,7 @@ def test_a_request_without_an_answer_is_reported(server, browse):
     watched = browse(server)
     watched.expect("ERR_CONNECTION_REFUSED|request failed", "htmx:")
     page = watched.open(f"{server.session('Mend it.')}/tree")
-    page.route(re.compile("at="), lambda route: route.abort("connectionrefused"))
+    intercept(page, re.compile("at="), lambda route: route.abort("connectionrefused"))
     page.get_by_role("link", name="Mend it.").last.click()
     said = page.get_by_text("Redline does not answer")
     expect(said).to_be_visible()
