@@ -27,7 +27,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import HEAD_BYTES, Damage, Header, Parser, ParserState, read_session
+from sessions_app.sessionlog.session import HEAD_BYTES, Damage, DamageKind, Header, Parser, ParserState, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
@@ -40,6 +40,7 @@ from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
 
 _LOST: Final = "skips the line"
+_IN_PART: Final = "reads its first value only"
 _UNTIED: Final = "may not find what comes before or after it"
 
 
@@ -169,7 +170,8 @@ class SessionFileAgent(ABC):
         parser = self.parser(ParserState(), [])
         log = read_session(parser, lines, name)
         tree = self.tree(log.entries)
-        found = [(damage, _LOST) for damage in log.damage] + [(damage, _UNTIED) for damage in tree.damage]
+        found = [(damage, _IN_PART if damage.kind is DamageKind.MORE_ON_LINE else _LOST) for damage in log.damage]
+        found += [(damage, _UNTIED) for damage in tree.damage]
         findings = [
             damage_finding(damage, (AgentConsequence(self.label, Severity.LOSS, consequence),), is_repairable=False)
             for damage, consequence in found[:FINDINGS_KEPT]

@@ -184,7 +184,8 @@ class Tally(msgspec.Struct):
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the totals."""
         if entry.is_beside:
-            return True
+            # One that names the end of the session may name another one.
+            return entry.parent_id in (None, self.leaf_id)
         return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
 
     def add(self, entry: Entry) -> None:

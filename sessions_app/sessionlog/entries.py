@@ -116,6 +116,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     length: int
     id: str
     parent_id: str | None
+    """The id of the entry that it follows; of one beside the conversation, of the entry that it names as the end."""
     type: str
     """The agent's name for it. Shown as recorded; decisions depend on `kind`."""
     kind: EntryKind = EntryKind.OTHER

@@ -88,6 +88,11 @@ def trim(text: str) -> str:
     return text.strip(_WHITE_SPACE)
 
 
+def trim_end(text: str) -> str:
+    """JavaScript's `text.trimEnd()`."""
+    return text.rstrip(_WHITE_SPACE)
+
+
 def well_formed(text: str) -> str:
     """The string with every lone surrogate replaced by U+FFFD, as UTF-8 encoders do."""
     if text.isascii():

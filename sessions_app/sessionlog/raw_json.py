@@ -41,6 +41,19 @@ def items(raw: bytes, start: int = 0) -> list[Span]:
     return [span for _, span in _parts(raw, start)]
 
 
+def first_object(raw: bytes) -> Span:
+    """The position of the object or array with which bytes begin; empty if they begin with anything else or it does not
+    end."""
+    depth, start = 0, len(raw) - len(raw.lstrip(_BLANKS))
+    if raw[start : start + 1] in (b"{", b"["):
+        for token in _TOKEN.finditer(raw, start):
+            mark = token.group()
+            depth += (mark in (b"{", b"[")) - (mark in (b"}", b"]"))
+            if not depth:
+                return Span(start, token.end())
+    return Span(start, start)
+
+
 def splice(raw: bytes, changes: Iterable[tuple[Span, bytes]]) -> bytes:
     """The bytes with other bytes in place of these spans, which do not overlap."""
     pieces, at = [], 0

@@ -28,6 +28,7 @@ class DamageKind(StrEnum):
 
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
+    MORE_ON_LINE = "more_on_line"
     NO_ID = "no_id"
     NO_HEADER = "no_header"
     SECOND_HEADER = "second_header"

@@ -20,14 +20,14 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
 
-from .boundary import NAME, SINCE, BoundaryWriter, refusal, restore_lines_by
+from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .bridge import SettingsBridge
 from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
 from .hook import ClaudeCodeHook
 from .ledger import ledger_result
-from .parser import ClaudeCodeParser, read_again, shows_format
+from .parser import SINCE, ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules

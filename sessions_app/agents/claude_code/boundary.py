@@ -26,12 +26,10 @@ from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import is_nameless, is_one_of_several, json_of, lines_of_context, timestamp_of
-from .parser import CLIENT
+from .parser import CLIENT, SINCE
 
 NO_STATS: Final = Stats()
 NAME: Final = "boundary"
-SINCE: Final = (2, 1, 143)
-"""The first version that honours the list."""
 CONTENT: Final = "Conversation curated with Redline"
 MARK: Final = "redline"
 """The key by which Redline recognises a boundary of its own; the client ignores it."""

@@ -1,7 +1,9 @@
 """Parses the lines of a session file of Claude Code: entries, the header that they imply, and damage.
 
 A session has no header line: its id, its directory and its start are those of the first lines that have them. A line
-that is not an object is skipped, as the client skips it, but it is counted and shown.
+is read up to the end of its first value, and a byte order mark at the start of the file is passed over, as 2.1.143 and
+newer do; 2.1.112 skips a line with more than one value. A line that is not an object is skipped, as the client skips
+it. What is skipped is counted and shown.
 
 `ParserState.extra` has what later lines, or writers, depend on: the tools of the calls without a result, which of
 several titles counts, whether the file is that of a subagent, and the version of the client that wrote the last line.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,10 +25,12 @@ from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.raw_json import first_object
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
 from .records import (
     KNOWN_TYPES,
+    LAST_PROMPT,
     NODES,
     SIDECHAIN,
     TITLES,
@@ -42,6 +47,8 @@ OPEN_CALLS: Final = 1_000
 """How many calls without a result are remembered."""
 CLIENT: Final = "client"
 """The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
+SINCE: Final = (2, 1, 143)
+"""The first version that reads the list of a boundary, and continues where a `last-prompt` line says."""
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _LONG_LINE: Final = b'{"parentUuid":'
 """How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
@@ -86,12 +93,17 @@ class ClaudeCodeParser:
     def _read(self, line: Line) -> Sequence[Recorded]:
         if not line.raw.strip(_BLANKS):
             return ()
+        if not line.offset and line.raw.startswith(BOM_UTF8):
+            line = line._replace(offset=len(BOM_UTF8), raw=line.raw[len(BOM_UTF8) :])
         try:
-            data = parse(line.raw)
+            data, end = _first_value(line.raw)
         except ValueError as fault:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
             self._report(kind, line, f"is not valid JSON ({fault})")
             return ()
+        if end < len(line.raw):
+            self._report(DamageKind.MORE_ON_LINE, line, "has more behind its first value, which is not read")
+            line = line._replace(raw=line.raw[:end])
         if not isinstance(data, dict):
             self._report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
             return ()
@@ -143,6 +155,8 @@ class ClaudeCodeParser:
         if entry.result_for is not None:
             name = self.state.extra["calls"].pop(entry.result_for, "")
             return msgspec.structs.replace(entry, tool_name=name) if name else entry
+        if entry.type == LAST_PROMPT and () < tuple(self.state.extra.get(CLIENT, ())) < SINCE:
+            entry = msgspec.structs.replace(entry, parent_id=None)
         if isinstance(entry.control, NameControl):
             rank = _PRECEDENCE[entry.type]
             if rank < self.state.extra.get("title", 0):
@@ -157,6 +171,20 @@ class ClaudeCodeParser:
             self.torn += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def _first_value(raw: bytes) -> tuple[Any, int]:
+    """The value with which a line begins, and the position of its end: the client reads nothing behind it.
+
+    Raises ValueError if it begins with none.
+    """
+    try:
+        return parse(raw), len(raw)
+    except ValueError:
+        span = first_object(raw)
+        if span.start == span.end:
+            raise
+        return parse(span.of(raw)), span.end
 
 
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
@@ -204,9 +232,9 @@ def _text(value: object) -> str:
 
 def shows_format(head: bytes) -> bool:
     """Whether the first bytes of a file contain a line that only Claude Code writes."""
-    for raw in head.split(b"\n"):
+    for raw in head.removeprefix(BOM_UTF8).split(b"\n"):
         try:
-            data = parse(raw)
+            data, _ = _first_value(raw)
         except ValueError:
             if raw.startswith(_LONG_LINE):
                 return True

@@ -5,7 +5,8 @@
 | 2    | the kept entries follow the anchor of the boundary; versions before 2.1.143 know only    | `_select`     |
 |      | the segment of a boundary, not its list                                                  |               |
 | 5    | nothing before the latest boundary is sent                                               | `_select`     |
-| 6    | but for the earlier lines of a reply that goes on after it, if the boundary keeps nothing| `_returning`  |
+| 6    | but for the earlier lines of a reply that goes on after it, and the results of their     | `_returning`  |
+|      | calls, if the boundary keeps nothing                                                     |               |
 
 The tree has found the branch (rules 1, 3, 4 and 6); `sent` makes the messages of it (rules 7 to 11).
 """
@@ -128,15 +129,22 @@ def _only_deletes(boundary: Entry) -> bool:
 
 
 def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entry]:
-    """What follows a boundary, with the lines before it of the replies that go on after it."""
-    last = {entry.reply: index for index, entry in enumerate(after) if entry.reply}
+    """What follows a boundary; behind the first line of a reply there, the lines of it that stand before the boundary,
+    with the results of their calls."""
+    first: dict[str, int] = {}
+    for index, entry in enumerate(after):
+        if entry.reply:
+            first.setdefault(entry.reply, index)
     earlier: dict[str, list[Entry]] = {}
-    for entry in before if last else ():
-        if entry.reply in last:
-            earlier.setdefault(entry.reply, []).append(entry)
+    callers: dict[str, str] = {}
+    for entry in before if first else ():
+        reply = entry.reply or callers.get(entry.result_for or "", "")
+        if reply in first:
+            earlier.setdefault(reply, []).append(entry)
+            callers |= {block.call_id: reply for block in entry.blocks or () if block.call_id is not None}
     for index, entry in enumerate(after):
         yield entry
-        if entry.reply and last[entry.reply] == index:
+        if entry.reply and first[entry.reply] == index:
             yield from earlier.get(entry.reply, ())
 
 

@@ -12,7 +12,7 @@
 | `system`, `local_command`              | a command that the user ran in the client                              |
 | `system`, `compact_boundary`           | a boundary                                                             |
 | `progress`, and others with a `uuid`   | part of the branch, never sent; so are those with `isVirtual`          |
-| titles, and others without a `uuid`    | beside the conversation                                                |
+| titles, and others without a `uuid`    | beside the conversation; `last-prompt` names the entry to go on from   |
 
 Of several entries of one line the last one has the line's `uuid`, so that what follows the line follows all of them.
 The blocks of a tool result are those of its own content. Every object becomes an entry, whatever its fields contain.
@@ -52,9 +52,10 @@ SYNTHETIC: Final = "<synthetic>"
 SIDECHAIN: Final = "sidechain"
 """The type of a subagent's lines that an old client wrote into the file of the session."""
 LOCAL_COMMAND: Final = "local_command"
+LAST_PROMPT: Final = "last-prompt"
 BOUNDARY: Final = "compact_boundary"
 TITLES: Final[Mapping[str, str]] = {
-    "last-prompt": "lastPrompt",
+    LAST_PROMPT: "lastPrompt",
     "summary": "summary",
     "ai-title": "aiTitle",
     "custom-title": "customTitle",
@@ -149,7 +150,8 @@ def label(value: object) -> str:
 def _describe_beside(data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
     title = _text(data.get(TITLES[recorded_type])) if recorded_type in TITLES else ""
     control = NameControl(title) if title else None
-    return Entry(**{**common, "parent_id": None}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
+    named = _text(data.get("leafUuid")) or None if recorded_type == LAST_PROMPT else None
+    return Entry(**{**common, "parent_id": named}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
 
 
 # ---- what was said -----------------------------------------------------------------------------------------

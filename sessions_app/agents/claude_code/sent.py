@@ -31,6 +31,7 @@ from .sent_lines import (
     for_model,
     is_blank_text,
     is_call,
+    is_text,
     last_model,
     sent_lines,
     text_block,
@@ -54,7 +55,7 @@ class Habits(NamedTuple):
     drops_blank_texts: bool
     """Texts of white space are left out beside others."""
     calls_last: bool
-    """Calls come after everything else in a reply, unless thinking stands both before and after one."""
+    """In a reply with a text, calls come after everything else, unless one stands between thoughts on its own line."""
     moves_early_results: bool
     """A result before its call is moved behind it."""
     reads_rendered: bool
@@ -91,7 +92,12 @@ class _UserTurn:
 
 @dataclass(slots=True)
 class _Reply:
-    blocks: list[ContentBlock]
+    blocks: list[ContentBlock] = field(default_factory=list)
+    keeps_order: bool = False
+
+    def add(self, line: SentLine) -> None:
+        self.blocks += line.blocks
+        self.keeps_order = self.keeps_order or _thinks_around_call(line.blocks)
 
     def call_ids(self) -> list[str]:
         return [str(block.get("id")) for block in self.blocks if block.get("type") == "tool_use"]
@@ -129,7 +135,7 @@ def sent_messages(
     _pair(turns)
     for turn in turns:
         if isinstance(turn, _Reply):
-            yield {"role": "assistant", "content": _reply_content(turn.blocks, habits)}
+            yield {"role": "assistant", "content": _reply_content(turn.blocks, habits, keeps_order=turn.keeps_order)}
         else:
             yield from user_messages(turn.lines, drops_blank_texts=habits.drops_blank_texts)
 
@@ -185,7 +191,7 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
             opened += [call_id for call_id in calls if call_id not in answered]
         elif not any(call_id in answered for call_id in calls):
             continue
-        yield line._replace(blocks=blocks or [_reply_text(SECOND_CALL)])
+        yield line._replace(blocks=blocks or [_SECOND])
     for call_id in opened:
         yield SentLine(Author.RESULT, [error_result(call_id, INTERRUPTED)])
 
@@ -270,9 +276,10 @@ def _turns(lines: Iterable[SentLine]) -> list[_Turn]:
         if isinstance(last, _UserTurn) and last.is_prompt:
             replies.clear()
         if line.reply in replies:
-            replies[line.reply].blocks += line.blocks
+            replies[line.reply].add(line)
             continue
-        turns.append(reply := _Reply(list(line.blocks)))
+        turns.append(reply := _Reply())
+        reply.add(line)
         if line.reply:
             replies[line.reply] = reply
     return turns
@@ -312,12 +319,19 @@ def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLin
 # ---- rule 9 on messages ------------------------------------------------------------------------------------
 
 
-def _reply_content(blocks: list[ContentBlock], habits: Habits) -> list[ContentBlock]:
+def _reply_content(blocks: list[ContentBlock], habits: Habits, *, keeps_order: bool) -> list[ContentBlock]:
     if habits.drops_blank_texts:
         blocks = [block for block in blocks if not is_blank_text(block)]
-    if habits.calls_last and not _thinks_around_call(blocks):
+    blocks = [block for block in blocks if block is not _SECOND] or blocks[:1]
+    if habits.calls_last and not keeps_order and any(map(is_text, blocks)):
         blocks = sorted(blocks, key=is_call)
     return blocks or [_reply_text(NO_CONTENT)]
+
+
+def _thinks_around_call(blocks: Sequence[ContentBlock]) -> bool:
+    """Whether thinking stands before a call, and again after it."""
+    thoughts = [at for at, block in enumerate(blocks) if block.get("type") in _THINKING]
+    return bool(thoughts) and any(is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])
 
 
 def _reply_text(text: str) -> ContentBlock:
@@ -325,7 +339,5 @@ def _reply_text(text: str) -> ContentBlock:
     return {**text_block(text), "citations": []}
 
 
-def _thinks_around_call(blocks: Sequence[ContentBlock]) -> bool:
-    """Whether thinking stands before a call, and again after it."""
-    thoughts = [at for at, block in enumerate(blocks) if block.get("type") in _THINKING]
-    return bool(thoughts) and any(is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])
+_SECOND: Final = _reply_text(SECOND_CALL)
+"""Stands for a repeated call in a reply of which nothing else is left."""

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
-from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.jsjson import parse, trim_end
 
 from .attachments import FILES, QUEUED, attachment_of, images_of, rendered_texts, unrendered_text
 from .records import is_result
@@ -154,7 +154,8 @@ def with_text(result: ContentBlock, text: str) -> ContentBlock:
     """A result with a text at its end."""
     content = result.get("content")
     if not isinstance(content, list):
-        return {**result, "content": f"{content}\n\n{text}" if content else text}
+        # What a result ends with is trimmed only here.
+        return {**result, "content": f"{trim_end(content)}\n\n{text}" if content else text}
     last = [*content]
     if last and is_text(last[-1]):
         last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}

@@ -5,8 +5,9 @@
 | 1    | of lines with one id the last one counts; a subagent's lines are no leaf                  | `_leaf`         |
 | 2    | if a boundary keeps entries, the last boundary drops every other earlier entry, and what  | `_hang_on_kept` |
 |      | followed a dropped entry follows the kept ones                                            |                 |
-| 3    | the leaf is the last entry in the file that nothing follows and that something said       | `_leaf`         |
-|      | precedes                                                                                  |                 |
+| 3    | the leaf is what the last `last-prompt` line behind the last boundary names, if nothing   | `_named_leaf`   |
+|      | said follows that; versions before 2.1.143 do not know these lines                        |                 |
+|      | otherwise the last entry in the file that nothing follows and that something said precedes| `_last_leaf`    |
 | 4    | an entry without its parent follows the latest one that is at most 5 seconds older, and   | `_bridge`       |
 |      | so does the first entry of a cycle                                                        |                 |
 | 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_added`,  |
@@ -33,7 +34,7 @@ from sessions_app.sessionlog.session import DAMAGE_KEPT
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from .kept import kept_entries
-from .records import SIDECHAIN, is_passed, shares_line
+from .records import LAST_PROMPT, SIDECHAIN, is_passed, shares_line
 
 BRIDGED_SECONDS: Final = 5.0
 SPEECH: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMPACTION_SUMMARY})
@@ -69,7 +70,9 @@ class ClaudeCodeTree(SessionTree):
         self._kept_count: dict[int, int] = {}
         """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
         self._hang_on_kept()
-        self._leaf = self._find_leaf()
+        self._last_leaf = self._find_leaf()
+        named = self._named_leaf()
+        self._leaf = self._last_leaf if named == NO_PARENT else named
         self._reply_of = self._reply_numbers()
         """For each entry, the number of the reply that it is a part of, or NO_REPLY."""
         self._replies: dict[int, list[int]] = {}
@@ -185,6 +188,32 @@ class ClaudeCodeTree(SessionTree):
         if self._leaf == NO_PARENT:
             raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
         return self.entries[self._leaf]
+
+    def _named_leaf(self) -> int:
+        """The position of what a `last-prompt` line names as the end; NO_PARENT if it is not the end."""
+        last = next((one for one in reversed(self.entries) if one.type == LAST_PROMPT or _is_boundary(one)), None)
+        if last is None or _is_boundary(last):
+            return NO_PARENT
+        named = self._position.get(last.parent_id or "", NO_PARENT)
+        while named != NO_PARENT and self.entries[named].role not in SPEECH:
+            named = self.parents[named]
+        is_left = named >= self._dropped_before and self.entries[named].type != SIDECHAIN
+        return named if is_left and not self._is_followed_by_speech(named) else NO_PARENT
+
+    def _is_followed_by_speech(self, sought: int) -> bool:
+        """Whether something said follows an entry, on another line and without a boundary between them."""
+        passed: set[int] = set()
+        number = self.entries[sought].number
+        for position in self._current:
+            entry = self.entries[position]
+            if entry.role not in SPEECH or entry.type == SIDECHAIN or entry.number == number:
+                continue
+            while position not in (NO_PARENT, sought) and position not in passed:
+                passed.add(position)
+                position = NO_PARENT if _is_boundary(self.entries[position]) else self.parents[position]
+            if position == sought:
+                return True
+        return False
 
     def _find_leaf(self) -> int:
         """The position of the leaf; if nothing was said, of the last entry; NO_PARENT if there is none."""
@@ -304,19 +333,22 @@ class ClaudeCodeTree(SessionTree):
         return self._with_kept(self._with_replies(super().branch(leaf_id)))
 
     def _with_replies(self, path: list[Entry]) -> list[Entry]:
-        """A branch with the entries of its replies, and the results of these, that are on other branches."""
+        """A branch with the entries of its replies, and the results of these, that are on other branches: each behind
+        the last entry of the reply that stands before it in the file; if none does, behind the first."""
         positions = [self._position[entry.id] for entry in path]
         here = set(positions)
         if here.issuperset(self._current):
             return path
-        last = {self._reply_of[position]: index for index, position in enumerate(positions)}
-        last.pop(NO_REPLY, None)
+        places: dict[int, list[int]] = {}
+        for index, position in enumerate(positions):
+            places.setdefault(self._reply_of[position], []).append(index)
+        places.pop(NO_REPLY, None)
         added: dict[int, list[Entry]] = {}
-        for reply, index in last.items():
-            family = [*self._replies.get(reply, ()), *self._added.get(reply, ())]
-            away = [position for position in family if position not in here]
-            if away:
-                added[index] = [self.entries[position] for position in away]
+        for reply, indexes in places.items():
+            for position in (*self._replies.get(reply, ()), *self._added.get(reply, ())):
+                if position not in here:
+                    before = [index for index in indexes if positions[index] < position]
+                    added.setdefault(before[-1] if before else indexes[0], []).append(self.entries[position])
         if not added:
             return path
         return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
@@ -335,6 +367,10 @@ class ClaudeCodeTree(SessionTree):
             boundary = msgspec.structs.replace(boundary, control=msgspec.structs.replace(boundary.control, kept=ids))
         here = {entry.id for entry in path}
         return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
+
+
+def _is_boundary(entry: Entry) -> bool:
+    return entry.kind is EntryKind.BOUNDARY
 
 
 def _seconds(timestamp: str) -> float | None:

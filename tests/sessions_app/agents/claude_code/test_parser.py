@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.controls import NameControl
@@ -85,11 +86,47 @@ def test_damaged_lines_are_counted():
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
 
 
+@pytest.mark.parametrize("behind", [b'{"type":"user","uuid":"z"}', b"\0\0", b" oops", b"}", b"\xff"])
+def test_a_line_is_read_up_to_the_end_of_its_first_value(behind):
+    before, line, after = timed(talk(3)[:3]).splitlines()
+    parser, found = parsed(b"\n".join([before, line + behind, after, b""]))
+    entries = [one.entry for one in found]
+    assert [(one.id, one.parent_id) for one in entries] == [("p1", None), ("r1", "p1"), ("p2", "r1")]
+    assert (entries[1].length, entries[2].offset) == (len(line), len(before) + len(line + behind) + 2)
+    (fault,) = parser.damage
+    assert (fault.kind, fault.number, fault.length) == (DamageKind.MORE_ON_LINE, 2, len(line + behind))
+
+
+@pytest.mark.parametrize("first", [b"\0", b"\xef\xbb\xbf", b'"a" ', b"1 ", b"] "])
+def test_a_line_that_begins_with_anything_but_a_value_is_not_read(first):
+    before, line = timed(talk(1)).splitlines()
+    parser, found = parsed(before + b"\n" + first + line + b"\n")
+    assert [one.entry.id for one in found] == ["p1"]
+    assert [one.kind for one in parser.damage] == [DamageKind.NOT_JSON]
+
+
+def test_a_byte_order_mark_is_passed_over_at_the_start_of_the_file():
+    content = timed(talk(1))
+    parser, found = parsed(b"\xef\xbb\xbf" + content)
+    assert parser.damaged == 0
+    assert [replace(one.entry, offset=one.entry.offset - 3) for one in found] == entries_of(content)
+
+
+def test_where_the_session_ends_is_read_of_versions_that_go_on_there():
+    last = {"type": "last-prompt", "lastPrompt": "p", "leafUuid": "r1"}
+    for version, named in (("2.1.142", None), ("2.1.143", "r1"), ("odd", "r1")):
+        lines = [{**one, "version": version} for one in talk(1)]
+        assert entries_of(timed([*lines, last]))[-1].parent_id == named
+    assert entries_of(timed([last]))[-1].parent_id == "r1"
+
+
 def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longer():
     long = timed([user("p1", None, "x" * 100_000)])
     assert CLAUDE_CODE.recognises(long[:65_536])
     assert not CLAUDE_CODE.recognises(long[1:65_536])
     assert CLAUDE_CODE.recognises(timed([{"type": "mode"}, *talk(1)]))
+    assert CLAUDE_CODE.recognises(b"\xef\xbb\xbf" + timed(talk(1)[:1]))
+    assert CLAUDE_CODE.recognises(timed(talk(1)[:1]).replace(b"\n", b"\0\n"))
     assert not CLAUDE_CODE.recognises(timed([{"type": "session", "id": "s"}]))
 
 

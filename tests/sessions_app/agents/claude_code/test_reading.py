@@ -94,6 +94,11 @@ def parallel() -> list[Object]:
 PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
 
 
+def prompted(end: str) -> Object:
+    """The client's line about the last prompt, which names the end of the session."""
+    return {"type": "last-prompt", "lastPrompt": "p", "leafUuid": end, "sessionId": "s"}
+
+
 SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
 OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
 SUMMED = [*talk(2), boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
@@ -112,6 +117,38 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
     "a line after another branch may be the leaf": (
         [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")],
         "p1 / r1 / p2 / r2",
+    ),
+    "a prompt's line names the end of the session": ([*talk(2), *OTHER, prompted("r2")], "p1 / r1 / p2 / r2"),
+    "what is said elsewhere afterwards changes nothing": (
+        [*talk(2), prompted("r2"), *OTHER],
+        "p1 / r1 / p2 / r2",
+    ),
+    "what goes on from a named end is the session": (
+        [*talk(2), *OTHER, prompted("r2"), user("p3", "r2"), reply("r3", "p3"), user("p2c", "r1"), reply("r2c", "p2c")],
+        "p1 / r1 / p2c / r2c",
+    ),
+    "what a prompt's line names is no end if something said follows it": (
+        [*talk(2), *OTHER, prompted("p2")],
+        "p1 / r1 / p2b / r2b",
+    ),
+    "a prompt's line may name a prompt": ([*talk(2)[:3], *OTHER, prompted("p2")], f"p1 / r1 / p2 / {CLOSED}"),
+    "a prompt's line may name what follows the end": (
+        [*talk(2), system("n", "r2", "turn_duration"), *OTHER, prompted("n")],
+        "p1 / r1 / p2 / r2",
+    ),
+    "the last of several prompts' lines counts": (
+        [*talk(2), *OTHER, prompted("r2"), prompted("r2b")],
+        "p1 / r1 / p2b / r2b",
+    ),
+    "a prompt's line that names nothing is ignored": ([*talk(2), *OTHER, prompted("gone")], "p1 / r1 / p2b / r2b"),
+    "a prompt's line may name what stands before a compaction": ([*SUMMED, prompted("r2")], "p1 / r1 / p2 / r2"),
+    "a prompt's line before a compaction is ignored": (
+        [*talk(2), prompted("r2"), *SUMMED[4:]],
+        "s\n | p3 / r3",
+    ),
+    "a prompt's line may not name what a compaction dropped": (
+        [*talk(2), boundary("b", "r2", "p1 r1"), prompted("r2")],
+        "p1 / r1",
     ),
     "something said precedes a leaf without parent": (
         [*talk(2), system("n", None, "informational")],
@@ -394,9 +431,13 @@ SENT: dict[str, tuple[Any, ...]] = {
         [P1, R1, result("x", "r1", "c1"), reply("r2", "x")],
         "p1 / r1 / (no content) / r2",
     ),
-    "a second call of one id is replaced": (
+    "a reply with only a second call of one id is replaced": (
         [*answered("c1"), reply("r2", "x", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / [Tool use interrupted] / (no content) / r3",
+    ),
+    "a second call of one id is left out": (
+        [*answered("c1"), reply("r2", "x", "a", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
+        "p1 / !c1 / =c1 / a / (no content) / r3",
     ),
     "of several results of a call the first is sent": (
         [*answered("c1"), user("x2", "x", [answer("c1", "late")]), reply("r2", "x2")],
