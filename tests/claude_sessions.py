@@ -102,6 +102,11 @@ def boundary(
     return system(name, parent, "compact_boundary", **fields)
 
 
+def prompted(end: str) -> Object:
+    """The client's line about the last prompt, which names the end of the session."""
+    return {"type": "last-prompt", "lastPrompt": "p", "leafUuid": end, "sessionId": "s"}
+
+
 def talk(turns: int) -> Sequence[Object]:
     """p1, r1, p2, r2, …: prompts and replies, one after the other."""
     names = [f"{letter}{turn}" for turn in range(1, turns + 1) for letter in "pr"]

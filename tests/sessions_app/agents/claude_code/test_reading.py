@@ -13,6 +13,7 @@ from tests.claude_sessions import (
     boundary,
     call,
     line,
+    prompted,
     reply,
     result,
     summary,
@@ -92,11 +93,6 @@ def parallel() -> list[Object]:
 
 
 PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
-
-
-def prompted(end: str) -> Object:
-    """The client's line about the last prompt, which names the end of the session."""
-    return {"type": "last-prompt", "lastPrompt": "p", "leafUuid": end, "sessionId": "s"}
 
 
 SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
