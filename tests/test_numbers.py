@@ -107,7 +107,7 @@ def plan(session: Session) -> Run:
     return run
 
 
-@pytest.mark.parametrize("name", some(recorded_sessions()))
+@pytest.mark.parametrize("name", some(recorded_sessions(), every=7))
 def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     path = copied(name, root)
     session = index_file(path)

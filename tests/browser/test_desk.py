@@ -49,6 +49,7 @@ class Keyboard:
             self.presses += 1
 
 
+@pytest.mark.long
 def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(server, browse):
     run = finished_run(server, server.session("wide parser"), keep="5")
     page = browse(server).open(f"{run}/review?by=tool")

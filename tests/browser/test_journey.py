@@ -41,6 +41,7 @@ def test_links_and_forms_alone_lead_the_same_way(server, browse):
     whole_journey(browse(server, java_script_enabled=False), scripted=False)
 
 
+@pytest.mark.long
 def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(server, browse, tmp_path):
     brought = tmp_path / "from elsewhere.jsonl"
     brought.write_bytes(session_bytes(titled_session("imported")))

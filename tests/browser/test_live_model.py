@@ -258,6 +258,7 @@ def wait_until_in_view(page: Page, selector: str) -> None:
     poll(page, lambda: page.evaluate(IN_VIEW, selector))
 
 
+@pytest.mark.long
 def test_the_stop_button_stays_visible_however_long_the_log_is(idle, browse):
     factory, path = new_run(idle, "long")
     factory.add_all([PREPARED])

@@ -63,7 +63,7 @@ def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[in
 
 
 def test_real_sessions_are_compacted_and_restored(redline, tmp_path):
-    for source in some(sessions_to_try(tmp_path), every=4):
+    for source in some(sessions_to_try(tmp_path), every=7):
         log = load_session(source).log
         if log.version != 3 or log.header is None:
             continue
