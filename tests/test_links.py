@@ -82,7 +82,7 @@ def at_each_call(monkeypatch: pytest.MonkeyPatch, swap: Swap, act: Callable[[], 
     with appearing(monkeypatch, swap, NEVER) as calls:
         act()
     assert len(calls) > 2
-    for at, name in some(list(enumerate(calls)), every=3, first=len(calls)):
+    for at, name in some(list(enumerate(calls)), every=5, first=len(calls)):
         with appearing(monkeypatch, swap, at):
             act()
         yield f"the link appeared before call {at}, {name}"

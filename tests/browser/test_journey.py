@@ -37,6 +37,7 @@ def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(server, 
     whole_journey(browse(server), scripted=True)
 
 
+@pytest.mark.long
 def test_links_and_forms_alone_lead_the_same_way(server, browse):
     whole_journey(browse(server, java_script_enabled=False), scripted=False)
 

@@ -84,6 +84,7 @@ def current_row(page: Page) -> str:
 # ---- keys ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reload(server, review, browse):
     page = browse(server).open(review)
     undecided, total = counts(page)

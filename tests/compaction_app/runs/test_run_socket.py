@@ -124,6 +124,7 @@ def test_a_run_can_be_stopped_from_its_page(server):
     assert "It was stopped." in server.text(page)
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_seen_and_its_run_resumes(server):
     page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
     worker.kill()
