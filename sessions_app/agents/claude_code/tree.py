@@ -190,15 +190,23 @@ class ClaudeCodeTree(SessionTree):
         return self.entries[self._leaf]
 
     def _named_leaf(self) -> int:
-        """The position of what a `last-prompt` line names as the end; NO_PARENT if it is not the end."""
-        last = next((one for one in reversed(self.entries) if one.type == LAST_PROMPT or _is_boundary(one)), None)
+        """The position of what a `last-prompt` line names as the end; NO_PARENT if it is not, or if that is where the
+        last entry continues: then whatever the client noted down after it belongs to the branch."""
+        last = next((one for one in reversed(self.entries) if _names_end(one) or _is_boundary(one)), None)
         if last is None or _is_boundary(last):
             return NO_PARENT
-        named = self._position.get(last.parent_id or "", NO_PARENT)
-        while named != NO_PARENT and self.entries[named].role not in SPEECH:
-            named = self.parents[named]
-        is_left = named >= self._dropped_before and self.entries[named].type != SIDECHAIN
-        return named if is_left and not self._is_followed_by_speech(named) else NO_PARENT
+        named = self._speech_at(self._position.get(last.parent_id or "", NO_PARENT))
+        if named < max(self._dropped_before, 0) or self.entries[named].type == SIDECHAIN:
+            return NO_PARENT
+        if named == self._speech_at(self._last_leaf) or self._is_followed_by_speech(named):
+            return NO_PARENT
+        return named
+
+    def _speech_at(self, position: int) -> int:
+        """The position of the nearest thing that was said at an entry or above it; NO_PARENT if there is none."""
+        while position != NO_PARENT and self.entries[position].role not in SPEECH:
+            position = self.parents[position]
+        return position
 
     def _is_followed_by_speech(self, sought: int) -> bool:
         """Whether something said follows an entry, on another line and without a boundary between them."""
@@ -345,10 +353,11 @@ class ClaudeCodeTree(SessionTree):
         places.pop(NO_REPLY, None)
         added: dict[int, list[Entry]] = {}
         for reply, indexes in places.items():
+            standing = [positions[index] for index in indexes]
             for position in (*self._replies.get(reply, ()), *self._added.get(reply, ())):
                 if position not in here:
-                    before = [index for index in indexes if positions[index] < position]
-                    added.setdefault(before[-1] if before else indexes[0], []).append(self.entries[position])
+                    place = max(bisect_left(standing, position) - 1, 0)
+                    added.setdefault(indexes[place], []).append(self.entries[position])
         if not added:
             return path
         return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
@@ -367,6 +376,10 @@ class ClaudeCodeTree(SessionTree):
             boundary = msgspec.structs.replace(boundary, control=msgspec.structs.replace(boundary.control, kept=ids))
         here = {entry.id for entry in path}
         return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
+
+
+def _names_end(entry: Entry) -> bool:
+    return entry.type == LAST_PROMPT and entry.parent_id is not None
 
 
 def _is_boundary(entry: Entry) -> bool:

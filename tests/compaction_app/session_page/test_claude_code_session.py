@@ -10,7 +10,7 @@ from compaction_app.core.states import RunState
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID as ID
-from tests.claude_sessions import ClaudeSession, call, prompted, reply, talk, timed, user
+from tests.claude_sessions import ClaudeSession, call, prompted, reply, system, talk, timed, user
 from tests.html import links, missing, text_of
 from tests.runs import approve_proposals, plan_session
 from tests.sessions import use_root
@@ -45,10 +45,11 @@ def add(root: Path, session: ClaudeSession) -> Session:
     return Session.objects.get(relative_path=f"{ID}.jsonl")
 
 
-@pytest.mark.parametrize("named", ["r2", "p2", "r2b", "gone"])
+@pytest.mark.parametrize("named", ["r2", "p2", "r2b", "gone", "n"])
 def test_the_end_that_is_named_later_is_that_of_the_whole_file(root, named):
     path = root / f"{ID}.jsonl"
-    lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), prompted(named), user("p3", "r2b")]
+    lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), system("n", "r2b", "turn_duration"), prompted(named)]
+    lines += [{"type": "last-prompt", "lastPrompt": "p"}, user("p3", "n")]
     found: list[tuple[str, int]] = []
     for number in range(1, len(lines) + 1):
         path.write_bytes(timed(lines[:number]))
@@ -58,8 +59,8 @@ def test_the_end_that_is_named_later_is_that_of_the_whole_file(root, named):
         Session.objects.update(read_as="")
         session = index_file(path)
         assert found[-1] == (session.leaf_id, session.context_tokens), number
-    last = ["r2", "r2"] if named == "r2" else ["r2b", "p3"]
-    ends = ["p1", "r1", "p2", "r2", "p2b", "r2b", *last]
+    last = ["r2", "r2", "r2"] if named == "r2" else ["n", "n", "p3"]
+    ends = ["p1", "r1", "p2", "r2", "p2b", "r2b", "n", *last]
     assert [leaf for leaf, _ in found] == ends
 
 

@@ -534,7 +534,13 @@ def test_a_request(name):
     assert sent(lines, OLDER) == turns([*older, newer][0])
 
 
-@pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        *[(said, '"x\\n\\nA\\n\\nB"') for said in ("x", "x \n")],
+        *(("", '"A\\n\\nB"'), ([text("x")], None), (7, '"7\\n\\nA\\n\\nB"'), ({"x": 1}, None)),
+    ],
+)
 def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
     lines = [P1, reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
     lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), R2]
