@@ -18,7 +18,9 @@ from sessions_app.storage.repair import planned_repair
 
 FINDINGS_SHOWN: Final = 200
 CHANGES_SHOWN: Final = 200
-_UNREAD: Final = frozenset({DamageKind.NOT_JSON, DamageKind.TORN_LINE, DamageKind.NOT_AN_OBJECT})
+_UNREAD: Final = frozenset(
+    {DamageKind.NOT_JSON, DamageKind.TORN_LINE, DamageKind.NOT_AN_OBJECT, DamageKind.MORE_ON_LINE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class DoctorView:
 
     @property
     def has_unread_lines(self) -> bool:
-        """Whether there are lines that cannot be read: not every agent's sessions can be repaired."""
+        """Whether there are lines that are not read, or not whole: not every agent's sessions can be repaired."""
         return any(finding.kind in _UNREAD for finding in self.diagnosis.findings)
 
     @property

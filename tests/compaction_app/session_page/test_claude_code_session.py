@@ -64,6 +64,19 @@ def test_the_end_that_is_named_later_is_that_of_the_whole_file(root, named):
     assert [leaf for leaf, _ in found] == ends
 
 
+def test_the_doctor_names_a_line_with_more_behind_its_first_value(browser, root):
+    (root / f"{ID}.jsonl").write_bytes(timed(talk(2)).replace(b"\n", b" more\n", 1))
+    index_roots()
+    shown = text_of(browser.get(f"{Session.objects.get().get_absolute_url()}/doctor"))
+    said = (
+        "1 finding",
+        "Has more behind its first value",
+        "reads its first value only",
+        "what the agent does not read",
+    )
+    assert not missing(shown, *said)
+
+
 def addresses(browser: Client, page: str) -> list[str]:
     return [address for _, address in links(browser.get(page))]
 
