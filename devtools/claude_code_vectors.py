@@ -17,6 +17,7 @@ from typing import Any, Final
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.attachments import rendered_texts, unrendered_text
+from sessions_app.agents.claude_code.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.sent import INTERRUPTED
 from sessions_app.agents.claude_code.user_turn import REMINDER
 from sessions_app.sessionlog.context import ActiveContext
@@ -24,7 +25,7 @@ from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import ParserState, read_session
+from sessions_app.sessionlog.session import read_session
 from sessions_app.storage.files import SessionReader, real_path
 
 from .conformance import VectorDifference, compare
@@ -44,9 +45,6 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
     """The first difference for each client between what it sent and what Redline says that it sends."""
     with SessionReader(real_path(session)) as reader:
         raw = b"".join(reader.chunks(0))
-    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([raw]), str(session))
-    tree = CLAUDE_CODE.tree(log.entries)
-    branch = tree.branch(tree.leaf.id)
 
     def line(entry: Entry) -> bytes:
         return raw[entry.offset :][: entry.length]
@@ -54,7 +52,9 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
     for version, client in case[CLIENTS].items():
         if "context" not in client:
             continue
-        context = generation_of(version).reader.rebuild(branch)
+        parser = ClaudeCodeParser(client=_numbers(version))
+        tree = CLAUDE_CODE.tree(read_session(parser, split_lines([raw]), str(session)).entries)
+        context = generation_of(version).reader.rebuild(tree.branch(tree.leaf.id))
         found = list(CLAUDE_CODE.sent_messages(context, line))
         attached = [parse(line(entry)) for entry in _attachments(context)]
         bare = {text for data in attached if (text := _bare_text(data))}
@@ -64,11 +64,15 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
 
 def generation_of(version: str) -> Generation:
     """The generation of a client's version. Raises BadInput `not_a_version`."""
+    wanted = _numbers(version)
+    return next(one for one in CLAUDE_CODE.generations if one.since <= wanted)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
     numbers = version.split(".")
     if not all(number.isascii() and number.isdigit() for number in numbers):
         raise BadInput("not_a_version", f"{version} is not a version of Claude Code. Nothing was checked.")
-    wanted = tuple(map(int, numbers))
-    return next(one for one in CLAUDE_CODE.generations if one.since <= wanted)
+    return tuple(map(int, numbers))
 
 
 def _attachments(context: ActiveContext) -> Iterator[Entry]:

@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 
 DIRECTORY: Final = Path(os.environ.get("REDLINE_CLIENTS") or Path.home() / ".cache" / "redline" / "interop-clients")
-"""Each client is in a directory named after its package and version, as in `codex@0.169.0`."""
+"""Each client is in a directory named after its package and version, as in `codex@0.171.0`."""
 PROGRAMS: Final = {"claude-code": "claude", "codex": "codex", "opencode": "opencode"}
-VERSIONS: Final = {"claude-code": ("2.1.330", "2.1.112"), "codex": ("0.169.0", "0.104.0"), "opencode": ("1.18.33",)}
+VERSIONS: Final = {"claude-code": ("2.1.332", "2.1.112"), "codex": ("0.171.0", "0.104.0"), "opencode": ("1.18.33",)}
 """The versions that are tested beside the newest one that can be installed."""
+CURRENT: Final = {name: versions[0] for name, versions in VERSIONS.items()}
 NEWEST: Final = "newest"
 
 

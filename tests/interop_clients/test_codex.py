@@ -26,11 +26,11 @@ from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .codex_runs import CodexRuns
-from .installed import client_program
+from .installed import VERSIONS, client_program
 from .scripted_model import Call, ClientRun, ModelReply, ScriptedModel
 
 PLANS: Final = 20
-NEW, OLD = "0.169.0", "0.104.0"
+NEW, OLD = VERSIONS["codex"]
 VERSIONS: Final = [(NEW, NEW), (OLD, OLD), (OLD, NEW)]
 """The version that recorded a thread, and the version that resumes it."""
 _PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}

@@ -10,7 +10,7 @@ from tests.installation import Installation
 from tests.interop.pi_runs import PINNED
 from tests.server import start_server
 
-from .installed import client_program
+from .installed import CURRENT, client_program
 
 SETTINGS = b'{\r\n\t"model": "opus",\r\n\t"hooks": {"PreCompact": [{"hooks": []}]}\r\n}\r\n'
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}
@@ -19,11 +19,11 @@ FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}
 @pytest.mark.parametrize(
     ("key", "version", "asks"),
     [
-        ("claude-code", "2.1.330", True),
+        ("claude-code", CURRENT["claude-code"], True),
         ("claude-code", "2.1.112", True),
-        ("codex", "0.169.0", True),
+        ("codex", CURRENT["codex"], True),
         ("codex", "0.104.0", False),  # it has no hooks
-        ("opencode", "1.18.33", True),
+        ("opencode", CURRENT["opencode"], True),
         ("pi", "0.87.1", True),
     ],
 )

@@ -22,7 +22,7 @@ from tests.wait import WAIT_SECONDS
 from . import claude_runs, codex_runs
 from .claude_runs import ClaudeClient
 from .codex_runs import CodexRuns, CodexServer
-from .installed import NEWEST, VERSIONS, client_program
+from .installed import CURRENT, NEWEST, VERSIONS, client_program
 from .messages_server import MessagesServer, said
 from .reviewing import REDLINE
 from .scripted_model import ModelReply, ScriptedModel
@@ -35,10 +35,12 @@ LONG_SECONDS: Final = float(os.environ.get("REDLINE_WAIT_SECONDS", "65"))
 """By default longer than the minute after which clients end hooks without a time of their own."""
 MANUAL, AUTOMATIC = "manual", "threshold"
 CLAUDE_VERSIONS: Final = [("claude-code", one) for one in (*VERSIONS["claude-code"], NEWEST)]
-CODEX_VERSIONS: Final = [("codex", one) for one in ("0.169.0", NEWEST)]
+CODEX_VERSIONS: Final = [("codex", one) for one in (CURRENT["codex"], NEWEST)]
 """Older ones have no such hook."""
 clients = pytest.mark.parametrize(("agent", "version"), [*CLAUDE_VERSIONS, *CODEX_VERSIONS])
-current = pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
+current = pytest.mark.parametrize(
+    ("agent", "version"), [("claude-code", CURRENT["claude-code"]), ("codex", CURRENT["codex"])]
+)
 reasons = pytest.mark.parametrize("reason", [MANUAL, AUTOMATIC])
 
 

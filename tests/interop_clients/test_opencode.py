@@ -43,13 +43,13 @@ from tests.opencode_plans import (
 from tests.sessions_app.storage.test_rows import dying, killed
 from tests.wait import wait_until
 
-from .installed import client_program
+from .installed import CURRENT, client_program
 from .opencode_runs import PROBE, OpencodeRuns
 from .opencode_session import shell
 from .scripted_model import ModelReply
 
 PLANS: Final = 20
-VERSION: Final = "1.18.33"
+VERSION: Final = CURRENT["opencode"]
 
 
 def turn(number: int) -> list[ModelReply]:

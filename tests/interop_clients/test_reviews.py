@@ -26,7 +26,7 @@ from . import test_claude_code as claude
 from . import test_codex as codex
 from .claude_runs import ClaudeClient, Sent
 from .codex_runs import CodexRuns
-from .installed import client_program, directory_of
+from .installed import CURRENT, client_program, directory_of
 from .messages_server import MessagesServer
 from .opencode_runs import OpencodeRuns
 from .opencode_session import FULL, WINDOW, OpenCodeSession, called, shell
@@ -55,7 +55,13 @@ def server(tmp_path, agent):
 @pytest.mark.parametrize("agent", ["claude-code"])
 @pytest.mark.parametrize(
     ("version", "writer"),
-    [("2.1.330", "fork"), ("2.1.330", "boundary"), ("2.1.112", "fork"), ("newest", "fork"), ("newest", "boundary")],
+    [
+        (CURRENT["claude-code"], "fork"),
+        (CURRENT["claude-code"], "boundary"),
+        ("2.1.112", "fork"),
+        ("newest", "fork"),
+        ("newest", "boundary"),
+    ],
 )
 def test_claude_code_is_resumed_with_what_was_approved(version, writer, server, tmp_path):
     chance = random.Random(f"{version} {writer}")
@@ -94,7 +100,7 @@ def without_command(messages: Sequence[Sent]) -> list[Sent]:
 
 
 @pytest.mark.parametrize("agent", ["codex"])
-@pytest.mark.parametrize("version", ["0.169.0", "newest"])
+@pytest.mark.parametrize("version", [CURRENT["codex"], "newest"])
 @pytest.mark.parametrize("writer", ["fork", "compacted"])
 def test_codex_is_resumed_with_what_was_approved(version, writer, server, tmp_path, model):
     chance = random.Random(f"{version} {writer}")

@@ -33,7 +33,7 @@ from . import test_claude_code as claude
 from . import test_codex as codex
 from .claude_runs import QUIET, ClaudeClient
 from .codex_runs import CodexRuns
-from .installed import client_program
+from .installed import CURRENT, client_program
 from .messages_server import MessagesServer
 from .opencode_runs import OpencodeRuns
 from .opencode_session import called
@@ -172,7 +172,7 @@ class TerminalClaudeCode(TerminalAgent):
     marks = ('"compact_boundary"',)
 
     def __init__(self, base: Path, ends: ExitStack) -> None:
-        program = client_program(self.key, "2.1.330")
+        program = client_program(self.key, CURRENT[self.key])
         self._model = ends.enter_context(MessagesServer())
         client = ClaudeClient(program, base, self._model)
         self.home, self.root, self.project = client.home, client.home / ".claude" / "projects", client.project
@@ -206,7 +206,7 @@ class TerminalCodex(TerminalAgent):
 
     def __init__(self, base: Path, ends: ExitStack) -> None:
         self._model = ends.enter_context(ScriptedModel())
-        self._program = client_program(self.key, "0.169.0")
+        self._program = client_program(self.key, CURRENT[self.key])
         self._runs = CodexRuns(self._program, base, self._model, extra=codex.LIMIT)
         self.home, self.root, self.project = base, self._runs.home / "sessions", self._runs.scratch.project
         thread = codex.worked(self._runs)
@@ -254,7 +254,7 @@ class TerminalOpenCode(TerminalAgent):
 
     def __init__(self, base: Path, ends: ExitStack) -> None:
         self._model = ends.enter_context(ScriptedModel())
-        program = client_program(self.key, "1.18.33")
+        program = client_program(self.key, CURRENT[self.key])
         self.runs = OpencodeRuns(program, base, self._model)
         self.home, self.root, self.project = self.runs.scratch.home, self.runs.data, self.runs.scratch.project
         session_id = ""

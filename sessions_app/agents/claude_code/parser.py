@@ -2,7 +2,7 @@
 
 A session has no header line: its id, its directory and its start are those of the first lines that have them. A line
 is read up to the end of its first value, and a byte order mark at the start of the file is passed over, as 2.1.143 and
-newer do; 2.1.112 skips a line with more than one value. A line that is not an object is skipped, as the client skips
+newer do; older ones skip a line with more than one value. A line that is not an object is skipped, as the client skips
 it. What is skipped is counted and shown.
 
 `ParserState.extra` has what later lines, or writers, depend on: the tools of the calls without a result, which of
@@ -48,7 +48,8 @@ OPEN_CALLS: Final = 1_000
 CLIENT: Final = "client"
 """The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
 SINCE: Final = (2, 1, 143)
-"""The first version that reads the list of a boundary, and continues where a `last-prompt` line says."""
+"""The first version that reads the list of a boundary, continues where a `last-prompt` line says, and reads a line that
+has more behind its first value."""
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _LONG_LINE: Final = b'{"parentUuid":'
 """How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
@@ -65,6 +66,8 @@ class ClaudeCodeParser:
     """The first DAMAGE_KEPT faults."""
     torn: int = 0
     """Faults on the last line, if it has no newline."""
+    client: tuple[int, ...] = ()
+    """The version of the client that reads; if it is empty, the one that wrote the last line."""
 
     @property
     def damaged(self) -> int:
@@ -103,6 +106,8 @@ class ClaudeCodeParser:
             return ()
         if end < len(line.raw):
             self._report(DamageKind.MORE_ON_LINE, line, "has more behind its first value, which is not read")
+            if self._is_older:
+                return ()
             line = line._replace(raw=line.raw[:end])
         if not isinstance(data, dict):
             self._report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
@@ -150,12 +155,17 @@ class ClaudeCodeParser:
         )
         self.state.header = found if found.id or found.cwd or found.timestamp else None
 
+    @property
+    def _is_older(self) -> bool:
+        """Whether the client reads nothing of what SINCE brought."""
+        return () < (self.client or tuple(self.state.extra.get(CLIENT, ()))) < SINCE
+
     def _in_context(self, entry: Entry) -> Entry:
         """An entry with what only earlier lines tell."""
         if entry.result_for is not None:
             name = self.state.extra["calls"].pop(entry.result_for, "")
             return msgspec.structs.replace(entry, tool_name=name) if name else entry
-        if entry.type == LAST_PROMPT and () < tuple(self.state.extra.get(CLIENT, ())) < SINCE:
+        if entry.type == LAST_PROMPT and self._is_older:
             entry = msgspec.structs.replace(entry, parent_id=None)
         if isinstance(entry.control, NameControl):
             rank = _PRECEDENCE[entry.type]

@@ -11,7 +11,8 @@
 | 4    | an entry without its parent follows the latest one that is at most 5 seconds older, and   | `_bridge`       |
 |      | so does the first entry of a cycle                                                        |                 |
 | 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_added`,  |
-|      |                                                                                           | `branch`        |
+|      | and so is what the client noted down after them, if the reply calls and the note leads to | `_with_replies` |
+|      | nothing that was said                                                                     |                 |
 
 A branch is the full history of its leaf: a boundary follows the line that was the last one before it. What the model
 sees of a branch is for the reader to select (rules 2, 5 and 6).
@@ -80,6 +81,7 @@ class ClaudeCodeTree(SessionTree):
         self._added: dict[int, list[int]] = {}
         """The positions of the results of each reply, and of what the client added to them, in the order of time."""
         self._find_replies()
+        self._leads_on = self._followed_by_speech()
         self._join_added()
 
     # ---- rule 4 ----------------------------------------------------------------------------------------
@@ -270,15 +272,19 @@ class ClaudeCodeTree(SessionTree):
         for position in self._current:
             if (reply := self._reply_of[position]) != NO_REPLY:
                 self._replies.setdefault(reply, []).append(position)
+        calling = {reply for reply, positions in self._replies.items() if any(map(self._calls, positions))}
         callers: dict[int, int] = {}
         for position in self._current:
             if self._is_added[position]:
                 caller = self._caller(position, callers)
-                if caller != NO_PARENT and (reply := self._reply_of[caller]) != NO_REPLY:
+                if caller != NO_PARENT and (reply := self._reply_of[caller]) in calling:
                     self._added.setdefault(reply, []).append(position)
         for added in self._added.values():
             if len(added) > 1:
                 added.sort(key=lambda position: (_seconds(self.entries[position].timestamp) or 0, position))
+
+    def _calls(self, position: int) -> bool:
+        return any(block.call_id is not None for block in self.entries[position].blocks or ())
 
     def _caller(self, position: int, callers: dict[int, int]) -> int:
         """The position of the line that an added entry follows: one of a reply, or a prompt."""
@@ -293,7 +299,7 @@ class ClaudeCodeTree(SessionTree):
     def _join_added(self) -> None:
         """Let what was added to a reply follow its last entry: first what leads nowhere, as do most results of parallel
         calls, then what leads on."""
-        followed = self._followed_by_speech()
+        followed = self._leads_on
         lasts = {self._replies[reply][-1]: reply for reply in self._added if reply in self._replies}
         children: dict[int, list[int]] = {}
         for position in self._current:
@@ -355,12 +361,16 @@ class ClaudeCodeTree(SessionTree):
         for reply, indexes in places.items():
             standing = [positions[index] for index in indexes]
             for position in (*self._replies.get(reply, ()), *self._added.get(reply, ())):
-                if position not in here:
+                if position not in here and not self._is_elsewhere(position):
                     place = max(bisect_left(standing, position) - 1, 0)
                     added.setdefault(indexes[place], []).append(self.entries[position])
         if not added:
             return path
         return [one for index, entry in enumerate(path) for one in (entry, *added.get(index, ()))]
+
+    def _is_elsewhere(self, position: int) -> bool:
+        """Whether an entry is a note on the way to what was said on another branch."""
+        return self.entries[position].role == Role.CUSTOM and position in self._leads_on
 
     def _with_kept(self, path: list[Entry]) -> list[Entry]:
         """A branch with what its last boundary keeps of other branches, and without what its leaf does not follow."""

@@ -6,18 +6,19 @@ from typing import Any
 
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.tree import ClaudeCodeTree
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import ParserState, Recorded
+from sessions_app.sessionlog.session import Recorded
 from tests.claude_sessions import Object, timed
 
 CURRENT, OLDER = CLAUDE_CODE.generations
 
 
-def parsed(raw: bytes) -> tuple[Any, list[Recorded]]:
-    """The parser that has read a file, and what it found."""
-    parser = CLAUDE_CODE.parser(ParserState(), [])
+def parsed(raw: bytes, client: tuple[int, ...] = ()) -> tuple[Any, list[Recorded]]:
+    """The parser that has read a file, as this version of the client does, and what it found."""
+    parser = ClaudeCodeParser(client=client)
     return parser, [found for line in split_lines([raw]) for found in parser.read(line)]
 
 

@@ -95,6 +95,8 @@ def test_a_line_is_read_up_to_the_end_of_its_first_value(behind):
     assert (entries[1].length, entries[2].offset) == (len(line), len(before) + len(line + behind) + 2)
     (fault,) = parser.damage
     assert (fault.kind, fault.number, fault.length) == (DamageKind.MORE_ON_LINE, 2, len(line + behind))
+    older, found = parsed(b"\n".join([before, line + behind, after, b""]), (2, 1, 142))
+    assert ([one.entry.id for one in found], older.damaged) == (["p1", "p2"], 1)
 
 
 @pytest.mark.parametrize("first", [b"\0", b"\xef\xbb\xbf", b'"a" ', b"1 ", b"] "])
@@ -118,6 +120,7 @@ def test_where_the_session_ends_is_read_of_versions_that_go_on_there():
         lines = [{**one, "version": version} for one in talk(1)]
         assert entries_of(timed([*lines, last]))[-1].parent_id == named
     assert entries_of(timed([last]))[-1].parent_id == "r1"
+    assert parsed(timed([last]), (2, 1, 142))[1][-1].entry.parent_id is None
 
 
 def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longer():

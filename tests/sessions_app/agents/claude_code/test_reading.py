@@ -343,6 +343,10 @@ def test_what_was_added_to_a_result_comes_with_it():
     assert sent(added)[2] == 'user: =c1 "found c1\\n\\nA" | =c2 | =c3'
     said = user("x1", "r2", [answer("c1"), text("said")])
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
+    elsewhere = [*added[:7], user("p2b", "a"), *added[7:]]
+    assert sent(elsewhere) == PARALLEL
+    noted = [P1, reply("r1", "p1", of="R"), attachment("a", "r1", "A"), user("p2", "r1"), R2]
+    assert sent(noted) == turns("p1 / r1 / p2 / r2")
 
 
 def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_nothing_follows():
