@@ -69,7 +69,9 @@ class Finding(NamedTuple):
         for one in self.consequences:
             agents.setdefault((one.severity, one.text), []).append(one.agent)
         return tuple(
-            SharedConsequence(", ".join(names) if len(agents) > 1 else "every agent", severity, text)
+            SharedConsequence(
+                "every agent" if 1 < len(self.consequences) == len(names) else ", ".join(names), severity, text
+            )
             for (severity, text), names in agents.items()
         )
 

@@ -31,7 +31,7 @@ from .scripted_model import Call, ClientRun, ModelReply, ScriptedModel
 
 PLANS: Final = 20
 NEW, OLD = VERSIONS["codex"]
-VERSIONS: Final = [(NEW, NEW), (OLD, OLD), (OLD, NEW)]
+PAIRS: Final = [(NEW, NEW), (OLD, OLD), (OLD, NEW)]
 """The version that recorded a thread, and the version that resumes it."""
 _PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}
 
@@ -146,7 +146,7 @@ def curated_threads(
 
 
 @pytest.mark.parametrize("writer_name", ["compacted", "fork"])
-@pytest.mark.parametrize(("recorded_by", "resumed_by"), VERSIONS)
+@pytest.mark.parametrize(("recorded_by", "resumed_by"), PAIRS)
 def test_what_is_resumed_is_what_was_approved(writer_name, recorded_by, resumed_by, tmp_path, model):
     runs, thread = recorded_thread(recorded_by, tmp_path / "client", model)
     runs.use(client_program("codex", resumed_by))

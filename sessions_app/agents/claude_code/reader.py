@@ -20,7 +20,7 @@ import msgspec
 
 from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 
 from .kept import kept_entries, segment_entries
 from .records import shares_line
@@ -52,6 +52,7 @@ class ClaudeCodeReader:
             newest_of(branch, self.honours),
             sending=SENDING,
             removed=removed,
+            open_ended=_ends_beside(branch),
         )
 
     def _select(self, branch: Sequence[Entry], at: int) -> list[Entry]:
@@ -73,7 +74,7 @@ class ClaudeCodeReader:
         return kept_entries(boundary, entries.get)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
-        """The messages of these entries; what a reply leads to is in the order of the file."""
+        """The messages of these entries; results, and what was noted down after them, are in the order of the file."""
         added: list[Entry] = []
         for entry in selected:
             if not entry.is_message:
@@ -82,10 +83,10 @@ class ClaudeCodeReader:
                 added.append(entry)
             else:
                 if added:
-                    yield from map(_message, sorted(added, key=_place_after_reply))
+                    yield from map(_message, _in_order(added))
                     added.clear()
                 yield _message(entry)
-        yield from map(_message, sorted(added, key=_place_after_reply))
+        yield from map(_message, _in_order(added))
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):
@@ -148,8 +149,23 @@ def _returning(before: Sequence[Entry], after: Sequence[Entry]) -> Iterator[Entr
             yield from earlier.get(entry.reply, ())
 
 
+def _ends_beside(branch: Sequence[Entry]) -> bool:
+    """Whether a branch ends with notes that do not all follow one another: what is said next leaves out some."""
+    for before, entry in zip(reversed(branch[:-1]), reversed(branch), strict=False):
+        if entry.role in SPEECH:
+            return False
+        if entry.parent_id not in (None, before.id):
+            return True
+    return False
+
+
 def _message(entry: Entry) -> Message:
     return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+
+
+def _in_order(added: list[Entry]) -> list[Entry]:
+    has_results = any(entry.role == Role.TOOL_RESULT for entry in added)
+    return sorted(added, key=_place_after_reply) if has_results else added
 
 
 def _place_after_reply(entry: Entry) -> tuple[bool, int]:

@@ -179,6 +179,8 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
     """The lines without calls that nothing answers, and without second calls of one id."""
     answered = {_answered(line) for line in lines}
     end = _open_reply(lines) if habits.answers_open_calls else len(lines)
+    is_open = any(call_id not in answered for line in lines[end:] for call_id in line.call_ids())
+    kept = min(end, _open_turn(lines)) if is_open else end
     seen: set[str] = set()
     opened: list[str] = []
     for at, line in enumerate(lines):
@@ -189,7 +191,7 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
         blocks = list(_without_repeats(line.blocks, seen))
         if at >= end:
             opened += [call_id for call_id in calls if call_id not in answered]
-        elif not any(call_id in answered for call_id in calls):
+        elif at < kept and answered.isdisjoint(calls):
             continue
         yield line._replace(blocks=blocks or [_SECOND])
     for call_id in opened:
@@ -216,6 +218,17 @@ def _open_reply(lines: Sequence[SentLine]) -> int:
         elif line.is_speech and line.author is not Author.RESULT:
             break
     return end
+
+
+def _open_turn(lines: Sequence[SentLine]) -> int:
+    """The index of the first line behind the last prompt, if the session ends with a result or with calls directly
+    after one; their number if it ends otherwise."""
+    said = [at for at, line in enumerate(lines) if line.is_speech]
+    while said and any(lines[said[-1]].call_ids()):
+        said.pop()
+    if not said or lines[said[-1]].author is not Author.RESULT:
+        return len(lines)
+    return next((at + 1 for at in reversed(said) if lines[at].author is Author.USER), 0)
 
 
 def _said_lines(lines: Iterable[SentLine]) -> Iterator[SentLine]:

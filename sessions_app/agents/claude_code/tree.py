@@ -5,9 +5,10 @@
 | 1    | of lines with one id the last one counts; a subagent's lines are no leaf                  | `_leaf`         |
 | 2    | if a boundary keeps entries, the last boundary drops every other earlier entry, and what  | `_hang_on_kept` |
 |      | followed a dropped entry follows the kept ones                                            |                 |
-| 3    | the leaf is what the last `last-prompt` line behind the last boundary names, if nothing   | `_named_leaf`   |
-|      | said follows that; versions before 2.1.143 do not know these lines                        |                 |
-|      | otherwise the last entry in the file that nothing follows and that something said precedes| `_last_leaf`    |
+| 3    | the last thing said is the nearest one at or above the last entry in the file that        | `_find_leaf`    |
+|      | nothing follows, or what the last `last-prompt` line behind the last boundary names,      | `_named`        |
+|      | unless the latter is on the branch of the former; versions before 2.1.143 do not know it  |                 |
+|      | everything that the client noted down below it belongs to the branch                      | `_end_of_notes` |
 | 4    | an entry without its parent follows the latest one that is at most 5 seconds older, and   | `_bridge`       |
 |      | so does the first entry of a cycle                                                        |                 |
 | 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_added`,  |
@@ -71,18 +72,24 @@ class ClaudeCodeTree(SessionTree):
         self._kept_count: dict[int, int] = {}
         """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
         self._hang_on_kept()
-        self._last_leaf = self._find_leaf()
-        named = self._named_leaf()
-        self._leaf = self._last_leaf if named == NO_PARENT else named
         self._reply_of = self._reply_numbers()
         """For each entry, the number of the reply that it is a part of, or NO_REPLY."""
         self._replies: dict[int, list[int]] = {}
         """The positions of the entries of each reply."""
+        self._calling: set[int] = set()
+        """The numbers of the replies that call."""
         self._added: dict[int, list[int]] = {}
         """The positions of the results of each reply, and of what the client added to them, in the order of time."""
         self._find_replies()
+        self._leaf = self._find_leaf()
         self._leads_on = self._followed_by_speech()
+        last_said, notes = self._speech_at(self._leaf), self._notes()
         self._join_added()
+        said = self._named()
+        if said == NO_PARENT:
+            said = last_said
+        if said != NO_PARENT:
+            self._leaf = self._end_of_notes(said, notes)
 
     # ---- rule 4 ----------------------------------------------------------------------------------------
 
@@ -191,39 +198,51 @@ class ClaudeCodeTree(SessionTree):
             raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
         return self.entries[self._leaf]
 
-    def _named_leaf(self) -> int:
-        """The position of what a `last-prompt` line names as the end; NO_PARENT if it is not, or if that is where the
-        last entry continues: then whatever the client noted down after it belongs to the branch."""
+    def _named(self) -> int:
+        """The position of what a `last-prompt` line names as the last thing said; NO_PARENT if none does."""
         last = next((one for one in reversed(self.entries) if _names_end(one) or _is_boundary(one)), None)
         if last is None or _is_boundary(last):
             return NO_PARENT
-        named = self._speech_at(self._position.get(last.parent_id or "", NO_PARENT))
+        end = self._position.get(last.parent_id or "", NO_PARENT)
+        named = self._speech_at(end)
         if named < max(self._dropped_before, 0) or self.entries[named].type == SIDECHAIN:
             return NO_PARENT
-        if named == self._speech_at(self._last_leaf) or self._is_followed_by_speech(named):
-            return NO_PARENT
-        return named
+        position = self._leaf
+        while position not in (NO_PARENT, end):
+            position = self._above(position)
+        return NO_PARENT if position == end else named
 
     def _speech_at(self, position: int) -> int:
         """The position of the nearest thing that was said at an entry or above it; NO_PARENT if there is none."""
         while position != NO_PARENT and self.entries[position].role not in SPEECH:
-            position = self.parents[position]
+            position = self._above(position)
         return position
 
-    def _is_followed_by_speech(self, sought: int) -> bool:
-        """Whether something said follows an entry, on another line and without a boundary between them."""
-        passed: set[int] = set()
-        number = self.entries[sought].number
+    def _above(self, position: int) -> int:
+        """The position of what an entry follows; NO_PARENT at a boundary, which follows nothing for the client."""
+        return NO_PARENT if _is_boundary(self.entries[position]) else self.parents[position]
+
+    def _notes(self) -> dict[int, list[int]]:
+        """The positions of what the client noted down below each entry."""
+        below: dict[int, list[int]] = {}
         for position in self._current:
             entry = self.entries[position]
-            if entry.role not in SPEECH or entry.type == SIDECHAIN or entry.number == number:
-                continue
-            while position not in (NO_PARENT, sought) and position not in passed:
-                passed.add(position)
-                position = NO_PARENT if _is_boundary(self.entries[position]) else self.parents[position]
-            if position == sought:
-                return True
-        return False
+            if entry.role not in SPEECH and not _is_boundary(entry) and entry.type != SIDECHAIN:
+                below.setdefault(self.parents[position], []).append(position)
+        return below
+
+    def _end_of_notes(self, said: int, below: dict[int, list[int]]) -> int:
+        """The position of the last entry of a branch that ends with this thing said: behind it, each note follows the
+        one before it, as the client goes through them: first what hangs on a note, then what hangs beside it."""
+        joins = self._reply_of[said] not in self._calling and self.entries[said].role != Role.TOOL_RESULT
+        end, left = said, below.get(said, [])[::-1]
+        while left:
+            note = left.pop()
+            left += below.get(note, [])[::-1]
+            if joins:
+                self.parents[note] = end
+            end = note
+        return end
 
     def _find_leaf(self) -> int:
         """The position of the leaf; if nothing was said, of the last entry; NO_PARENT if there is none."""
@@ -272,12 +291,12 @@ class ClaudeCodeTree(SessionTree):
         for position in self._current:
             if (reply := self._reply_of[position]) != NO_REPLY:
                 self._replies.setdefault(reply, []).append(position)
-        calling = {reply for reply, positions in self._replies.items() if any(map(self._calls, positions))}
+        self._calling = {reply for reply, positions in self._replies.items() if any(map(self._calls, positions))}
         callers: dict[int, int] = {}
         for position in self._current:
             if self._is_added[position]:
                 caller = self._caller(position, callers)
-                if caller != NO_PARENT and (reply := self._reply_of[caller]) in calling:
+                if caller != NO_PARENT and (reply := self._reply_of[caller]) in self._calling:
                     self._added.setdefault(reply, []).append(position)
         for added in self._added.values():
             if len(added) > 1:

@@ -45,7 +45,7 @@ def add(root: Path, session: ClaudeSession) -> Session:
     return Session.objects.get(relative_path=f"{ID}.jsonl")
 
 
-@pytest.mark.parametrize("named", ["r2", "p2", "r2b", "gone", "n"])
+@pytest.mark.parametrize("named", ["r2", "p2", "r1", "r2b", "gone", "n"])
 def test_the_end_that_is_named_later_is_that_of_the_whole_file(root, named):
     path = root / f"{ID}.jsonl"
     lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), system("n", "r2b", "turn_duration"), prompted(named)]
@@ -59,7 +59,7 @@ def test_the_end_that_is_named_later_is_that_of_the_whole_file(root, named):
         Session.objects.update(read_as="")
         session = index_file(path)
         assert found[-1] == (session.leaf_id, session.context_tokens), number
-    last = ["r2", "r2", "r2"] if named == "r2" else ["n", "n", "p3"]
+    last = [named] * 3 if named in ("r2", "p2") else ["n", "n", "p3"]
     ends = ["p1", "r1", "p2", "r2", "p2b", "r2b", "n", *last]
     assert [leaf for leaf, _ in found] == ends
 
@@ -218,8 +218,8 @@ def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
     session.user("on", parent="00000000-0000-4000-8000-00000000000f")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))
     assert "Is not valid JSON" in shown
-    assert "loss: every agent: skips the line" in shown
-    assert "has a parent that does not exist loss: every agent: may not find what comes before" in shown
+    assert "loss: Claude Code: skips the line" in shown
+    assert "has a parent that does not exist loss: Claude Code: may not find what comes before" in shown
     assert "Redline does not repair sessions of Claude Code." in shown
 
 

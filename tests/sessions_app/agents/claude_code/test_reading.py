@@ -120,12 +120,33 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         "p1 / r1 / p2 / r2",
     ),
     "what goes on from a named end is the session": (
-        [*talk(2), *OTHER, prompted("r2"), user("p3", "r2"), reply("r3", "p3"), user("p2c", "r1"), reply("r2c", "p2c")],
-        "p1 / r1 / p2c / r2c",
+        [*talk(2), *OTHER, prompted("r2"), user("p3", "r2"), reply("r3", "p3")],
+        "p1 / r1 / p2 / r2 / p3 / r3",
     ),
-    "what a prompt's line names is no end if something said follows it": (
+    "the session ends where a prompt's line says, even if something said follows there": (
         [*talk(2), *OTHER, prompted("p2")],
-        "p1 / r1 / p2b / r2b",
+        f"p1 / r1 / p2 / {CLOSED}",
+    ),
+    "unless what stands last in the file follows it": ([*talk(2), *OTHER, prompted("r1")], "p1 / r1 / p2b / r2b"),
+    "or comes with what follows it": (
+        [*answered("c1"), user("p2", "r1"), R2, prompted("x")],
+        "p1 / !c1 / =c1 | p2 / r2",
+    ),
+    "but not what follows the same as a note that is named": (
+        [*talk(2), attachment("n", "r1", "n"), user("p2b", "n"), *talk(3)[4:], prompted("n")],
+        "p1 / r1 / n",
+    ),
+    "and not if what it names is behind a boundary": (
+        [*talk(2), *SUMMED[4:6], user("p2b", "r1"), prompted("b")],
+        f"p1 / r1 / p2b / {CLOSED}",
+    ),
+    "all notes below the end belong to it, those of a note before those beside it": (
+        [*talk(1), *(attachment(name, on, name) for name, on in (("n1", "r1"), ("n3", "r1"), ("n2", "n1")))],
+        "p1 / r1 / n1 | n2 | n3",
+    ),
+    "and so do those below a named end, even if something said follows them": (
+        [*talk(1), attachment("n1", "r1", "n1"), user("p2", "n1"), user("px", "p1"), prompted("r1")],
+        "p1 / r1 / n1",
     ),
     "a prompt's line may name a prompt": ([*talk(2)[:3], *OTHER, prompted("p2")], f"p1 / r1 / p2 / {CLOSED}"),
     "a prompt's line may name what follows the end": (
@@ -529,6 +550,36 @@ SENT: dict[str, tuple[Any, ...]] = {
     ),
 }
 """Lines, what is sent of them, and what an older client sends if that is something else."""
+
+
+OPEN_AT_END = [
+    P1,
+    reply("r1", "p1", call("c1"), of="R"),
+    reply("r2", "r1", call("c2"), of="R"),
+    result("x", "r1", "c1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "stays"),
+    [
+        ([reply("r3", "x", call("c3"))], True),
+        ([reply("r3", "x", call("c3")), result("x3", "r3", "c3")], False),
+        ([reply("said", "x"), reply("r3", "said", call("c3"))], False),
+        ([user("p2", "x"), reply("r3", "p2", call("c3"))], False),
+        (
+            [
+                *(reply("said", "x"), reply("r3", "said", call("c3")), result("x3", "r3", "c3")),
+                reply("r4", "x3", call("c4")),
+            ],
+            True,
+        ),
+    ],
+)
+def test_if_a_session_ends_with_open_calls_after_a_result_none_since_the_prompt_is_left_out(more, stays):
+    first = ["assistant: !c1 | !c2", f"user: {MISSING} | =c1"] if stays else ["assistant: !c1", "user: =c1"]
+    found = sent([*OPEN_AT_END, *more])[1:3]
+    assert [found[0], found[1].removesuffix(" | p2")] == first
 
 
 @pytest.mark.parametrize("name", SENT)
