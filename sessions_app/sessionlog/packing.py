@@ -35,7 +35,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The control of a boundary, which its line alone does not determine."""
 
 
-SCHEMA: Final = 20
+SCHEMA: Final = 21
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -179,8 +179,7 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
     """The lines without calls that nothing answers, and without second calls of one id."""
     answered = {_answered(line) for line in lines}
     end = _open_reply(lines) if habits.answers_open_calls else len(lines)
-    is_open = any(call_id not in answered for line in lines[end:] for call_id in line.call_ids())
-    kept = min(end, _open_turn(lines)) if is_open else end
+    kept = min(end, _open_turn(lines)) if habits.answers_open_calls else end
     seen: set[str] = set()
     opened: list[str] = []
     for at, line in enumerate(lines):

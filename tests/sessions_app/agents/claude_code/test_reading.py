@@ -564,7 +564,8 @@ OPEN_AT_END = [
     ("more", "stays"),
     [
         ([reply("r3", "x", call("c3"))], True),
-        ([reply("r3", "x", call("c3")), result("x3", "r3", "c3")], False),
+        ([reply("r3", "x", call("c3")), result("x3", "r3", "c3")], True),
+        ([reply("r3", "x", call("c3")), result("x3", "r3", "c3"), reply("said", "x3")], False),
         ([reply("said", "x"), reply("r3", "said", call("c3"))], False),
         ([user("p2", "x"), reply("r3", "p2", call("c3"))], False),
         (
@@ -576,7 +577,7 @@ OPEN_AT_END = [
         ),
     ],
 )
-def test_if_a_session_ends_with_open_calls_after_a_result_none_since_the_prompt_is_left_out(more, stays):
+def test_if_a_session_ends_with_a_result_or_calls_after_one_none_since_the_prompt_is_left_out(more, stays):
     first = ["assistant: !c1 | !c2", f"user: {MISSING} | =c1"] if stays else ["assistant: !c1", "user: =c1"]
     found = sent([*OPEN_AT_END, *more])[1:3]
     assert [found[0], found[1].removesuffix(" | p2")] == first
