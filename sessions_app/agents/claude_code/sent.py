@@ -251,13 +251,16 @@ def _only_thinks(line: SentLine) -> bool:
 
 
 def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
-    """The lines, and the client's own reply if the user or a tool had the last word."""
+    """The lines, and the client's own reply if the user or a tool had the last word; not after a compaction, if what
+    the client noted down after the summary is the end."""
     end = len(lines)
     while end and lines[end - 1].author is Author.COMMAND:
         end -= 1
     yield from lines[:end]
     last = next((line for line in reversed(lines[:end]) if line.is_speech), None)
-    if last is not None and last.author is not Author.ASSISTANT and not _ran_command(lines[:end], habits):
+    is_compacted = last is not None and last.is_summary and lines[end - 1] is not last
+    is_open = last is not None and last.author is not Author.ASSISTANT and not is_compacted
+    if last is not None and is_open and not _ran_command(lines[:end], habits):
         if last.author is Author.RESULT and not habits.answers_open_calls:
             yield SentLine(Author.USER, [text_block(CONTINUE)])
         yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])

@@ -43,6 +43,8 @@ class SentLine(NamedTuple):
     """Whether the content is recorded as a text, not as blocks."""
     is_caveat: bool = False
     """Whether it is the client's note before a command that the user ran in the client."""
+    is_summary: bool = False
+    """Whether it stands for what was compacted."""
     model: str = ""
     is_file: bool = False
     """Whether it is an attachment of a file or a directory."""
@@ -96,6 +98,7 @@ def sent_lines(
                 sent=message.sent,
                 ends_with_result=_ends_with_result(data),
                 is_text=message.blocks is None,
+                is_summary=message.role == Role.COMPACTION_SUMMARY,
                 is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
                 model=entry.model[1] if entry.model is not None else "",
             )

@@ -552,6 +552,12 @@ SENT: dict[str, tuple[Any, ...]] = {
 """Lines, what is sent of them, and what an older client sends if that is something else."""
 
 
+def test_after_a_compaction_the_client_closes_the_session_unless_it_noted_something_down():
+    compacted = [*talk(2), boundary("b", "r2"), summary("s", "b")]
+    assert sent(compacted) == ["user: s", f"assistant: {CLOSED}"]
+    assert sent([*compacted, attachment("a", "s", "A")]) == ["user: A\n | s"]
+
+
 OPEN_AT_END = [
     P1,
     reply("r1", "p1", call("c1"), of="R"),
