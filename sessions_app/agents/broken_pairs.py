@@ -19,6 +19,7 @@ MOST_ENTRIES: Final = 500_000
 """Branches are examined until they have this many entries together; the first one always is."""
 REPAIRS: Final = {
     ProviderRule.UNANSWERED_CALL: "answers the call with a result of its own",
+    ProviderRule.REPEATED_CALL_ID: "leaves the second call out",
     ProviderRule.STRAY_RESULT: "leaves the result out",
     ProviderRule.REPEATED_RESULT: "leaves the result out",
     ProviderRule.EMPTY_CONTENT: "leaves the message out",

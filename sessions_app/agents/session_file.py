@@ -20,6 +20,7 @@ from sessions_app.sessionlog.diagnosis import (
     FINDINGS_KEPT,
     AgentConsequence,
     Examination,
+    Finding,
     Severity,
     damage_finding,
 )
@@ -32,16 +33,17 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
-from .base import OpenElsewhere
+from .base import Generation, OpenElsewhere
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
 from .compaction_hook import CompactionHook
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
 
-_LOST: Final = "skips the line"
-_IN_PART: Final = "reads its first value only"
+_SKIPPED: Final = "skips the line"
 _UNTIED: Final = "may not find what comes before or after it"
+_REFUSED: Final = "does not open the session"
+_OF_TREE: Final = frozenset({DamageKind.DUPLICATE_ID, DamageKind.MISSING_PARENT, DamageKind.CYCLE})
 
 
 def head_of(path: Path) -> bytes:
@@ -65,6 +67,7 @@ class SessionFileAgent(ABC):
     has_server: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
     bridge: Bridge | None = None
+    generations: Sequence[Generation]
 
     @property
     def format(self) -> str:
@@ -166,17 +169,34 @@ class SessionFileAgent(ABC):
         return ()
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
-        """Damaged lines and faults of the tree: the agent leaves out what it cannot use."""
-        parser = self.parser(ParserState(), [])
-        log = read_session(parser, lines, name)
+        """Damaged lines, faults of the tree, and what keeps versions from opening the session."""
+        log = read_session(self.parser(ParserState(), []), lines, name)
         tree = self.tree(log.entries)
-        found = [(damage, _IN_PART if damage.kind is DamageKind.MORE_ON_LINE else _LOST) for damage in log.damage]
-        found += [(damage, _UNTIED) for damage in tree.damage]
-        findings = [
-            damage_finding(damage, (AgentConsequence(self.label, Severity.LOSS, consequence),), is_repairable=False)
-            for damage, consequence in found[:FINDINGS_KEPT]
-        ]
-        return Examination(findings, log.damaged + tree.damaged - len(findings), tree)
+        obstacles = list(self.obstacles(log.state))
+        found = [*log.damage, *tree.damage][:FINDINGS_KEPT]
+        findings = [self._finding(damage) for damage in [*found, *obstacles]]
+        return Examination(findings, log.damaged + tree.damaged - len(found), tree)
+
+    def obstacles(self, state: ParserState) -> Iterator[Damage]:
+        """What keeps some versions from opening a session with this state, although its lines can be read."""
+        if state.header is None:
+            yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
+
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+        """What versions make of damage of this kind: they leave out what they cannot use."""
+        del generation
+        if kind is DamageKind.NO_HEADER:
+            return Severity.FATAL, _REFUSED
+        if kind is DamageKind.MORE_ON_LINE:
+            return Severity.LOSS, "reads its first value only"
+        return Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
+
+    def _finding(self, damage: Damage) -> Finding:
+        consequences = (
+            AgentConsequence(generation.label, *self.consequence(damage.kind, generation))
+            for generation in self.generations
+        )
+        return damage_finding(damage, tuple(consequences), is_repairable=False)
 
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
         del read, new_header

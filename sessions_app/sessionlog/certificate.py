@@ -1,7 +1,7 @@
 """The certificate of a session: what was checked of the context that its agent will continue from, and the result.
 
 (1) The context that the agent's reader rebuilds is the one that was approved, message by message.
-(2) Providers accept it: see `provider_rules`.
+(2) Providers accept it: see `provider_rules`. No damage of the file keeps the agent from continuing: see `diagnosis`.
 (3) The agent's own package, if it is installed, rebuilds the same context.
 (4) The agent's installed client, if that is requested, sends the same messages when it continues a copy.
 (5) If the session records the requests that were made of it, their messages are those of the reading.
@@ -89,7 +89,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     """The number of messages in the context."""
     violations: tuple[CertifiedViolation, ...] = ()
     refusal: str = ""
-    """Why the reader says that the agent cannot open the branch; empty if it can."""
+    """Why the agent cannot open the branch, or the file; empty if it can."""
     difference: str | None = None
     """The first difference from the approved context; empty if it is equal, None if none was approved."""
     package: PackageResult | None = None

@@ -56,6 +56,12 @@ class Finding(NamedTuple):
     is_repairable: bool = True
     """Whether a repaired copy is free of it."""
 
+    def obstacle(self, agent: str) -> str:
+        """Why an agent of these versions cannot open the session, or not continue it; empty if it can."""
+        fatal = (one.text for one in self.consequences if one.agent == agent and one.severity is Severity.FATAL)
+        consequence = next(fatal, "")
+        return f"{agent} {consequence} (line {self.number:,}: {self.detail})." if consequence else ""
+
     @property
     def severity(self) -> Severity:
         """The worst that happens in any agent."""
@@ -84,6 +90,10 @@ class Examination(NamedTuple):
     more: int
     """The number of the others."""
     tree: SessionTree
+
+    def obstacle(self, agent: str) -> str:
+        """The first reason why an agent of these versions cannot open the session, or not continue it."""
+        return next(filter(None, (finding.obstacle(agent) for finding in self.findings)), "")
 
 
 class Diagnosis(NamedTuple):

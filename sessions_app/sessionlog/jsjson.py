@@ -32,6 +32,8 @@ _WHITE_SPACE: Final = (
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_LONE_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\ud[89a-f]")
+"""A lone surrogate as `stringify` prints it."""
 
 
 def parse(raw: bytes) -> Any:
@@ -47,6 +49,21 @@ def parse(raw: bytes) -> Any:
         return _parse_leniently(raw)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
+
+
+def parse_well_formed(raw: bytes) -> Any:
+    """The value in these bytes for a parser that is stricter than JavaScript's: it also refuses invalid UTF-8 and lone
+    surrogates. Raises ValueError, with a message."""
+    with suppress(msgspec.DecodeError, ValueError, RecursionError):
+        return _fast_decode(raw)
+    value = parse(raw)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError("invalid UTF-8") from None
+    if _LONE_ESCAPE.search(stringify(value)):
+        raise ValueError("half of a surrogate pair")
+    return value
 
 
 def _parse_leniently(raw: bytes) -> Any:

@@ -224,7 +224,10 @@ class SentConversation(msgspec.Struct):
         for call_id in _calls_of(message):
             if call_id in self.calls:
                 fault = f"Entry {entry.id} has a call {call_id}, and so has entry {self.calls[call_id]}"
-                yield Violation(ProviderRule.REPEATED_CALL_ID, entry.id, call_id, fault)
+                is_repaired = self.sending.drops_repeated_calls
+                yield Violation(ProviderRule.REPEATED_CALL_ID, entry.id, call_id, fault, is_repaired)
+                if is_repaired:
+                    continue
             self.calls[call_id] = self.open_calls[call_id] = entry.id
         if _has_changed_thinking(message):
             self.changed_thinking = entry.id

@@ -16,6 +16,8 @@ class Sending(msgspec.Struct, frozen=True):
     """A call without a result gets one, before the next message that is not a result."""
     drops_stray_results: bool = False
     """A result that answers no call of the assistant message directly before it, or a second time, is left out."""
+    drops_repeated_calls: bool = False
+    """A call with the id of an earlier one is left out; a result answers the earlier one."""
     drops_empty_messages: bool = False
     """Messages of users and assistants without content are left out."""
     pairs_anywhere: bool = False

@@ -42,6 +42,7 @@ class DamageKind(StrEnum):
     NO_NEWLINE = "no_newline"
     NO_REPLACEMENT = "no_replacement"
     NOT_UTF8 = "not_utf8"
+    NO_ORDINAL = "no_ordinal"
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):

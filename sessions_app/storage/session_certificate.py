@@ -23,6 +23,7 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.provider_rules import violations
 
 from .files import GrowthKind, SessionReader
@@ -30,7 +31,6 @@ from .session_loader import LoadedSession
 
 FIRST_WITH_IDS: Final = 2
 """The first version of the format in which entries have ids of their own."""
-NO_HEADER: Final = "The session has no header, and agents do not open such a file."
 
 
 def certify(
@@ -44,23 +44,22 @@ def certify(
     client: AgentClient | None = None,
 ) -> Certificate:
     """Check the context of a session at a leaf, or at its last entry: (2), (3) with a package,
-    (4) with a client, and (5) if it records requests.
+    (4) with a client, and (5) if it records requests. What the doctor finds in the file refuses it as well.
 
     Raises BadInput `unknown_entry`; Conflict `session_rewritten` if the file has changed since it was loaded.
     """
     branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
     context = reader.rebuild(branch)
-    refusal = "" if context.refused is None else context.refused.reason
-    if loaded.log.state.header is None:
-        refusal = NO_HEADER
+    versions = GENERATIONS[reader.name][1].label
+    examination = agent.examine(split_lines(_content(loaded, agent)), str(loaded.path))
     return Certificate(
         reader=reader.name,
-        versions=GENERATIONS[reader.name][1].label,
+        versions=versions,
         checked_at=now,
         leaf_id=branch[-1].id,
         messages=len(context.messages),
         violations=certified(violations(context)),
-        refusal=refusal,
+        refusal=context.refused.reason if context.refused is not None else examination.obstacle(versions),
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
         client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
         ledger=_recorded_requests(loaded, agent),

@@ -1,5 +1,6 @@
 """`redline certify`: what it says, and its exit codes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ from tests.factories import assistant, call, chain, result, session_bytes, text,
 from tests.files import place
 from tests.html import missing
 from tests.installation import Installation
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, line, meta
+from tests.sessions_app.agents.codex.rollouts import user as said
 from tests.sessions_app.agents.pi.test_package import install
 
 REFUSES = "import json, sys\nopen(sys.argv[5], 'w').write(json.dumps({'error': 'not a valid session'}) + '\\n')\n"
@@ -31,6 +34,22 @@ def test_a_violation_exits_with_1(redline):
     document = redline.call("certify", path, "--json").json
     assert (document["holds"], document["violations"][0]["entryId"]) == (False, "e2")
     assert redline.call("certify", path, "--leaf", "e1").code == 0
+
+
+def test_a_thread_of_codex_whose_last_line_has_no_ordinal_cannot_be_resumed(redline):
+    unnumbered = json.dumps(line("event_msg", {"type": "x"})).encode()
+    for number, (recorded, refusing) in enumerate(
+        (
+            (Rollout(meta(), said("go")).with_lines([unnumbered]), True),
+            (Rollout(meta(), said("go"), paginated=False).with_lines([unnumbered]), False),
+            (Rollout(said("go")), True),
+        )
+    ):
+        name = f"rollout-2026-01-05T10-00-00-{THREAD[:-1]}{number}.jsonl"
+        path = recorded.save(redline.home / ".codex" / "sessions", name)
+        for command in ("certify", "doctor"):
+            assert ("refuses to resume the thread" in redline.call(command, path).out) is refusing, (command, number)
+        assert redline.call("certify", path).code is int(refusing)
 
 
 def test_the_given_package_decides_the_reader_and_is_compared(redline, tmp_path):

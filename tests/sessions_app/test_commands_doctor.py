@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from devtools.bench.damage import NEW_HEADER, original_of
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.pi.agent import PI
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
@@ -59,7 +61,7 @@ def test_findings_have_line_byte_and_consequences(redline, damaged):
     start = DAMAGED.index(b'{"type": "message", "id": "d"')
     assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (4, start, "loss", True)
     consequences = {one["agent"]: one["severity"] for one in findings["no_header"]["consequences"]}
-    agents = ("pi 0.87 and newer", "Atomic 0.8.26 to 0.9.8", "Atomic 0.9.9 and newer")
+    agents = [generation.label for agent in (PI, ATOMIC) for generation in agent.generations]
     assert consequences == dict.fromkeys(agents, "fatal")
     assert (ended.json["repair"], snapshot(damaged.parent)) == (None, before)
 
@@ -68,7 +70,8 @@ def test_people_read_each_consequence_once(redline, damaged):
     lines = redline.call("doctor", damaged).out.splitlines()
     assert lines[0] == f"{damaged}: 5 findings"
     assert "line 1, byte 0: the session has no header line" in lines
-    assert "    pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session" in lines
+    refused = "pi 0.87 and newer, pi before 0.87, Atomic 0.9.11 and newer, Atomic 0.9.9 and 0.9.10"
+    assert f"    {refused}: refuses to open the session" in lines
     assert "    every agent: sends nothing of what came before this entry" in lines
 
 

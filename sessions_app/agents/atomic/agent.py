@@ -10,6 +10,7 @@ from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Generation
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.pi.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.pi.settings import read_settings
@@ -39,9 +40,9 @@ class AtomicAgent(PiAgent):
     label = "Atomic"
     directory = ".atomic"
     generations: Sequence[Generation] = (
-        _later("Atomic 0.9.11 and newer", VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
-        _later("Atomic 0.9.9 and 0.9.10", VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
-        Generation("Atomic 0.8.26 to 0.9.8", _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
+        _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
+        _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
+        Generation(ATOMIC_0_8, _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
     )
 
     def settings(

@@ -16,9 +16,10 @@ from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 
 from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .bridge import SettingsBridge
@@ -93,6 +94,13 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def parser(self, state: ParserState, damage: list[Damage]) -> ClaudeCodeParser:
         return ClaudeCodeParser(state, damage)
+
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+        if kind is DamageKind.NO_HEADER and generation.since:
+            return Severity.NONE, "continues the session"
+        if kind is DamageKind.MORE_ON_LINE and not generation.since:
+            return Severity.LOSS, "skips the line"
+        return super().consequence(kind, generation)
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version

@@ -6,4 +6,6 @@ from typing import Final
 
 from sessions_app.sessionlog.sending import Sending
 
-SENDING: Final = Sending(fills_unanswered_calls=True, drops_empty_messages=True, drops_stray_results=True)
+SENDING: Final = Sending(
+    fills_unanswered_calls=True, drops_empty_messages=True, drops_stray_results=True, drops_repeated_calls=True
+)

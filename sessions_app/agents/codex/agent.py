@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +16,9 @@ from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
@@ -30,7 +31,7 @@ from .compacted import CompactedWriter, FullerList
 from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
 from .fork import ThreadForkWriter
 from .hook import CodexHook
-from .parser import RolloutParser, read_again
+from .parser import IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
 from .reader import CodexReader
 from .records import KEY
 from .rules import CodexRules
@@ -122,6 +123,19 @@ class CodexAgent(SessionFileAgent):
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
         return read_again(raw, place)
+
+    def obstacles(self, state: ParserState) -> Iterator[Damage]:
+        yield from super().obstacles(state)
+        if state.extra.get(IS_PAGINATED) and not state.extra.get(IS_NUMBERED, True):
+            number, offset = state.next_number - 1, state.next_offset
+            yield Damage(DamageKind.NO_ORDINAL, number, offset, 0, "the last line has no ordinal, as this thread needs")
+
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+        if kind is DamageKind.NO_ORDINAL and not generation.since:
+            return Severity.NONE, "needs no ordinals"
+        if kind in (DamageKind.NO_ORDINAL, DamageKind.NO_HEADER):
+            return Severity.FATAL, "refuses to resume the thread"
+        return super().consequence(kind, generation)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sessions_app.agents.dry_resume.process import ClientUnusable
 from sessions_app.agents.dry_resume.scratch import Scratch
 
-from .records import INJECTED_TEXTS
+from .records import INJECTED_TEXTS, without_metadata
 from .thread_files import THREAD_ID, ThreadFiles
 
 PROVIDER: Final = "redline"
@@ -30,7 +30,12 @@ class CodexProgram:
     openings: tuple[str, ...] = INJECTED_TEXTS
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
-        return {**scratch.environment, "CODEX_HOME": str(codex_home(scratch)), "CODEX_API_KEY": "none"}
+        return {
+            **scratch.environment,
+            "CODEX_HOME": str(codex_home(scratch)),
+            "CODEX_API_KEY": "none",
+            "OPENAI_BASE_URL": f"{scratch.model_url}/v1",
+        }
 
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
         found = THREAD_ID.search(name) if name.startswith("rollout-") else None
@@ -50,11 +55,15 @@ class CodexProgram:
         return [self.program, "exec", "--json", "--skip-git-repo-check", *resume, prompt]
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-        """Without the instructions, which come first if they have no field of their own; they are the recorded ones."""
+        """Without the instructions, which come first if they have no field of their own; they are the recorded ones.
+
+        Without metadata: for the built-in provider `openai`, newer versions add some to every message.
+        """
         items = body.get("input")
         if not isinstance(items, list):
             return None
-        return items if body.get("instructions") else items[1:]
+        own = items if body.get("instructions") else items[1:]
+        return [without_metadata(item) if isinstance(item, dict) else item for item in own]
 
 
 def codex_home(scratch: Scratch) -> Path:

@@ -25,6 +25,7 @@ from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
 from .lines import KeptItem, new_line, timestamp_of
+from .parser import IS_PAGINATED
 from .records import item_of
 
 ARCHIVED: Final = "archived_sessions"
@@ -102,7 +103,7 @@ def _note_item(words: str) -> KeptItem:
 def _end(facts: WriteFacts) -> int | None:
     """The ordinal after the last one of a paginated thread; None for a legacy one."""
     last: int | None = facts.state.extra.get("ordinal")
-    return last + 1 if last is not None and facts.state.extra.get("is_paginated") else None
+    return last + 1 if last is not None and facts.state.extra.get(IS_PAGINATED) else None
 
 
 def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:

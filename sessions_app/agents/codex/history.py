@@ -17,7 +17,7 @@ import msgspec
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import canonical
 
-from .records import COMPACTED, METADATA
+from .records import COMPACTED, without_metadata
 
 _DIGEST_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -25,7 +25,7 @@ _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 def digest_of(item: Mapping[str, Any]) -> str:
     """Identifies an item by everything but its metadata."""
-    content = {name: value for name, value in item.items() if name not in METADATA}
+    content = without_metadata(item)
     try:
         encoded = _encode(content)
     except (UnicodeEncodeError, OverflowError):

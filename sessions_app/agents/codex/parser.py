@@ -12,7 +12,8 @@ to the reader.
 The answer with a summary may be recorded before the boundary, as any other: newer versions do. It is recognised by its
 text, with which the boundary's message ends.
 
-A line that cannot be used is skipped, as Codex skips it, but it is counted and shown.
+A line that cannot be used is skipped, as Codex skips it, but it is counted and shown: also one with bytes that are not
+UTF-8, or with a lone surrogate.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import msgspec
 
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts
-from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.jsjson import parse, parse_well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
@@ -54,6 +55,10 @@ ROLLED_BACK: Final = "thread_rolled_back"
 SUMMARISED: Final = "compacted without items"
 """Triggers of boundaries that the reader completes."""
 ITEMS: Final = "replacement_history"
+IS_NUMBERED: Final = "is_numbered"
+"""The name in `ParserState.extra` of whether the last line has an ordinal."""
+IS_PAGINATED: Final = "is_paginated"
+"""That of whether each line needs one."""
 PROVENANCE: Final = "redline"
 """The key of what Redline adds to a payload; Codex ignores it."""
 _BLANKS: Final = b" \t\r\n"
@@ -109,7 +114,7 @@ class RolloutParser:
         if not line.raw.strip(_BLANKS):
             return ()
         try:
-            data = parse(line.raw)
+            data = parse_well_formed(line.raw)
         except ValueError as fault:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
             self._report(kind, line, f"is not valid JSON ({fault})")
@@ -170,6 +175,7 @@ class RolloutParser:
     def _next_id(self, data: Mapping[str, Any], line: Line) -> str:
         extra = self.state.extra
         ordinal = count_of(data.get("ordinal"))
+        extra[IS_NUMBERED] = ordinal is not None
         if ordinal is not None:
             extra["ordinal"] = ordinal
         place = line.number if ordinal is None else ordinal
@@ -190,7 +196,7 @@ class RolloutParser:
             )
         extra = self.state.extra
         extra["own_offset"] = line.offset
-        extra["is_paginated"] = meta.get("history_mode") == "paginated"
+        extra[IS_PAGINATED] = meta.get("history_mode") == "paginated"
         extra["provider"] = name_of(meta.get("model_provider"))
         self.state.header = header_of(data)
 

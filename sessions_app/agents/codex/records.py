@@ -174,6 +174,11 @@ def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return payload if isinstance(payload, Mapping) else {}
 
 
+def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an item that the model receives."""
+    return {name: value for name, value in item.items() if name not in METADATA}
+
+
 def spawned_thread(output: str | None) -> str:
     """The id of the thread that the output of SPAWN names; empty if it names none."""
     try:
@@ -254,8 +259,7 @@ def _output(item: Mapping[str, Any]) -> _Content:
 
 def _step(item: Mapping[str, Any]) -> _Content:
     """Something that the model did and that has no result of its own: a web search, an image."""
-    shown = {name: value for name, value in item.items() if name not in METADATA and name != "result"}
-    text = stringify(shown)
+    text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     units = IMAGE_UNITS if "result" in item else utf16_length(text)
     block = Block(0, name_of(item["type"]), max(1, tokens_of(units)), units)
     return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units)

@@ -10,7 +10,7 @@ from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse
 
 from .parser import is_part
-from .records import CONTENT_IN, METADATA, item_of, summary_item
+from .records import CONTENT_IN, item_of, summary_item, without_metadata
 
 _ANSWERS: Final = {
     "function_call": "function_call_output",
@@ -28,7 +28,7 @@ def item_json(message: Message, raw: bytes) -> dict[str, Any]:
     if isinstance(data, str):
         return summary_item(data)
     recorded = data if is_part(message.entry.id) else item_of(data)
-    item = {name: value for name, value in recorded.items() if name not in METADATA}
+    item = without_metadata(recorded)
     field = CONTENT_IN.get(message.entry.type, "")
     if message.blocks is not None and isinstance(item.get(field), list):
         item[field] = [item[field][block.index] for block in message.blocks]

@@ -2,12 +2,15 @@
 
 A client adds something to each conversation: reminders, the environment, instructions. What it adds to a new session is
 known from a control run, and is left out of both sides. What remains must be equal, message by message and block by
-block. Three things are no difference:
+block. These are no difference:
 
 - after the session's messages, and in the one that PROBE was joined with: texts with known beginnings, or texts that
   are not a user's; for example, because the directory is not the recorded one
 - words of the client's own around a recorded text, in such a text
 - a newline that a text gets because another one follows it
+- U+FFFD in the place of a lone surrogate, and null in the place of nothing
+- an image that the client encoded again, perhaps smaller: it has the same shape, and is not another one of the session;
+  nor is how closely the model is to look at an image
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
+from sessions_app.sessionlog.image_size import size_in_base64
+from sessions_app.sessionlog.jsjson import well_formed
+
 PROBE: Final = "REDLINE-PROBE"
 """The prompt with which a session is continued."""
 NOT_CONTENT: Final = frozenset({"id", "cache_control", "output_config"})
@@ -25,6 +31,7 @@ NO_FIELDS: Final[tuple[Mapping[str, Any], ...]] = ({}, {"type": "message"})
 CLIENT_ROLES: Final = frozenset({"system", "developer"})
 """The roles of messages that are neither the user's nor the model's."""
 TEXTS: Final = frozenset({"text", "input_text"})
+IMAGES: Final = frozenset({"image", "input_image", "image_url"})
 
 Block = Mapping[str, Any]
 
@@ -56,6 +63,7 @@ def difference(
     last = max(at for at, message in enumerate(sent) if any(map(_is_probe, _blocks(message))))
     found = list(_without(sent, fresh))
     ours = list(_without(expected, fresh))
+    forms = _Forms(ours)
     for theirs, mine in zip_longest(found, ours):
         if theirs is None:
             missing = f"message {mine.number + 1:,} ({mine.role}) is missing"
@@ -68,8 +76,8 @@ def difference(
         if theirs.role != mine.role:
             return f"{name} is {theirs.role} instead of {mine.role}"
         if theirs.number == last:
-            theirs = _without_additions(theirs, mine, openings)
-        if not _is_same(theirs, mine, openings):
+            theirs = _without_additions(theirs, mine, openings, forms)
+        if not _is_same(theirs, mine, openings, forms):
             return f"{name}, {mine.role}, has another content"
     return ""
 
@@ -84,30 +92,97 @@ def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, 
             yield _Message(_role(message), blocks, fields, number)
 
 
-def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ...]) -> _Message:
+def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ...], forms: _Forms) -> _Message:
     """The message that PROBE was joined with, as it was recorded."""
     kept = [
         block
         for block in theirs.blocks
-        if any(_is_same_block(block, one) for one in mine.blocks) or not _may_be_added(theirs, [block], openings)
+        if any(_is_same_block(block, one, forms) for one in mine.blocks) or not _may_be_added(theirs, [block], openings)
     ]
     return theirs._replace(blocks=kept)
 
 
-def _is_same(theirs: _Message, mine: _Message, openings: tuple[str, ...]) -> bool:
-    if (theirs.fields, len(theirs.blocks)) != (mine.fields, len(mine.blocks)):
+def _is_same(theirs: _Message, mine: _Message, openings: tuple[str, ...], forms: _Forms) -> bool:
+    if len(theirs.blocks) != len(mine.blocks) or not forms.are_equal(theirs.fields, mine.fields):
         return False
     return all(
-        _is_same_block(one, other)
-        or (_may_be_added(theirs, [one], openings) and _is_text(other) and other["text"] in one["text"])
+        _is_same_block(one, other, forms)
+        or (_may_be_added(theirs, [one], openings) and _is_text(other) and well_formed(other["text"]) in one["text"])
         for one, other in zip(theirs.blocks, mine.blocks, strict=True)
     )
 
 
-def _is_same_block(one: Block, other: Block) -> bool:
-    if not (_is_text(one) and _is_text(other)):
-        return one == other
-    return {**one, "text": one["text"].rstrip("\n")} == {**other, "text": other["text"].rstrip("\n")}
+def _is_same_block(one: Block, other: Block, forms: _Forms) -> bool:
+    if _is_text(one) and _is_text(other):
+        one, other = ({**block, "text": block["text"].rstrip("\n")} for block in (one, other))
+    return forms.are_equal(one, other)
+
+
+class _Forms:
+    """Equality of values that a client sent and recorded ones, whatever their form."""
+
+    def __init__(self, ours: Iterable[_Message]) -> None:
+        self._images = frozenset(_images_in([[message.blocks, message.fields] for message in ours]))
+        """The recorded images."""
+
+    def are_equal(self, sent: object, recorded: object) -> bool:
+        pending: list[tuple[object, object]] = [(sent, recorded)]
+        while pending:
+            one, other = pending.pop()
+            if isinstance(one, dict) and isinstance(other, dict):
+                image = _image_in(other)
+                if image and self._is_same_image(_image_in(one), image):
+                    continue
+                one, other = _fields(one), _fields(other)
+                if one.keys() != other.keys():
+                    return False
+                pending += ((one[name], other[name]) for name in one)
+            elif isinstance(one, list) and isinstance(other, list):
+                if len(one) != len(other):
+                    return False
+                pending += zip(one, other, strict=True)
+            elif isinstance(one, str) and isinstance(other, str):
+                if well_formed(one) != well_formed(other):
+                    return False
+            elif type(one) is not type(other) or one != other:
+                return False
+        return True
+
+    def _is_same_image(self, sent: str, recorded: str) -> bool:
+        """Whether an image is a recorded one that was encoded again, perhaps smaller."""
+        ours, theirs = size_in_base64(recorded), size_in_base64(sent)
+        if ours is None or theirs is None or sent in self._images:
+            return sent == recorded
+        scale = max(theirs.width / ours.width, theirs.height / ours.height)
+        return scale <= 1 and all(abs(side * scale - other) <= 1 for side, other in zip(ours, theirs, strict=True))
+
+
+def _fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {well_formed(name): one for name, one in value.items() if one is not None}
+
+
+def _image_in(block: Mapping[str, Any]) -> str:
+    """The data of a block that is an image, in any of the dialects: Base64, or a data URL; empty if it is none."""
+    if block.get("type") not in IMAGES:
+        return ""
+    for name, inner in (("source", "data"), ("image_url", "url")):
+        value = block.get(name)
+        found = value.get(inner) if isinstance(value, dict) else value
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def _images_in(value: object) -> Iterator[str]:
+    """The data of all images in a value."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            yield from filter(None, (_image_in(one),))
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
 
 
 def _may_be_added(message: _Message, blocks: Sequence[Block], openings: tuple[str, ...]) -> bool:

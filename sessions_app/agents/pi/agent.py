@@ -23,6 +23,7 @@ from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .bridge import ExtensionBridge
+from .consequences import PI_0_87, PI_BEFORE_0_87
 from .context_edit import ContextEditWriter, restore_lines
 from .costs import recorded_prices
 from .diagnosis import examine
@@ -53,7 +54,7 @@ class PiAgent(SessionFileAgent):
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
-            "pi 0.87 and newer",
+            PI_0_87,
             _READER,
             ContextRules(_READER),
             (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
@@ -61,7 +62,7 @@ class PiAgent(SessionFileAgent):
             since=(0, 87),
         ),
         Generation(
-            "pi before 0.87",
+            PI_BEFORE_0_87,
             _OLDER_READER,
             ContextRules(_OLDER_READER),
             (ForkWriter(_OLDER_READER, ends_with_edit=False),),

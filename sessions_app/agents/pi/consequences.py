@@ -1,10 +1,10 @@
-"""What pi and Atomic make of damage, measured with the session managers of pi 0.87.1, of Atomic 0.8.30, and of Atomic
-after 0.9.15.
+"""What each generation of pi and Atomic makes of damage, measured with the session managers of pi 0.86.1 and 0.87.1, of
+Atomic 0.8.30, and of Atomic after 0.9.15.
 
 All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null, false,
 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the last
 entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
-newline.
+newline; only pi 0.87 and newer apply edits.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from typing import Final
 
 from sessions_app.sessionlog.diagnosis import AgentConsequence, Severity
 
-PI: Final = "pi 0.87 and newer"
+PI_0_87: Final = "pi 0.87 and newer"
+PI_BEFORE_0_87: Final = "pi before 0.87"
+ATOMIC_0_9_11: Final = "Atomic 0.9.11 and newer"
+ATOMIC_0_9_9: Final = "Atomic 0.9.9 and 0.9.10"
 ATOMIC_0_8: Final = "Atomic 0.8.26 to 0.9.8"
-ATOMIC_0_9: Final = "Atomic 0.9.9 and newer"
-AGENTS: Final = (PI, ATOMIC_0_8, ATOMIC_0_9)
+ALL_PI: Final = (PI_0_87, PI_BEFORE_0_87)
+ALL_ATOMIC: Final = (ATOMIC_0_9_11, ATOMIC_0_9_9, ATOMIC_0_8)
+EVERY_GENERATION: Final = (*ALL_PI, *ALL_ATOMIC)
+"""The labels of all generations."""
 
 Consequences = tuple[AgentConsequence, ...]
 
 REFUSED: Final = "refuses to open the session"
 
 
-def same(severity: Severity, text: str) -> Consequences:
-    """The same consequence in all agents."""
-    return tuple(AgentConsequence(agent, severity, text) for agent in AGENTS)
+def same(severity: Severity, text: str, generations: tuple[str, ...] = EVERY_GENERATION) -> Consequences:
+    """The same consequence in all generations, or in these."""
+    return tuple(AgentConsequence(generation, severity, text) for generation in generations)
 
 
 def harmless(text: str) -> Consequences:
@@ -34,14 +39,10 @@ def harmless(text: str) -> Consequences:
 
 def not_a_session() -> Consequences:
     """The first value of the file is not a header with an id."""
+    emptied = "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on"
     return (
-        AgentConsequence(PI, Severity.FATAL, REFUSED),
-        AgentConsequence(
-            ATOMIC_0_8,
-            Severity.FATAL,
-            "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on",
-        ),
-        AgentConsequence(ATOMIC_0_9, Severity.FATAL, REFUSED),
+        *same(Severity.FATAL, REFUSED, (*ALL_PI, ATOMIC_0_9_11, ATOMIC_0_9_9)),
+        *same(Severity.FATAL, emptied, (ATOMIC_0_8,)),
     )
 
 
@@ -58,12 +59,10 @@ def unterminated_line(*, is_torn: bool, is_old: bool) -> Consequences:
         return unreadable_line(is_old=True) if is_torn else harmless("reads the line")
     reads = "skips the line" if is_torn else "reads the line"
     lost = "which is lost as well" if is_torn else "so that both are lost"
+    in_pi = Severity.LOSS if is_torn else Severity.NONE
     return (
-        AgentConsequence(PI, Severity.LOSS if is_torn else Severity.NONE, f"{reads}, and completes it with a newline"),
-        *(
-            AgentConsequence(agent, Severity.LOSS, f"{reads}, and appends its next record to it, {lost}")
-            for agent in (ATOMIC_0_8, ATOMIC_0_9)
-        ),
+        *same(in_pi, f"{reads}, and completes it with a newline", ALL_PI),
+        *same(Severity.LOSS, f"{reads}, and appends its next record to it, {lost}", ALL_ATOMIC),
     )
 
 
@@ -126,19 +125,19 @@ def message_entry_without_message(*, is_fatal: bool, is_active: bool) -> Consequ
 
 
 def edit_without_content(*, is_missing: bool, is_empty: bool, is_applied: bool) -> Consequences:
-    """Only pi applies edits, and of each target only the last one.
+    """Only pi 0.87 and newer apply edits, and of each target only the last one.
 
     `is_missing`: without a replacement; `is_empty`: one without content; otherwise its content is not text or blocks.
     """
     if not is_applied:
-        in_pi = AgentConsequence(PI, Severity.NONE, "does not apply the edit")
+        in_pi = AgentConsequence(PI_0_87, Severity.NONE, "does not apply the edit")
     elif is_missing:
-        in_pi = AgentConsequence(PI, Severity.FATAL, "fails when it opens the session")
+        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails when it opens the session")
     elif is_empty:
-        in_pi = AgentConsequence(PI, Severity.LOSS, "sends the edited message without content")
+        in_pi = AgentConsequence(PI_0_87, Severity.LOSS, "sends the edited message without content")
     else:
-        in_pi = AgentConsequence(PI, Severity.FATAL, "fails at the next prompt")
-    return in_pi, *(AgentConsequence(agent, Severity.NONE, "ignores edits") for agent in (ATOMIC_0_8, ATOMIC_0_9))
+        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails at the next prompt")
+    return in_pi, *same(Severity.NONE, "ignores edits", (PI_BEFORE_0_87, *ALL_ATOMIC))
 
 
 def invalid_utf8() -> Consequences:

@@ -27,7 +27,7 @@ def test_findings_and_the_difference_are_shown_before_anything_is_written(browse
     address = placed(known_root, DAMAGED)
     before = snapshot(known_root)
     shown = text_of(page(browser, address))
-    fatal = "fatal: pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session"
+    fatal = "Atomic 0.9.11 and newer, Atomic 0.9.9 and 0.9.10: refuses to open the session"
     orphan = ("Entry b has a parent that does not exist", f"{DAMAGED.index(session_bytes([B]))}")
     assert not missing(shown, "3 findings", "The session has no header line", fatal, *orphan)
     assert not missing(

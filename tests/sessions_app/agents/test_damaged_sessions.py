@@ -15,6 +15,7 @@ from devtools.bench.line_damage import damaged_lines
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.session import DamageKind
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -37,7 +38,7 @@ def use(path: Path) -> LoadedSession | None:
         leaf_ids = {loaded.leaf_id}
     except RedlineError:
         return None
-    diagnose(loaded.path)
+    findings = [one for one in diagnose(loaded.path).findings if one.kind in set(DamageKind)]
     inner = set(loaded.tree.parents)
     ends = [entry.id for at, entry in enumerate(loaded.tree.entries) if at not in inner]
     agent = agent_at(loaded.path)
@@ -51,7 +52,8 @@ def use(path: Path) -> LoadedSession | None:
             generation.rules.compactable(branch)
             list(sent_messages(loaded, agent, context))
             rebuilt_messages(loaded, agent, context)
-            certify(loaded, agent, generation.reader, NOW, leaf_id=leaf_id)
+            refused = context.refused is not None or any(one.obstacle(generation.label) for one in findings)
+            assert bool(certify(loaded, agent, generation.reader, NOW, leaf_id=leaf_id).refusal) is refused
     return loaded
 
 

@@ -195,6 +195,16 @@ def test_what_is_sent_as_a_part_of_another_message_takes_no_part():
     assert violations(replace(context, messages=(context.messages[0], *as_text))) == ()
 
 
+def test_a_call_that_the_agent_leaves_out_because_its_id_was_used_is_repaired():
+    sending = Sending(drops_repeated_calls=True, drops_stray_results=True)
+    again = (user("x"), assistant(call("a"), call("a")), result("a"), assistant(text("y")))
+    assert (found(*again, sending=sending), repaired(*again, sending=sending)) == ([], ["repeated_call_id e2 a"])
+    later = (*ASKED, result("a"), assistant(text("y"), call("a")), result("a"))
+    assert found(*later, sending=sending) == [], "nothing waits for the second result"
+    assert repaired(*later, sending=sending) == ["repeated_call_id e4 a", "stray_result e5 a"]
+    assert found(*ASKED, assistant(call("a")), result("a"), sending=sending) == ["unanswered_call e2 a"]
+
+
 LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
 
 

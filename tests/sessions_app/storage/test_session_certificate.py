@@ -12,9 +12,23 @@ from sessions_app.agents.contexts import Reader
 from sessions_app.agents.programs import PackageContext, RebuiltMessage
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
+from sessions_app.sessionlog.diagnosis import Severity
+from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.factories import assistant, call, chain, context_edit, result, session_bytes, text, user, version_1
+from tests.factories import (
+    HEADER,
+    assistant,
+    call,
+    chain,
+    context_edit,
+    message,
+    result,
+    session_bytes,
+    text,
+    user,
+    version_1,
+)
 from tests.files import append_as_agent, place
 from tests.installation import refusal
 
@@ -75,6 +89,43 @@ def test_violations_and_refusals_are_found(path):
     assert "has no replacement" in check(load(path, *PLAIN, removed)).refusal
     place(path, session_bytes(chain(*PLAIN)[1:]))
     assert "no header" in check(load_session(path)).refusal
+
+
+A, B = message("a", None, user("one")), message("b", "a", assistant(text("two")))
+EVERY = {one.label for key in ("pi", "atomic") for one in AGENTS[key].generations}
+DAMAGED = {
+    "a byte order mark": (b"\xef\xbb\xbf" + session_bytes([HEADER, A, B]), EVERY),
+    "a header without an id": (session_bytes([{**HEADER, "id": 3}, A, B]), EVERY),
+    "an entry that is its own parent": (session_bytes([HEADER, A, {**B, "parentId": "b"}]), EVERY),
+    "entries in a circle": (session_bytes([HEADER, {**A, "parentId": "b"}, B]), EVERY),
+    "a value as the last entry": (session_bytes([HEADER, A, B]) + b"7\n", EVERY),
+    "an entry without a message": (
+        session_bytes([HEADER, A, B, {"type": "message", "id": "c", "parentId": "b"}]),
+        EVERY,
+    ),
+    "an edit that says nothing": (
+        session_bytes([HEADER, A, B, {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}]),
+        {"pi 0.87 and newer"},
+    ),
+    "a line that is not JSON": (session_bytes([HEADER, A]) + b"{\n" + session_bytes([B]), set[str]()),
+}
+
+
+@pytest.mark.parametrize(("content", "refusing"), DAMAGED.values(), ids=DAMAGED)
+def test_a_session_that_the_doctor_finds_fatal_for_an_agent_cannot_be_continued_in_it(path, content, refusing):
+    loaded = load_session(place(path, content))
+    fatal = {
+        one.agent
+        for finding in diagnose(loaded.path).findings
+        for one in finding.consequences
+        if one.severity is Severity.FATAL
+    }
+    assert fatal == refusing
+    for agent in (AGENTS["pi"], AGENTS["atomic"]):
+        for generation in agent.generations:
+            found = certify(loaded, agent, generation.reader, NOW)
+            assert found.holds is (generation.label not in refusing), generation.label
+            assert bool(found.refusal) is (generation.label in refusing)
 
 
 def test_the_package_gets_the_content_that_was_loaded_and_the_leaf_only_if_it_is_another(path):

@@ -88,9 +88,13 @@ def program(directory: Path, text: str) -> Path:
     return path
 
 
-def test_a_client_that_sends_the_same_messages(redline, certified):
+METADATA: Final = "{'internal_chat_message_metadata_passthrough': {'content_item_kinds': ['unknown']}}"
+
+
+@pytest.mark.parametrize("does", [HONEST, f"send(*({METADATA} | one for one in items), added, prompt | {METADATA})\n"])
+def test_a_client_that_sends_the_same_messages(redline, certified, does):
     before = snapshot(redline.home / ".codex")
-    found = certified(HONEST)
+    found = certified(does)
     assert found.code == 0, found.out
     assert "Client: Codex 0.169.0 sends the same messages when it continues a copy." in found.out
     assert "read as codex because the client is Codex 0.169.0" in found.out

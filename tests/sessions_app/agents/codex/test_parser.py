@@ -370,6 +370,10 @@ def test_damage_is_counted_and_the_rest_is_read():
     found = thread(b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
     assert damage_of(found) == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
     assert found.ids() == ["4"]
+    said = ("a \ud83d", "b \\ud83d", "c \ud83d\ude00", "d BYTE", "e")
+    halved = Parsed(Rollout(meta(), *map(user, said)).content.replace(b"BYTE", b"\xff"))
+    assert halved.ids() == ["2", "3", "5"], "Codex skips a line with half of a surrogate pair, or with invalid UTF-8"
+    assert "half of a surrogate pair" in halved.parser.damage[0].detail
     without_base = parsed(meta(history_base={"thread_id": "x", "end_byte_offset": 5}), user("a"))
     assert damage_of(without_base) == [DamageKind.MISSING_PARENT]
 

@@ -1,5 +1,6 @@
 """A dry resume: the client's program, the model on loopback, and what was sent, compared with what should be."""
 
+import base64
 import http.client
 import json
 import os
@@ -93,6 +94,51 @@ def test_items_without_a_role_are_compared_whole():
     assert found([FIRST, call, *END], items) == "message 2 is function_call instead of reasoning"
     other = {**thought, "content": [{"type": "text", "text": "hm!"}]}
     assert found([FIRST, other, call, *END], items) == "message 2, reasoning, has another content"
+
+
+def picture(width: int, height: int, more: bytes = b"") -> str:
+    """The beginning of a PNG of this size."""
+    sides = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + sides + more).decode()
+
+
+LARGE, OTHER = picture(3000, 2000), picture(3000, 2000, b"other")
+FORMS: dict[str, tuple[Any, Any, bool]] = {
+    "a lone surrogate": ("cut \ufffd", "cut \ud83d", True),
+    "another character": ("cut ?", "cut \ud83d", False),
+    "null for nothing": ({"a": {"command": ["ls"], "env": None}}, {"a": {"command": ["ls"]}, "b": None}, True),
+    "null for a value": ({"a": None}, {"a": 0}, False),
+    "another type": ({"a": True}, {"a": 1}, False),
+    "a smaller image": (picture(1920, 1280), LARGE, True),
+    "a rounded side of an image": (picture(2048, 1365), LARGE, True),
+    "another shape": (picture(1920, 1200), LARGE, False),
+    "a larger image": (picture(6000, 4000), LARGE, False),
+    "another image of the session": (OTHER, LARGE, False),
+    "no image": ("aGk=", LARGE, False),
+    "the same broken image": ("aGk=", "aGk=", True),
+}
+PLACES = {
+    "Messages": lambda data: {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
+    "Responses": lambda data: {"type": "input_image", "image_url": f"data:image/png;base64,{data}"},
+    "Completions": lambda data: {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_a_value_is_no_difference(form):
+    sent, recorded, is_same = FORMS[form]
+    fields = "image" not in form
+    for wrap in PLACES.values():
+        one, other = (value if fields else [wrap(value)] for value in (sent, recorded))
+        messages = [
+            [{"role": "user", "content": [{"type": "result", "content": value}, wrap(OTHER)]}] for value in (one, other)
+        ]
+        items = [
+            [{"type": "f_output", "output": value}, {"role": "user", "content": [wrap(OTHER)]}]
+            for value in (one, other)
+        ]
+        for theirs, mine in (messages, items):
+            assert (found([*theirs, *END], mine) == "") is is_same
 
 
 def test_a_conversation_ends_with_the_prompt():

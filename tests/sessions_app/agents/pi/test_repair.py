@@ -1,4 +1,5 @@
-"""Damage: what each agent makes of it, as measured with pi 0.87.1, Atomic 0.8.30 and after 0.9.15, and its repair."""
+"""Damage: what each agent makes of it, as measured with pi 0.86.1 and 0.87.1, Atomic 0.8.30 and after 0.9.15,
+and its repair."""
 
 import random
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from devtools.bench.damage import NEW_HEADER, damaged, original_of, unaccounted
 from devtools.bench.sessions import generate
+from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.fragments import fragments
 from sessions_app.sessionlog.diagnosis import Finding, Severity
@@ -380,7 +382,7 @@ def test_a_fault_is_found_with_its_line_and_consequence(recorded, finding, conse
     assert (in_pi.agent, in_pi.severity, in_pi.text) == ("pi 0.87 and newer", *consequence)
 
 
-AGENTS = ["pi 0.87 and newer", "Atomic 0.8.26 to 0.9.8", "Atomic 0.9.9 and newer"]
+AGENTS = [generation.label for agent in (PI, ATOMIC) for generation in agent.generations]
 
 
 def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
@@ -391,7 +393,7 @@ def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
 
 
 def test_atomic_before_0_9_4_empties_a_session_without_a_header():
-    assert consequences_of(session_bytes([A, B])) == [(FATAL, REFUSED), (FATAL, EMPTIED), (FATAL, REFUSED)]
+    assert consequences_of(session_bytes([A, B])) == [(FATAL, REFUSED)] * 4 + [(FATAL, EMPTIED)]
 
 
 def test_only_pi_completes_an_unterminated_line():
@@ -399,8 +401,8 @@ def test_only_pi_completes_an_unterminated_line():
     torn = (LOSS, "skips the line, and appends its next record to it, which is lost as well")
     whole = (LOSS, "reads the line, and appends its next record to it, so that both are lost")
     original = session_bytes([HEADER, A, B])
-    assert consequences_of(original[:-6]) == [(LOSS, f"skips {completed}"), torn, torn]
-    assert consequences_of(original[:-1]) == [(NONE, f"reads {completed}"), whole, whole]
+    assert consequences_of(original[:-6]) == [(LOSS, f"skips {completed}")] * 2 + [torn] * 3
+    assert consequences_of(original[:-1]) == [(NONE, f"reads {completed}")] * 2 + [whole] * 3
     (finding,) = examined(original[:-1])
     assert finding.severity is LOSS, "the worst of its consequences"
 
@@ -410,8 +412,8 @@ def test_a_conversion_completes_an_unterminated_line():
     assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
 
 
-def test_atomic_ignores_edits():
-    assert consequences_of(session_bytes([HEADER, A, B, C, EDIT]))[1:] == [(NONE, "ignores edits")] * 2
+def test_only_pi_since_0_87_applies_edits():
+    assert consequences_of(session_bytes([HEADER, A, B, C, EDIT]))[1:] == [(NONE, "ignores edits")] * 4
 
 
 def test_the_records_that_can_be_recovered_are_counted():
