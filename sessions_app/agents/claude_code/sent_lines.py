@@ -158,7 +158,8 @@ def with_text(result: ContentBlock, text: str) -> ContentBlock:
     content = result.get("content")
     if not isinstance(content, list):
         # What a result ends with is trimmed only here.
-        return {**result, "content": f"{trim_end(str(content))}\n\n{text}" if content else text}
+        before = trim_end(str(content)) if content else ""
+        return {**result, "content": f"{before}\n\n{text}" if before else text}
     last = [*content]
     if last and is_text(last[-1]):
         last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}

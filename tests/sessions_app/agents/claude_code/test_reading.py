@@ -456,6 +456,13 @@ SENT: dict[str, tuple[Any, ...]] = {
         [*answered("c1"), reply("r2", "x", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / [Tool use interrupted] / (no content) / r3",
     ),
+    "nothing stands for a second call of one id in one reply": (
+        [
+            *(P1, reply("r1", "p1", call("c1"), of="R"), reply("r2", "r1", call("c1"), of="R")),
+            *(result("x", "r2", "c1"), reply("r3", "x")),
+        ],
+        "p1 / !c1 / =c1 / r3",
+    ),
     "a second call of one id is left out": (
         [*answered("c1"), reply("r2", "x", "a", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / a / (no content) / r3",
@@ -600,7 +607,7 @@ def test_a_request(name):
     ("content", "expected"),
     [
         *[(said, '"x\\n\\nA\\n\\nB"') for said in ("x", "x \n")],
-        *(("", '"A\\n\\nB"'), ([text("x")], None), (7, '"7\\n\\nA\\n\\nB"'), ({"x": 1}, None)),
+        *(("", '"A\\n\\nB"'), (" \n", '"A\\n\\nB"'), ([text("x")], None), (7, '"7\\n\\nA\\n\\nB"'), ({"x": 1}, None)),
     ],
 )
 def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
