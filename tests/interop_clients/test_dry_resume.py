@@ -1,6 +1,8 @@
 """A dry resume of a session that the real client made: it sends what Redline says that it sends."""
 
+import base64
 import json
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +13,9 @@ from sessions_app.agents.registry import agent_at, reader_of_version
 from sessions_app.sessionlog.certificate import PackageOutcome, PackageResult
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
-from tests.files import snapshot
+from tests import claude_sessions
+from tests.files import place, snapshot
+from tests.sessions_app.agents.codex import rollouts
 
 from . import test_claude_code as claude
 from . import test_codex as codex
@@ -60,6 +64,44 @@ def test_codex(version, tmp_path, model):
     before = snapshot(tmp_path)
     require_equal(runs.files(thread)[-1], client_program("codex", version))
     assert snapshot(tmp_path) == before
+
+
+def png(width: int, height: int) -> str:
+    """A grey image of this size."""
+    rows = zlib.compress((b"\0" + bytes(width)) * height)
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\0\0\0\0"
+    chunks = ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b""))
+    framed = (
+        len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big") for kind, body in chunks
+    )
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(framed)).decode()
+
+
+@versions("codex")
+def test_codex_with_its_own_provider_and_items_that_it_sends_in_another_form(version, tmp_path):
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{png(3000, 2000)}", "detail": None}
+    shell = {"type": "local_shell_call", "call_id": "s1", "status": "completed"}
+    rollout = rollouts.Rollout(
+        rollouts.meta(timestamp="2026-01-05T10:00:00.000Z", originator="codex_exec", source="exec"),
+        rollouts.turn_context(),
+        rollouts.user("go", phase=None),
+        {**shell, "action": {"type": "exec", "command": ["ls"]}},
+        rollouts.output("s1", [{"type": "input_text", "text": "seen"}, image]),
+        rollouts.user("cut \ud83d"),
+        rollouts.answer("done"),
+    )
+    require_equal(rollout.save(tmp_path / "codex" / "sessions"), client_program("codex", version))
+
+
+@versions("claude-code")
+def test_claude_code_with_half_of_a_surrogate_pair(version, tmp_path):
+    lines = [
+        *(claude_sessions.user("p1", None), claude_sessions.reply("r1", "p1", claude_sessions.call("c1"))),
+        claude_sessions.user("x", "r1", [claude_sessions.answer("c1", "cut \ud83d here")]),
+        claude_sessions.reply("r2", "x"),
+    ]
+    path = tmp_path / ".claude" / "projects" / "p" / f"{claude_sessions.SESSION_ID}.jsonl"
+    require_equal(place(path, claude_sessions.timed(lines)), client_program("claude-code", version))
 
 
 @pytest.fixture
