@@ -17,12 +17,15 @@ TIME: Final = "2026-03-01T10:00:00.000Z"
 class AskingBridge:
     """The bridge of one connected agent."""
 
-    def __init__(self, data: Path, base: str, path: Path, agent: str = "pi", honours: str = "edits") -> None:
+    def __init__(
+        self, data: Path, base: str, path: Path, agent: str = "pi", honours: str = "edits", project: Path | None = None
+    ) -> None:
         self.base, self.path, self.agent, self.honours = base, path, agent, honours
         self.token = new_secret()
         self.number = 0
+        self.name, within = (agent, "") if project is None else (f"{agent}-{project.name}", str(project))
         made_at = datetime(2026, 1, 1, tzinfo=UTC)
-        keep_connection(data, ConnectedAgent(agent, agent, base, self.token, bridge=1, made_at=made_at))
+        keep_connection(data, ConnectedAgent(self.name, agent, base, self.token, 1, made_at, within))
 
     def ask(self, **fields: object) -> dict[str, Any]:
         """A question about the session as it is."""

@@ -23,6 +23,7 @@ from .automatic_approval import approve_by_rule
 from .lifecycle import advance
 from .outcomes import confirm, report_applied, report_failed, report_withdrawn
 from .questions import ask, question_in, start_asked
+from .scope import require_in_scope
 
 POLL_RECORDED: Final = timedelta(seconds=5)
 """A poll is recorded only if the last one that was is older: agents poll twice a second."""
@@ -57,6 +58,11 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     if found is None:
         raise Http404(f"{connection.name} has not asked a question with the number {handshake}.")
     now = timezone.now()
+    try:
+        require_in_scope(found.session, connection)
+    except BadInput as fault:
+        report_failed(found, fault.message, now)
+        raise
     if now - found.polled_at > POLL_RECORDED:
         Handshake.objects.filter(pk=found.pk).update(polled_at=now)
         found.polled_at = now

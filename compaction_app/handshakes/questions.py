@@ -32,13 +32,12 @@ from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change
 from .outcomes import report_failed
+from .scope import COMPACTS, NOTHING, is_in_project, require_honoured, require_in_scope, unlisted
 from .waits import wait_for
 
-NOTHING: Final = "nothing"
 NAME_CHARACTERS: Final = 300
 PATH_CHARACTERS: Final = 4_096
 PREPARATION_CHARACTERS: Final = 4_000
-COMPACTS: Final = "The agent compacts as usual."
 IN_FLIGHT: Final = "run_in_flight"
 """The code of `start_run` if a run of the session is under way."""
 AGAIN: Final = "The agent asked again."
@@ -107,16 +106,39 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
     """Start planning for an agent that asks.
 
     Raises BadInput `unknown_session` and `unlisted_session`, Conflict `moved_on`, and what reading the session raises:
-    then nothing is recorded. If it cannot be planned, the handshake has failed.
+    then nothing is recorded. Raises BadInput `other_agent`, `other_project` and `other_honours` as well: then a
+    handshake that has failed says so to the user. If it cannot be planned, the handshake has failed.
     """
-    session = _session_of(question)
+    session = _session_of(question, connection)
+    try:
+        require_in_scope(session, connection, question.session)
+        require_honoured(question.honours, connection)
+    except BadInput as fault:
+        _record_refusal(_handshake_for(question, connection, session, now), fault)
+        raise
     _require_same_branch(question, session)
     for earlier in Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name):
         # The agent asks again: whoever asked before is gone, and applies nothing any more.
         end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, AGAIN, now)
         report_failed(earlier, AGAIN, now)
+    handshake = _handshake_for(question, connection, session, now)
+    # It is recorded with its run: the server looks after handshakes each second, and would take one without for lost.
+    try:
+        handshake.run = _run_for(handshake, session, wait_for(question.agent, question.reason).planner)
+    except RedlineError as fault:
+        handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
+        handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
+    else:
+        handshake.state = HandshakeState.ASKED if handshake.run is None else HandshakeState.PLANNING
+    handshake.save()
+    publish_change(handshake)
+    return handshake
+
+
+def _handshake_for(question: Question, connection: ConnectedAgent, session: Session, now: datetime) -> Handshake:
+    """A handshake that is not recorded yet."""
     wait = wait_for(question.agent, question.reason)
-    handshake = Handshake(
+    return Handshake(
         connection=connection.name,
         agent=question.agent,
         version=question.version,
@@ -130,17 +152,13 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
         ends_at=now + timedelta(seconds=wait.seconds),
         then=wait.then,
     )
-    # It is recorded with its run: the server looks after handshakes each second, and would take one without for lost.
-    try:
-        handshake.run = _run_for(handshake, session, wait.planner)
-    except RedlineError as fault:
-        handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
-        handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
-    else:
-        handshake.state = HandshakeState.ASKED if handshake.run is None else HandshakeState.PLANNING
+
+
+def _record_refusal(handshake: Handshake, fault: BadInput) -> None:
+    handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
+    handshake.message, handshake.ended_at = fault.message, handshake.asked_at
     handshake.save()
     publish_change(handshake)
-    return handshake
 
 
 def start_asked(handshake: Handshake, now: datetime) -> None:
@@ -192,30 +210,27 @@ def handed_writer(reading: Reading, honours: str) -> str:
     return next(names, "")
 
 
-def _session_of(question: Question) -> Session:
+def _session_of(question: Question, connection: ConnectedAgent) -> Session:
     """The row of the session that is asked about, as its file is now."""
     agent = AGENTS[question.agent]
     path = Path(question.session)
     if not path.is_absolute():
-        rows = Session.objects.shown().present().filter(header_id=question.session)
-        found = next((one for one in rows.select_related("root") if one.agent_key == agent.key), None)
-        if found is None:
+        rows = Session.objects.shown().present().filter(header_id=question.session).select_related("root")
+        found = [one for one in rows if one.agent_key == agent.key]
+        if not found:
             raise BadInput(
                 "unknown_session",
                 f"Redline does not know the session {question.session or '(without an id)'} of {agent.label}. "
                 f"{COMPACTS}",
             )
-        path = found.real_path()
-    unlisted = BadInput(
-        "unlisted_session",
-        f"{path} is below none of the directories that Redline lists. {COMPACTS} The Settings page adds one.",
-    )
+        # Copies of a session have its id, too.
+        path = max(found, key=lambda one: is_in_project(one, connection)).real_path()
     place = real_path(path)
     if not any(place.is_relative_to(root.path) for root in shown_roots()):
-        raise unlisted  # before anything of the file is read
+        raise unlisted(question.session)  # before anything of the file is read
     session = index_file(place)
     if not session.root.configured:
-        raise unlisted
+        raise unlisted(question.session)
     return session
 
 

@@ -44,8 +44,8 @@ def state_of(handshake: Handshake) -> str:
 class AskingAgent(AskingBridge):
     """An agent that asks the Redline of this process."""
 
-    def __init__(self, path: Path, agent: str = "pi", honours: str = "edits") -> None:
-        super().__init__(django_settings.REDLINE_DATA_DIR, "", path, agent, honours)
+    def __init__(self, path: Path, agent: str = "pi", honours: str = "edits", project: Path | None = None) -> None:
+        super().__init__(django_settings.REDLINE_DATA_DIR, "", path, agent, honours, project)
         self._client = Client(HTTP_HOST="127.0.0.1:8000")
 
     def planned(self, **fields: object) -> Handshake:
