@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,10 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from .search.store import forget_texts
 from .sessionlog.errors import BadInput, SystemFailure
+from .sqlite import database_path, require_present
+from .storage.files import reported
 
 LOCK_SECONDS: Final = 60
 
@@ -23,12 +27,21 @@ def open_database() -> None:
     """Make the database ready: create it, or migrate it after copying it.
 
     One process at a time: several may start at the first use, and SQLite does not wait in every case.
-    Raises BadInput `newer_database` if a newer Redline has written it, SystemFailure `database_busy` and
-    `database_failed`, and django.db.DatabaseError.
+    Raises BadInput `newer_database` if a newer Redline has written it, SystemFailure `gone` if a server runs without
+    it, `database_busy` and `database_failed`, and django.db.DatabaseError.
     """
+    require_present()  # a new one would look as if it had always been empty
+    with only_migration():
+        _migrate()
+
+
+@contextmanager
+def only_migration() -> Iterator[None]:
+    """No other process makes, migrates or salvages the database meanwhile. Raises SystemFailure `database_busy` and
+    `database_failed`."""
+    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / "database.lock")
     try:
-        with filelock.FileLock(settings.REDLINE_DATA_DIR / "database.lock").acquire(timeout=LOCK_SECONDS):
-            _migrate()
+        lock.acquire(timeout=LOCK_SECONDS)
     except filelock.Timeout as busy:
         raise SystemFailure(
             "database_busy",
@@ -41,6 +54,10 @@ def open_database() -> None:
             f"The database in {settings.REDLINE_DATA_DIR} cannot be locked: {fault.strerror}. Nothing was done. "
             "Make the directory writable for you.",
         ) from fault
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_current() -> bool:
@@ -54,14 +71,20 @@ def _has_nothing_to_migrate() -> bool:
     """Whether there is nothing to migrate. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     applied = set(executor.loader.applied_migrations)
-    unknown = sorted(f"{app}.{name}" for app, name in applied - set(executor.loader.disk_migrations))
+    unknown = applied - set(executor.loader.disk_migrations)
     if unknown:
-        raise BadInput(
-            "newer_database",
-            f"The database {connection.settings_dict['NAME']} was written by a newer Redline "
-            f"({', '.join(unknown)}). Nothing was done. Use the newer Redline, or another REDLINE_DATA_DIR.",
-        )
+        raise newer_database(database_path(), unknown)
     return not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
+    """The refusal of a database with these migrations, each with its app."""
+    named = ", ".join(sorted(f"{app}.{name}" for app, name in unknown))
+    return BadInput(
+        "newer_database",
+        f"The database {path} was written by a newer Redline ({named}). Nothing was done. Use the newer Redline, or "
+        "another REDLINE_DATA_DIR.",
+    )
 
 
 def _migrate() -> None:
@@ -69,12 +92,16 @@ def _migrate() -> None:
         return
     if connection.introspection.table_names():
         copy_database()
+    else:
+        # They belong to the rows of an earlier database, whose numbers are given again.
+        with reported(settings.REDLINE_DATA_DIR, "The database was not made."):
+            forget_texts(settings.REDLINE_DATA_DIR)
     call_command("migrate", interactive=False, verbosity=0)
 
 
 def copy_database() -> Path:
     """Make a consistent copy of the SQLite database beside it, named after the time. Raises DatabaseError."""
-    source = Path(str(connection.settings_dict["NAME"]))
+    source = database_path()
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     copy = source.with_name(f"{source.name}.{now}.bak")
     with (

@@ -7,6 +7,8 @@
 | READONLY       | read_only       | 503  |
 | IOERR          | disk_failed     | 503  |
 | CANTOPEN       | cannot_open     | 503  |
+| CORRUPT, NOTADB, text that is not UTF-8 | damaged | 503 |
+| anything, if the file of the running server is not there | gone | 503 |
 | anything else  | database_failed | 500  |
 
 Commands end with exit code 6 for all of them.
@@ -17,15 +19,31 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
+from django.conf import settings
 from django.db import DatabaseError, OperationalError, connection
 
 from .sessionlog.errors import SystemFailure
+from .storage.files import FileIdentity, file_identity
+from .web.running_server import running_server
 
 BUSY: Final = "busy"
+DAMAGED: Final = "damaged"
+GONE: Final = "gone"
 UNKNOWN: Final = "database_failed"
+NOT_THE_INDEX: Final = (
+    "the runs with their plans and reviews, what `redline undo` needs, the audit log, the models, and what was chosen "
+    "on the pages"
+)
+"""What a database has that no session file has."""
+_SALVAGE: Final = (
+    "stop the server, then run `redline index --salvage`: it makes a new database and a new index, brings over "
+    f"{NOT_THE_INDEX}, as far as they can be read, and keeps the old file. Without it, a file that is moved away takes "
+    "all of that with it: `redline index` makes only a new index."
+)
 _PRIMARY: Final = 0xFF
 """The bits of a result code without its extension."""
 _busy: Final = (
@@ -33,6 +51,14 @@ _busy: Final = (
     "is busy: another process has been writing to it for {seconds:g} s",
     "Try again in a moment.",
 )
+_damaged: Final = (DAMAGED, "is damaged ({fault})", f"To mend it, {_SALVAGE}")
+_gone: Final = (
+    GONE,
+    "is gone: it was moved away or deleted while its server was running",
+    "Stop the server, then put the file back. Without it, the next start makes only a new index: "
+    f"{NOT_THE_INDEX} are lost.",
+)
+_unknown: Final = (UNKNOWN, "failed ({fault})", f"If this persists, {_SALVAGE}")
 _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
     sqlite3.SQLITE_BUSY: _busy,
     sqlite3.SQLITE_LOCKED: _busy,
@@ -56,25 +82,75 @@ _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
         "cannot be opened",
         "Make it and the data directory readable and writable for you, then try again.",
     ),
+    sqlite3.SQLITE_CORRUPT: _damaged,
+    sqlite3.SQLITE_NOTADB: _damaged,
 }
+_NO_TEXT: Final = "Could not decode to UTF-8"
+"""How Python's module begins the message of an error that has no code of SQLite's."""
 
 _log = logging.getLogger("redline")
 
 
+class ServedDatabase(sqlite3.Connection):
+    """A connection of the server to the database that was there at its start, and to no other.
+
+    In place of a file that is missing SQLite would make an empty one, and drop the changes beside it that were not
+    written into it yet.
+    """
+
+    identity: ClassVar[FileIdentity | None] = None
+
+    def __init__(self, database: Path, *options: Any, **named: Any) -> None:
+        if file_identity(database) != self.identity:
+            raise sqlite3.OperationalError("it is not the file that was there at the start")
+        super().__init__(database, *options, **named)
+
+
+@contextmanager
+def only_this_database() -> Iterator[FileIdentity | None]:
+    """Until the end of the block this process connects to the present file only; gives what identifies it."""
+    options = connection.settings_dict["OPTIONS"]
+    ServedDatabase.identity = file_identity(database_path())
+    options["factory"] = ServedDatabase
+    try:
+        yield ServedDatabase.identity
+    finally:
+        del options["factory"]
+
+
+def database_path() -> Path:
+    return Path(connection.settings_dict["NAME"])
+
+
+def require_present() -> None:
+    """Raise SystemFailure `gone` if a server runs whose database was moved away or deleted."""
+    if _is_gone():
+        raise _failure(*_gone)
+
+
+def _is_gone() -> bool:
+    with suppress(OSError, ValueError):
+        server = running_server(settings.REDLINE_DATA_DIR)
+        return server is not None and server.database not in (None, file_identity(database_path()))
+    return False
+
+
 def failure_of(fault: DatabaseError) -> SystemFailure:
     """The failure behind a database error, for the user. The code `UNKNOWN` may mean a bug."""
-    code = getattr(fault.__cause__, "sqlite_errorcode", None)
-    kind, what, remedy = _KINDS.get(
-        (code or 0) & _PRIMARY,
-        (
-            UNKNOWN,
-            f"failed: {fault}",
-            "If this persists, move the file away: `redline index` makes a new index.",
-        ),
-    )
-    what = what.format(seconds=_timeout()) if kind == BUSY else what
-    database = connection.settings_dict["NAME"]
-    return SystemFailure(kind, f"Redline's own database {database} {what}. No session was harmed. {remedy}")
+    kind, what, remedy = _kind_of(fault)
+    return _failure(kind, what.format(seconds=_timeout(), fault=fault), remedy)
+
+
+def _kind_of(fault: DatabaseError) -> tuple[str, str, str]:
+    """The code, what the database does, and the remedy."""
+    if _is_gone():
+        return _gone
+    code = (getattr(fault.__cause__, "sqlite_errorcode", None) or 0) & _PRIMARY
+    return _damaged if str(fault).startswith(_NO_TEXT) else _KINDS.get(code, _unknown)
+
+
+def _failure(kind: str, what: str, remedy: str) -> SystemFailure:
+    return SystemFailure(kind, f"Redline's own database {database_path()} {what}. No session was harmed. {remedy}")
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def test_a_file_that_is_not_a_database_is_a_system_failure(fresh):
     for content in (b"this is no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 5_000):
         (fresh.data / "redline.sqlite3").write_bytes(content)
         ended = fresh.call("sessions", "--json")
-        assert (ended.code, ended.error, ended.err) == (6, "database_failed", "")
+        assert (ended.code, ended.error, ended.err) == (6, "damaged", "")
         assert (fresh.data / "redline.sqlite3").read_bytes() == content
 
 

@@ -1,5 +1,6 @@
 """A busy database, a full disk, a refused file: reported as such, and pages can be shown without writing."""
 
+import html
 import json
 import sqlite3
 import urllib.error
@@ -18,6 +19,7 @@ from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, get_resolver
 from django.utils import timezone
+from filelock import FileLock
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
@@ -30,13 +32,15 @@ from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
-from sessions_app.models import Root
-from sessions_app.sqlite import left_out_if_busy
+from sessions_app.models import Root, Session
+from sessions_app.sqlite import left_out_if_busy, only_this_database
 from sessions_app.web.launch_tokens import api_token
+from sessions_app.web.running_server import LOCK_FILE, RunningServer
 from tests.compaction_app.rendering.test_pictures import png
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.html import text_of
+from tests.html import missing, text_of
+from tests.installation import Installation
 from tests.plans import approved_plan
 from tests.processes import in_child, limit_file_size
 from tests.server import start_server
@@ -147,7 +151,34 @@ def test_other_errors_remain_bugs(browser, session, monkeypatch):
     assert browser.get(f"/runs/{run.pk}").status_code == 500
 
 
-def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path):
+@pytest.mark.parametrize("code", ["damaged", "gone"])
+def test_a_database_that_cannot_be_used_any_more_is_no_bug_wherever_it_is_met(browser, session, redline, code):
+    connection.close()
+    database = redline.data / "redline.sqlite3"
+    browser.raise_request_exception = False
+    with FileLock(redline.data / LOCK_FILE), only_this_database() as identity:
+        RunningServer(8_000, plain=False, database=identity).keep(redline.data)
+        database.write_bytes(b"no database" * 1_000) if code == "damaged" else database.rename(redline.data / "moved")
+        _ask_everywhere(browser, session, redline, code)
+    assert database.exists() == (code == "damaged"), "no other one was made"
+
+
+def _ask_everywhere(browser: Any, session: Session, redline: Installation, code: str) -> None:
+    asked = [browser.get(one) for one in ("/", session.get_absolute_url(), "/runs/", "/no-such-page", "/agents")]
+    answered = [*asked, browser.post("/theme", {"theme": "dark"}), script().get("/api/sessions")]
+    statuses = [one.status_code for one in answered]
+    assert statuses == [503, 503, 503, 503, 503, 303, 503], statuses
+    message = answered[-1].json()["error"]["message"]
+    assert message in text_of(answered[0])
+    assert answered[-1].json()["error"]["code"] == code
+    assert missing(message, "No session was harmed", "the runs", "`redline undo` needs", "the audit log") == []
+    connection.close()
+    ended = redline.call("sessions", "--json")
+    assert (ended.code, ended.json["error"]) == (6, answered[-1].json()["error"])
+    assert ("redline index --salvage" in message) == (code == "damaged")
+
+
+def test_a_real_server_reports_a_busy_database_and_answers_reads_until_it_is_deleted(tmp_path):
     """It is configured to wait only briefly."""
     place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
@@ -160,6 +191,11 @@ def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path):
         assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "5")
         assert "Redline is busy" in refused.value.read().decode()
         server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+        (server.data / "redline.sqlite3").unlink()
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            server.get("/")
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "60")
+        assert "Redline's database is gone" in html.unescape(refused.value.read().decode())
 
 
 # ---- no page writes --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage.files import FileIdentity, file_identity
 
 from .passages import PassageKind
 
@@ -106,20 +107,20 @@ class IndexedPassage(NamedTuple):
 
 # ---- connections -------------------------------------------------------------------------------------------
 
-_idle: Final[list[tuple[tuple[int, int], sqlite3.Connection]]] = []
+_idle: Final[list[tuple[FileIdentity, sqlite3.Connection]]] = []
 """Open connections that are not used, with their file: a new one would have to read the same pages again."""
 _lock: Final = threading.Lock()
 
 
 def _idle_connection(path: Path) -> sqlite3.Connection | None:
     """An open connection to the file that is at a path now: it may have been deleted and made again."""
-    file = _file_at(path)
+    file = file_identity(path)
     with _lock:
         found = next((number for number, (opened, _) in enumerate(_idle) if opened == file), None)
         return _idle.pop(found)[1] if found is not None else None
 
 
-def _keep_idle(file: tuple[int, int] | None, connection: sqlite3.Connection) -> None:
+def _keep_idle(file: FileIdentity | None, connection: sqlite3.Connection) -> None:
     with _lock:
         if file is not None:
             _idle.append((file, connection))
@@ -129,13 +130,10 @@ def _keep_idle(file: tuple[int, int] | None, connection: sqlite3.Connection) -> 
         one.close()
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
-    """What identifies the file at a path; None if there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def forget_texts(directory: Path) -> None:
+    """Delete the index in a data directory, if there is one. Raises OSError."""
+    for suffix in ("", "-wal", "-shm"):
+        (directory / f"{FILE}{suffix}").unlink(missing_ok=True)
 
 
 def passage_id(entry: int, kind: PassageKind) -> int:
@@ -161,7 +159,7 @@ class TextStore:
                 f"The full-text index {self.path} cannot be used: {fault}. Nothing was searched. Delete it: Redline "
                 "builds a new one.",
             ) from fault
-        self._file = _file_at(self.path)
+        self._file = file_identity(self.path)
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:

@@ -88,6 +88,9 @@ def reported(path: Path, not_done: str, code: str = "io_error") -> Iterator[None
         raise os_failure(error, path, not_done, code) from error
 
 
+FileIdentity = tuple[int, int]
+"""The device and the inode of a file."""
+
 # Reading ----------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +313,15 @@ def real_path(path: Path) -> Path:
     except OSError as error:
         message = f"A link on the way to {path} was replaced while it was followed. Nothing was opened. Try again."
         raise Conflict("link_changed", message) from error
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """What tells the file at a path from another one that takes its place; None if there is none that can be seen."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def file_state(path: Path) -> FileState | None:

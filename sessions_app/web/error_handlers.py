@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -13,7 +14,7 @@ from django.template.loader import render_to_string
 from django.views import csrf, defaults
 
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
-from sessions_app.sqlite import BUSY, UNKNOWN, failure_of
+from sessions_app.sqlite import BUSY, DAMAGED, GONE, UNKNOWN, failure_of
 
 from .forms import FormInvalid
 from .middleware import failed, is_api
@@ -31,6 +32,8 @@ HEADINGS: Final = {
     BUSY: "Redline is busy",
     "disk_full": "The disk is full",
     "read_only": "Redline's database is read-only",
+    DAMAGED: "Redline's database is damaged",
+    GONE: "Redline's database is gone",
 }
 _log = logging.getLogger("redline")
 
@@ -49,7 +52,7 @@ class FailureMiddleware:
         return None if failure is None else unavailable(request, failure)
 
 
-def _failure(exception: Exception) -> SystemFailure | None:
+def _failure(exception: BaseException | None) -> SystemFailure | None:
     """The system failure behind an exception; None for a bug, which `server_error` answers."""
     if isinstance(exception, DatabaseError):
         failure = failure_of(exception)
@@ -101,7 +104,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """500: a bug in Redline."""
+    """500: a bug in Redline; 503 for another failure outside of a view, as on the page for an unknown address."""
+    failure = _failure(sys.exc_info()[1])
+    if failure is not None:
+        return unavailable(request, failure)
     if is_api(request):
         return failed("redline_failed", "Something went wrong. This is a bug in Redline; its log shows where.", 500)
     return defaults.server_error(request)

@@ -11,6 +11,7 @@ import filelock
 import msgspec
 
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.files import FileIdentity
 
 from .launch_tokens import browser_host, new_token
 
@@ -25,6 +26,8 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     port: int
     plain: bool
+    database: FileIdentity | None = None
+    """What identifies the file of its database; None if it did not say so."""
 
     def keep(self, directory: Path) -> None:
         """Write it beside the lock, for other commands."""
@@ -34,16 +37,19 @@ class RunningServer(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def only_server(directory: Path) -> Iterator[None]:
-    """Ensure that only one server uses a data directory. Raises Conflict `already_served`."""
+def only_server(
+    directory: Path,
+    not_done: str = "This one was not started. Stop the other one, or set REDLINE_DATA_DIR.",
+) -> Iterator[None]:
+    """Ensure that only one server, or what must not run beside one, uses a data directory. Raises Conflict
+    `already_served`, with what was not done and what to do."""
     lock = filelock.FileLock(directory / LOCK_FILE)
     try:
         lock.acquire(timeout=LOCK_SECONDS)
     except filelock.Timeout as busy:
         raise Conflict(
             "already_served",
-            f"Another server is using the data directory {directory}. This one was not started. "
-            "Stop the other one, or set REDLINE_DATA_DIR.",
+            f"Another server is using the data directory {directory}. {not_done}",
         ) from busy
     try:
         # A killed server left it.
@@ -56,6 +62,8 @@ def only_server(directory: Path) -> Iterator[None]:
 
 def running_server(directory: Path) -> RunningServer | None:
     """The server that uses the data directory; None if there is none or it is still starting. Raises OSError."""
+    if not (directory / LOCK_FILE).exists():
+        return None
     try:
         with filelock.FileLock(directory / LOCK_FILE).acquire(timeout=0):
             return None

@@ -8,10 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.children import exit_with_parent
-from sessions_app.cli import RedlineCommand, printable
+from sessions_app.cli import RedlineCommand, plural, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.index.progress import ReadSoFar
+from sessions_app.salvage import Salvage, SalvagedTable, salvage_database
 from sessions_app.search.text_index import TextIndexer
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.web.broadcast import relay_through
@@ -19,11 +20,16 @@ from sessions_app.web.broadcast import relay_through
 
 class Command(RedlineCommand):
     help = "Index the configured roots, or the given files and directories."
-    needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory")
         parser.add_argument("--rebuild", action="store_true", help="read every file again from its start")
+        parser.add_argument(
+            "--salvage",
+            action="store_true",
+            help="replace a damaged database by a new one with everything that can be read and is not the index; the "
+            "damaged file is kept",
+        )
         parser.add_argument(
             "--follow",
             action="store_true",
@@ -35,6 +41,8 @@ class Command(RedlineCommand):
         return not options["follow"]
 
     def run(self, options: dict[str, Any]) -> int | None:
+        salvaged = self._salvage(options) if options["salvage"] else None
+        self.open_database()
         if options["follow"]:
             return self._follow(options)
         started = time.perf_counter()
@@ -59,9 +67,25 @@ class Command(RedlineCommand):
                 "damaged": total.damaged,
                 "seconds": seconds,
                 "refused": [{"path": str(path), "reason": reason} for path, reason in total.faults],
+                **({"salvaged": _salvage_json(salvaged)} if salvaged is not None else {}),
             }
         )
         return SystemFailure.exit_code if total.unlisted else None
+
+    def _salvage(self, options: dict[str, Any]) -> Salvage:
+        if options["paths"] or options["follow"] or options["rebuild"]:
+            raise BadInput(
+                "bad_arguments",
+                "--salvage replaces the database and indexes the configured roots: it accepts neither PATH, nor "
+                "--follow, nor --rebuild. Nothing was done.",
+            )
+        salvaged = salvage_database()
+        self.say(f"The damaged database is kept as {printable(salvaged.kept)}. Brought over into a new one:")
+        for table in salvaged.tables:
+            self.say(f"  {_words_of(table)}")
+        if not salvaged.tables:
+            self.say("  nothing: it had only an index")
+        return salvaged
 
     def _show(self, so_far: ReadSoFar) -> None:
         self.progress.show(str(so_far))
@@ -78,3 +102,22 @@ class Command(RedlineCommand):
         sys.stdout = sys.stderr
         Follower(background=TextIndexer().step).run()
         return None
+
+
+def _words_of(table: SalvagedTable) -> str:
+    words = [f"{table.name}: {plural(table.rows, 'row')}"]
+    if table.unusable:
+        words.append(f"{table.unusable:,} more cannot be used")
+    if table.has_gaps:
+        words.append("others cannot be read")
+    return "; ".join(words)
+
+
+def _salvage_json(salvaged: Salvage) -> dict[str, Any]:
+    return {
+        "kept": str(salvaged.kept),
+        "tables": {
+            table.name: {"rows": table.rows, "unusable": table.unusable, "gaps": table.has_gaps}
+            for table in salvaged.tables
+        },
+    }

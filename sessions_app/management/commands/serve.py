@@ -12,6 +12,7 @@ from django.core.management.base import CommandParser
 from sessions_app.cli import RedlineCommand
 from sessions_app.connections.connection_files import announce_server
 from sessions_app.index.roots import managed_root
+from sessions_app.sqlite import only_this_database
 from sessions_app.storage.files import reported
 from sessions_app.web.connections import (
     HEADER_BYTES,
@@ -63,10 +64,10 @@ class Command(RedlineCommand):
         directory = settings.REDLINE_DATA_DIR
         port, plain = options["port"], options["plain"]
         listen = listening_from(DEFAULT_PORT, HOSTS) if port is None else listening(port, HOSTS)
-        with only_server(directory), kept_log(directory), listen as listeners:
+        with only_server(directory), kept_log(directory), listen as listeners, only_this_database() as database:
             managed_root()
             settings.REDLINE_PLAIN = plain
-            server = RunningServer(port_of(listeners), plain)
+            server = RunningServer(port_of(listeners), plain, database)
             with reported(directory, "The server was not started."):
                 server.keep(directory)
                 announce_server(directory, server.port)
