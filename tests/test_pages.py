@@ -35,6 +35,24 @@ def test_a_launch_token_logs_one_browser_in_once(redline, client):
     assert new_client().get("/launch", {"token": token}).status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("HEAD", {}, 204),
+        *(("GET", {name: "prefetch"}, 204) for name in ("Sec-Purpose", "Purpose", "X-Moz")),
+        ("GET", {"Sec-Purpose": "prefetch;prerender"}, 204),
+        ("GET", {"X-Purpose": "preview"}, 204),
+        *((method, {}, 405) for method in ("POST", "PUT", "OPTIONS", "DELETE")),
+    ],
+)
+def test_who_only_looks_at_a_link_neither_logs_in_nor_uses_its_token_up(redline, client, method, headers, status):
+    token = new_token(django_settings.REDLINE_DATA_DIR)
+    answer = client.generic(method, f"/launch?token={token}", headers=headers)
+    assert (answer.status_code, dict(answer.cookies), answer.content) == (status, {}, b"")
+    assert client.get("/").status_code == 403
+    assert client.get("/launch", {"token": token}).status_code == 302
+
+
 def test_a_new_token_replaces_an_unused_one(redline, client):
     old = new_token(django_settings.REDLINE_DATA_DIR)
     new_token(django_settings.REDLINE_DATA_DIR)

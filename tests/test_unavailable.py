@@ -371,6 +371,9 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(browse
 def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(browser, staged):
     with busy():
         assert browser.get(staged["review"]).status_code == 200
+        assert Run.objects.get(automatic=True).reviewed_at is None
+    browser.head(staged["review"])
+    browser.get(staged["review"], headers={"purpose": "prefetch"})
     assert Run.objects.get(automatic=True).reviewed_at is None
     browser.get(staged["review"])
     assert Run.objects.get(automatic=True).reviewed_at is not None

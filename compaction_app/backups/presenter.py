@@ -22,7 +22,7 @@ from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import backups as files
 from sessions_app.storage.discovery import resolve_inside
-from sessions_app.storage.files import FileState, file_state
+from sessions_app.storage.files import FileState, file_state, other_names_note
 
 from .service import (
     DAMAGED,
@@ -293,6 +293,8 @@ class RestoreView:
     """What others do with the session."""
     shown: str
     """The state of both files that this describes."""
+    other_names: str
+    """What becomes of the hard links of the session, as a sentence; empty if it has none."""
 
 
 def view_restore(session: Session, name: str) -> RestoreView:
@@ -319,6 +321,7 @@ def view_restore(session: Session, name: str) -> RestoreView:
         confirmations=list(_required_confirmations(needs, activity, change)),
         activity=activity,
         shown=shown,
+        other_names=other_names_note(path),
     )
 
 

@@ -24,6 +24,7 @@ from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, Tar
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
+from sessions_app.web.prefetching import is_shown
 from sessions_app.web.redirects import acts_on_post, redirect
 
 from . import export
@@ -138,8 +139,9 @@ def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
     if group is None:
         return {}
     run, samples = look.account.run, samples_of(look.account, group.unopened)
-    with left_out_if_busy(f"The spot check of run {run.pk}"):
-        record_opened(run, [sample.unit.target for sample in samples], timezone.now())
+    if is_shown(request):
+        with left_out_if_busy(f"The spot check of run {run.pk}"):
+            record_opened(run, [sample.unit.target for sample in samples], timezone.now())
     return {"samples": samples, "sampled": group, "looked_at": key}
 
 

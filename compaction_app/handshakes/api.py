@@ -50,7 +50,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
     return _answer(request, ask(question, connection, timezone.now()), status=201)
 
 
-@json_view("GET", "HEAD", "POST")
+@json_view("GET", "POST")
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     """A poll, or a report."""
     connection = _connection(request)

@@ -30,6 +30,7 @@ from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
+from sessions_app.web.prefetching import is_shown
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .filters import filter_of
@@ -63,7 +64,8 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
         page = _page(request, desk)
     except RedlineError as fault:
         return _closed(request, found, fault)
-    mark_seen(found)
+    if is_shown(request):
+        mark_seen(found)
     context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
         "map": desk.struck_map,
@@ -80,7 +82,7 @@ def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
     """The page that an address names. Without groups that are to be open, the largest with something undecided is."""
     opened = _item(desk, request.GET.get("at", ""))
     if opened is not None:
-        _remember_opened(desk.run, opened)
+        _remember_opened(request, desk.run, opened)
     shown = opened or _item(desk, request.GET.get("show", ""))
     keys = request.GET.getlist("open")
     if not keys and shown is None:
@@ -139,7 +141,7 @@ def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     if item is None:
         raise Http404("The address names no proposal of the review.")
     context = {"run": desk.run, "item": desk.opened([item])[0], "chosen": desk.chosen}
-    _remember_opened(desk.run, item)
+    _remember_opened(request, desk.run, item)
     return render(request, "review/open.html", context)
 
 
@@ -147,8 +149,10 @@ _PARTS: Final = {"map": _map, "group": _group, "open": _open}
 """The parts of the page that are requested separately: the token map, rows of a group, one proposal folded open."""
 
 
-def _remember_opened(run: Run, item: ReviewItem) -> None:
+def _remember_opened(request: HttpRequest, run: Run, item: ReviewItem) -> None:
     """Record that somebody looks at a proposal. It is shown even if that cannot be recorded."""
+    if not is_shown(request):
+        return
     with left_out_if_busy(f"The opening of {item.target} in run {run.pk}"):
         record_opened(run, [item.target], timezone.now())
 

@@ -41,7 +41,7 @@ class ConfigurationChange:
     known: ConnectedAgent | None
     """The connection, if there is one."""
     remarks: Sequence[str] = ()
-    """What keeps the bridge from working, and links that are followed, in sentences."""
+    """What keeps the bridge from working, and links that are followed or come apart, in sentences."""
 
     @property
     def changes_file(self) -> bool:
@@ -73,7 +73,8 @@ class ConfigurationChange:
     @property
     def digest(self) -> str:
         """Identifies the change, so that exactly the one that was shown is made."""
-        pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"")
+        remarks = "\0".join(self.remarks).encode(errors="surrogateescape")
+        pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"", remarks)
         flags = bytes([self.file.content is None, self.after is None])
         return hashlib.sha256(b"\0".join((flags, *(sha256_of(one).encode() for one in pieces)))).hexdigest()
 

@@ -25,7 +25,7 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.registry import AGENTS
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
-from sessions_app.storage.files import real_path, reported, sha256_of
+from sessions_app.storage.files import other_names_note, real_path, reported, sha256_of
 from sessions_app.web.running_server import running_server
 
 from .configuration_change import ConfigurationChange, is_as_written
@@ -86,7 +86,7 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
         )
     baseline = _baseline(bridge, file, known)
     after = bridge.content(file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command())
-    remarks = (*_link_remarks(file), *bridge.remarks(after, file.path))
+    remarks = (*_link_remarks(file, after), *bridge.remarks(after, file.path))
     return ConfigurationChange(agent, bridge, name, directory, file, after, baseline, known, remarks)
 
 
@@ -108,7 +108,8 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
             f"{path} is not as Redline wrote it. {NOTHING} Delete it yourself, or connect again, which replaces it; "
             "then remove the connection.",
         )
-    return ConfigurationChange(agent, bridge, name, directory, file, baseline, baseline, known, _link_remarks(file))
+    remarks = _link_remarks(file, baseline)
+    return ConfigurationChange(agent, bridge, name, directory, file, baseline, baseline, known, remarks)
 
 
 def connection_of(key: str, project: Path | None) -> ConnectedAgent:
@@ -196,8 +197,10 @@ def _backup_of(known: ConnectedAgent | None) -> bytes | None:
         return path.read_bytes() if path.exists() else None
 
 
-def _link_remarks(file: ConfigurationFile) -> tuple[str, ...]:
-    return (f"{file.path} is a link: {file.real} is what is changed.",) if file.is_link else ()
+def _link_remarks(file: ConfigurationFile, after: bytes | None) -> tuple[str, ...]:
+    """What a change does to links, in sentences. Raises SystemFailure."""
+    found = f"{file.path} is a link: {file.real} is what is changed." if file.is_link else ""
+    return tuple(filter(None, (found, other_names_note(file.real) if after != file.content else "")))
 
 
 def redline_command(directory: Path | None = None) -> str:

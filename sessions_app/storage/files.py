@@ -324,6 +324,22 @@ def file_identity(path: Path) -> FileIdentity | None:
     return found.st_dev, found.st_ino
 
 
+def other_names_note(path: Path) -> str:
+    """What becomes of the other names of a file, its hard links, if it is replaced or deleted: a sentence, empty if it
+    has none."""
+    with reported(path, "It was not read."):
+        try:
+            others = stat_file(path).st_nlink - 1
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+    if others < 1:
+        return ""
+    names = (
+        "another name (a hard link), which keeps" if others == 1 else f"{others} other names (hard links), which keep"
+    )
+    return f"{path} has {names} the present content: only this name changes, and the file is not shared any more."
+
+
 def file_state(path: Path) -> FileState | None:
     """The state of the regular file at `path`, or None if there is nothing."""
     with reported(path, "It was not read."):

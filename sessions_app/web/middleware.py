@@ -6,13 +6,14 @@ Errors below `/api/` have the form `{"error": {"code", "message"}}`, as in comma
 from __future__ import annotations
 
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.utils.http import escape_leading_slashes
 from django.utils.log import log_response
@@ -21,6 +22,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from .credentials import API, COOKIE, Credentials, is_for_agents, new_launch_cookie
 from .launch_tokens import SESSION_SECONDS, use_token
+from .prefetching import is_shown
 from .stylesheet import Stylesheet
 
 LAUNCH_PATH: Final = "/launch"
@@ -116,7 +118,12 @@ class LaunchMiddleware:
 
 
 def _launch(request: HttpRequest) -> HttpResponse:
-    """Exchange the token of an address for a cookie."""
+    """Exchange the token of an address for a cookie, once a browser shows the page: a program that checks or previews
+    links must not use the token up."""
+    if request.method not in ("GET", "HEAD"):
+        return HttpResponseNotAllowed(["GET", "HEAD"])
+    if not is_shown(request):
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
     if not use_token(settings.REDLINE_DATA_DIR, request.GET.get("token", "")):
         return render(request, "web/launch.html", {"why": "used"}, status=403)
     response = HttpResponseRedirect("/")

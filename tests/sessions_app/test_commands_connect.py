@@ -52,6 +52,21 @@ def test_connected_listed_and_removed(redline, settings_file):
     assert "No agent is connected." in redline.call("connect").out
 
 
+def test_a_hard_link_that_a_change_would_break_is_named_before_the_question(redline, settings_file):
+    one, other = settings_file.with_name("one.json"), settings_file.with_name("other.json")
+    for link in (one, other):
+        link.hardlink_to(settings_file)
+    assert "2 other names (hard links), which keep the present content" in redline.call("connect", "claude-code").out
+    assert settings_file.samefile(one)
+    connected(redline, "claude-code")
+    assert "redline ask" not in one.read_text()
+    assert "hard link" not in connected(redline, "claude-code").out
+    other.unlink()
+    other.hardlink_to(settings_file)
+    ended = redline.call("connect", "claude-code", "--remove")
+    assert (ended.code, "another name (a hard link)" in ended.out) == (5, True)
+
+
 def test_for_programs(redline, settings_file):
     document = connected(redline, "claude-code", "--json").json
     assert document.keys() == {

@@ -19,7 +19,7 @@ from compaction_app.backups.service import (
 )
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
-from sessions_app.storage.files import file_state, real_path
+from sessions_app.storage.files import file_state, other_names_note, real_path
 from sessions_app.storage.open_files import describe
 
 
@@ -44,6 +44,9 @@ class Command(RedlineCommand):
         newer = newer_lines(session, backup) if file_state(session) is not None else []
         if not options["yes"]:
             self._list("Would be removed", newer)
+        note = other_names_note(session)
+        if note:
+            self.say(printable(note), "yellow")
         confirmations = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
         try:
             if not options["yes"]:
@@ -74,6 +77,7 @@ class Command(RedlineCommand):
                 "sha256": restored.sha256,
                 "previousBackup": previous,
                 "overtaken": restored.overtaken,
+                "remarks": [note] if note else [],
                 "stillOpenIn": [writer._asdict() for writer in restored.writers],
             }
         )

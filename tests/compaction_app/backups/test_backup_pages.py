@@ -187,8 +187,10 @@ def test_the_agents_own_backups_are_listed_with_what_made_them_hashed_and_stay_u
 def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
     before, name = path.read_bytes(), compacted(path)
     after, page = path.read_bytes(), of(path, name)
+    path.with_suffix(".link").hardlink_to(path)
     answer = browser.get(page)
     assert not missing(text_of(answer), f"{len(after):,} → {len(before):,} bytes", "The compaction it was made for.")
+    assert "another name (a hard link), which keeps the present content" in text_of(answer)
     assert not elements(answer, "input[type=checkbox]")
 
     done = restored(browser, page)

@@ -335,7 +335,9 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     with path.open("ab") as file:
         file.write(session_bytes([message("n1", "e27", user("New work."))]))
     backdate(path)
+    path.with_suffix(".link").hardlink_to(path)
     before, at_once = snapshot(path.parent), redline.call("restore", backup)
+    assert "another name (a hard link)" in at_once.out
     assert (at_once.code, "--yes --drop-newer`" in at_once.err) == (5, True)
     refused = redline.call("restore", backup, "--yes")
     assert refused.code == 5

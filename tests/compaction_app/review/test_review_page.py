@@ -336,6 +336,12 @@ def test_an_undo_says_where_what_it_undid_is(browser, run):
 def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_opened(browser, run):
     lead = next(iter(review_of(run).leads()))
     page(browser, run)
+    address = f"/runs/{run.pk}/review?part=open&at={ref_of(lead.target)}"
+    for method, early in (("HEAD", {}), ("GET", {"Sec-Purpose": "prefetch;prerender"})):
+        assert browser.generic(method, address, headers={**HTMX, **early}).status_code == 200
+        assert (
+            browser.generic(method, f"/runs/{run.pk}/review?at={ref_of(lead.target)}", headers=early).status_code == 200
+        )
     assert opened_targets(run) == frozenset()
     shown = opened(browser, run, lead.target)
     assert opened_targets(run) == {lead.target}
