@@ -9,14 +9,20 @@ CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-a
 # Each worker has its own server and browser, and waits for them at times: 4 workers fill 2 cores.
 WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# For every system, and for every Python from the oldest on. The command itself, which may name an index, is not recorded.
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock'
+BUILD_REQUIREMENTS := $(BIN)/python -c \
+	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
 # With bytecode on disk a process starts in half the time, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run check test test-times test-all test-long stress test-deps lint format interop interop-core \
-	interop-clients bench shots soak clean
+.PHONY: help setup lock run check test test-times test-all test-long stress test-deps lint format interop \
+	interop-core interop-clients bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,15 +30,23 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## create the virtual environment and install Redline
 
-$(VENV)/.installed: pyproject.toml
+# Nothing is installed but what the lock file names, and with the content that it names. The project comes last, built by
+# the tools that the lock file has, too.
+$(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Redline needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP_INSTALL) --require-hashes --requirement requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	touch $@
+
+lock: $(VENV)/.installed-dev ## lock the newest versions that pyproject.toml allows, for users and for developers
+	$(BUILD_REQUIREMENTS) | $(COMPILE) pyproject.toml - --output-file requirements.lock
+	$(BUILD_REQUIREMENTS) | $(COMPILE) pyproject.toml - --extra dev --constraint requirements.lock \
+		--output-file requirements-dev.lock
 
 run: $(VENV)/.installed ## start the server; PORT=N selects the port
 	$(BIN)/redline serve $(if $(PORT),--port $(PORT))
