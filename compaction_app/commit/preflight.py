@@ -268,7 +268,7 @@ def _needs(
                 "not_honoured",
                 f"{present.path} is read as {reading.reader.name}: {reading.reason}. Another agent than "
                 f"{reading.generation.label} would ignore what is appended. Nothing was written. Use the writer fork, "
-                "choose the reader on the page of the session, or confirm with --not-honoured.",
+                "choose the reader with --reader or on the page of the session, or confirm with --not-honoured.",
                 "--not-honoured",
             ),
         )

@@ -22,6 +22,7 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.versions import RecordedVersion
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.files import FileState, SessionReader
 
@@ -295,6 +296,11 @@ class Agent(Protocol):
 
         `read` reads the lines of the file, and always the same; `new_header` is for a session without a header.
         """
+        ...
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """The version of the agent that a session's lines record; None if they record none, or all read them alike.
+        `state` is that of the parser after all lines of the session."""
         ...
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:

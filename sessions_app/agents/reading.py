@@ -45,6 +45,8 @@ class Reading:
     reason: str
     is_guess: bool = False
     """Whether the agent of the session is unknown: then nothing is appended to it without a confirmation."""
+    alternatives: Sequence[Generation] = ()
+    """The generations of all agents with this format: the reader of each can be chosen."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """The writers that must not write to this session: see `Agent.refused_writers`."""
 
@@ -92,9 +94,18 @@ class Reading:
             reasons = " ".join(dict.fromkeys(self.refused.values()))
             raise BadInput("refused_writer", f"{reasons} Nothing was written.")
         known = ", ".join(writer.name for writer in self.writers)
-        guess = " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""
         raise BadInput(
             "unknown_writer",
-            f"The session is read as that of {self.generation.label}, which does not honour the writer {name}. Nothing "
-            f"was written. It honours {known}.{guess}",
+            f"The session is read as that of {self.generation.label}, because {self.reason}. This does not honour the "
+            f"writer {name}. Nothing was written. It honours {known}.{self._readers_for(name)}",
         )
+
+    def _readers_for(self, writer: str) -> str:
+        """How to get a writer that other versions of the agent honour, as a sentence; empty if none does."""
+        for one in self.alternatives:
+            if any(writer == found.name for found in one.writers):
+                return (
+                    f" {one.label} honours {writer}: if that continues this session, choose the reader "
+                    f"{one.reader.name}, by `redline compact --reader {one.reader.name}` or on the page of the session."
+                )
+        return ""

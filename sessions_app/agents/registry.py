@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -10,6 +11,7 @@ from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage.discovery import Discovery, discover
 
 from .amp.agent import AMP
@@ -31,6 +33,9 @@ GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
 }
 """Each generation by the name of its reader, with its agent."""
 READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, generation) in GENERATIONS.items()}
+
+READERS_HELP: Final = f"one of {', '.join(READERS)} (default: chosen by location, content and installed version)"
+"""The help of a flag that names a reader."""
 
 VERBATIM_READER: Final = "atomic-0.9"
 DELETION_READER: Final = "atomic-0.8"
@@ -99,8 +104,17 @@ def readers_of(agent: Agent) -> list[str]:
 def reading_by(name: str, reason: str) -> Reading:
     """The reading for a reader name. Raises BadInput `unknown_reader`."""
     reader_named(name)
-    agent, generation = GENERATIONS[name]
-    return Reading(agent, generation, reason)
+    return _read_as(*GENERATIONS[name], reason)
+
+
+def require_reader_of(agent: Agent, name: str) -> None:
+    """Raise BadInput `unknown_reader` if a reader is not for sessions in the format of an agent."""
+    if name not in readers_of(agent):
+        raise BadInput(
+            "unknown_reader",
+            f"There is no reader {name} for sessions of {agent.label}. Nothing was done. Known are "
+            f"{', '.join(readers_of(agent))}.",
+        )
 
 
 def package_at(directory: Path) -> AgentPackage:
@@ -111,8 +125,12 @@ def package_at(directory: Path) -> AgentPackage:
 
 def reader_of_version(agent: Agent, version: str) -> Reader:
     """The reader for sessions of a version of an agent."""
-    numbers = tuple(map(int, version.split(".")))
-    return next(one.reader for one in agent.generations if one.since <= numbers)
+    return generation_of(agent, tuple(map(int, version.split(".")))).reader
+
+
+def generation_of(agent: Agent, version: Version) -> Generation:
+    """The generation that a version of an agent belongs to."""
+    return next(one for one in agent.generations if one.since <= version)
 
 
 def version_installed(agent: str) -> Version | None:
@@ -148,15 +166,19 @@ def choose_reader(
     agent: str = "",
     own: Mapping[str, str] = NOTHING_APPENDED,
     version_of: Callable[[str], Version | None] = version_installed,
+    state: ParserState | None = None,
 ) -> Reading:
     """The reader of a session: the user's choice, or that of the versions of its agent.
 
     The agent is that of the location, or of the entries: `agent` is the key of the agent whose directory contains the
-    file, or empty. The versions are those that the entries show, or the installed one; otherwise the newest, as a
-    guess. `version_of` is called with the key of an agent only if the entries show no version.
+    file, or empty. The versions are those that the entries show; else the installed one, which continues the session
+    next; else the one that the lines record, which continued it last. Otherwise it is the newest: as a guess, unless
+    all versions honour its best writer, and nothing in the session is another agent's. `version_of` is called with the
+    key of an agent only if the entries show no version.
 
-    `entries` are in file order. What Redline appended shows nothing: `own` are the ids of the last entries of its
-    writes, with the ids of the entries that these were written after.
+    `entries` are in file order, and `state` is that of the parser after them; without it the lines record no version.
+    What Redline appended shows nothing: `own` are the ids of the last entries of its writes, with the ids of the
+    entries that these were written after.
     """
     if chosen:
         return reading_by(chosen, "you chose it")
@@ -164,44 +186,67 @@ def choose_reader(
     signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
     if placed is not None and placed.format != PI.format:
-        return _reading(placed, f"it is a session of {placed.label}", (), version_of)
+        return _reading(placed, f"it is a session of {placed.label}", (), version_of, state)
     if placed is not None:
-        reading = _reading(placed, f"it is among {placed.label}'s sessions", signs, version_of)
         is_compacted = any(entry.kind is EntryKind.DELETION for entry in entries)
-        return _as_compacted(reading) if reading.is_guess and is_compacted else reading
+        known_by = f"it is among {placed.label}'s sessions"
+        return _reading(placed, known_by, signs, version_of, is_compacted=is_compacted)
     if not signs:
         reason = "neither its content nor its location shows which agent owns it, so this is a guess"
-        return Reading(PI, PI.generations[0], reason, is_guess=True)
+        return _read_as(PI, PI.generations[0], reason, is_guess=True)
     first = next((sign for sign in signs if sign.reader == VERBATIM_READER), signs[0])
     reading = _reading(first.agent, f"it contains {first.words}", signs, version_of)
     if not reading.is_guess:
         return reading
     # A compaction of pi's: its versions differ only in edits, and there is none.
-    return Reading(first.agent, reading.generation, f"it contains {first.words}")
+    return replace(reading, reason=f"it contains {first.words}", is_guess=False)
 
 
 def _reading(
-    agent: Agent, known_by: str, signs: Iterable[_Sign], version_of: Callable[[str], Version | None]
+    agent: Agent,
+    known_by: str,
+    signs: Sequence[_Sign],
+    version_of: Callable[[str], Version | None],
+    state: ParserState | None = None,
+    *,
+    is_compacted: bool = False,
 ) -> Reading:
-    """The reading by an agent: of the versions that its last telling entry shows, or of the installed one."""
+    """The reading by an agent: of the versions that its last telling entry shows, of the installed one, or of the one
+    that the lines record. `is_compacted`: the session has a deletion."""
     if len(agent.generations) == 1:
-        return Reading(agent, agent.generations[0], known_by)
+        return _read_as(agent, agent.generations[0], known_by)
     telling = [sign for sign in signs if sign.agent is agent and sign.reader]
     if telling:
         contains = f"it contains {telling[-1].words}"
         reason = contains if contains == known_by else f"{known_by}, and {contains}"
         return reading_by(telling[-1].reader, reason)
     version = version_of(agent.key)
-    if version is None and agent.format != PI.format and _best_writer_is_of_all(agent):
-        writer = agent.generations[0].writers[0].name
+    if version is not None:
+        shown = ".".join(map(str, version))
+        return _read_as(agent, generation_of(agent, version), f"{known_by}, and {agent.label} {shown} is installed")
+    recorded = agent.recorded_version(state) if state is not None else None
+    if recorded is not None:
+        return _read_as(agent, generation_of(agent, recorded.numbers), f"{known_by}, and {recorded.sentence}")
+    reading = _of_unknown_version(agent, known_by, signs)
+    return _as_compacted(reading) if is_compacted else reading
+
+
+def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> Reading:
+    """The reading of the newest versions of an agent: a guess, unless it does not matter for what is written."""
+    newest = agent.generations[0]
+    foreign = next((sign for sign in signs if sign.agent is not agent), None)
+    if foreign is None and _best_writer_is_of_all(agent):
+        writer = newest.writers[0].name
         reason = f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
-        return Reading(agent, agent.generations[0], reason)
-    if version is None:
-        unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"
-        return Reading(agent, agent.generations[0], f"{known_by}, but {unknown}", is_guess=True)
-    generation = next(one for one in agent.generations if one.since <= version)
-    shown = ".".join(map(str, version))
-    return Reading(agent, generation, f"{known_by}, and {agent.label} {shown} is installed")
+        return _read_as(agent, newest, reason)
+    contains = f"it contains {foreign.words}, and " if foreign is not None else ""
+    unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"
+    return _read_as(agent, newest, f"{known_by}, but {contains}{unknown}", is_guess=True)
+
+
+def _read_as(agent: Agent, generation: Generation, reason: str, *, is_guess: bool = False) -> Reading:
+    alternatives = tuple(other for family, other in GENERATIONS.values() if family.format == agent.format)
+    return Reading(agent, generation, reason, is_guess, alternatives)
 
 
 def _best_writer_is_of_all(agent: Agent) -> bool:
@@ -210,12 +255,13 @@ def _best_writer_is_of_all(agent: Agent) -> bool:
     return all(any(writer.name == best for writer in one.writers) for one in agent.generations)
 
 
-def _as_compacted(guess: Reading) -> Reading:
-    """A guess about a session that Redline has compacted for Atomic 0.8: it is read so that the compaction counts."""
+def _as_compacted(reading: Reading) -> Reading:
+    """The reading of a session of an unknown version that Redline has compacted for Atomic 0.8: so that it counts."""
     agent, generation = GENERATIONS[DELETION_READER]
-    if guess.agent is not agent:
-        return guess
-    return Reading(agent, generation, f"{guess.reason}; Redline has compacted it for this version", is_guess=True)
+    if reading.agent is not agent:
+        return reading
+    reason = f"{reading.reason}; Redline has compacted it for this version"
+    return replace(reading, generation=generation, reason=reason)
 
 
 def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str]:

@@ -30,6 +30,7 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import HEAD_BYTES, Damage, DamageKind, Header, Parser, ParserState, read_session
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.versions import RecordedVersion
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
@@ -234,6 +235,11 @@ class SessionFileAgent(ABC):
 
     @abstractmethod
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]: ...
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """Its lines record none, or all versions read them alike."""
+        del state
+        return None
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         del state

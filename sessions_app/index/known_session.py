@@ -1,4 +1,8 @@
-"""What the index knows of a session file, for commands that need no index: nothing is created and nothing migrated."""
+"""What the index knows of a session file, for commands that need no index: nothing is created and nothing migrated.
+
+So a command reads a session as its pages do: by the reader that was chosen for it, and without taking what Redline
+wrote for a sign of the agent.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,13 @@ from pathlib import Path
 
 from django.db import connection
 
+from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import agent_at, require_reader_of
 from sessions_app.database import is_current
 from sessions_app.models import Session
+from sessions_app.storage.session_loader import LoadedSession
+
+from .session_reading import reading_of
 
 
 def known_session(path: Path) -> Session | None:
@@ -23,3 +32,17 @@ def known_session(path: Path) -> Session | None:
     names = [str(path.relative_to(root)) for root in roots]
     rows = Session.objects.select_related("root").filter(root__path__in=roots, relative_path__in=names)
     return next((session for session in rows if session.path == path and session.read_as), None)
+
+
+def reading_of_file(loaded: LoadedSession, chosen: str = "") -> Reading:
+    """The reading of a loaded session: as its pages read it, or by the reader of this name.
+
+    Raises BadInput `unknown_reader` if that is not for sessions in its format.
+    """
+    if chosen:
+        require_reader_of(agent_at(loaded.path), chosen)
+    known = known_session(loaded.path)
+    entries, state = loaded.log.entries, loaded.log.state
+    if known is None:
+        return reading_of(loaded.path, entries, state, chosen)
+    return reading_of(loaded.path, entries, state, chosen or known.reader_choice, known.own_entries)

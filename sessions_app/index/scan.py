@@ -18,7 +18,15 @@ from sessions_app.agents.contexts import Reader
 from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
+from sessions_app.agents.registry import (
+    AGENTS,
+    NOTHING_APPENDED,
+    READERS,
+    agent_of,
+    choose_reader,
+    generation_of,
+    may_show_another,
+)
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
@@ -83,7 +91,8 @@ class Scan:
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
         """What the agent would send, without the entries in `_carried`; None before the first."""
         self._asked: list[Any] | None = kept.get("asked")
-        """The agent whose installed version decided the reader, and this version; None if nothing was asked."""
+        """The agent whose installed version decided the reader, this version if there is one, and the reader of the
+        versions that the lines recorded; None if nothing was asked."""
         self._inherited: object = kept.get("inherited", session.inherited)
         """The measure that the totals are computed with: see `Session.inherited`."""
         self._signs: list[Entry] = []
@@ -123,6 +132,7 @@ class Scan:
             not session.read_as
             or self._chosen_reader not in ("", session.read_as)
             or self._is_agent_updated()
+            or self._shows_other_versions()
             or self._inherited != session.inherited
         ):
             self._tally = None
@@ -150,7 +160,7 @@ class Scan:
         fingerprint = self._reader.fingerprint(state.next_offset, previous)
         if not self._count:
             self._forget_branch()
-        elif self._tally is None:
+        elif self._tally is None or self._shows_other_versions():
             self._recount()
         tally = self._tally
         if tally is not None and tally.leaf_id and tally.wants_sample:
@@ -294,21 +304,39 @@ class Scan:
     def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = NOTHING_APPENDED) -> Reading:
         self._asked = None
         return choose_reader(
-            entries, chosen=self._chosen_reader, agent=self._agent, own=own, version_of=self._version_of
+            entries,
+            chosen=self._chosen_reader,
+            agent=self._agent,
+            own=own,
+            version_of=self._version_of,
+            state=self._parser.state,
         )
 
     def _version_of(self, agent: str) -> Version | None:
         version = self._lookup.version_of(agent)
-        self._asked = [agent, list(version) if version is not None else None]
+        self._asked = [agent, list(version) if version is not None else None, self._recorded_reader(agent)]
         return version
 
     def _is_agent_updated(self) -> bool:
         """Whether another version is installed than the one that decided the reader."""
         if self._asked is None:
             return False
-        agent, asked = self._asked
+        agent, asked, _ = self._asked
         version = self._lookup.version_of(agent)
         return version is not None and list(version) != asked
+
+    def _shows_other_versions(self) -> bool:
+        """Whether the lines record other versions than they did when these, as nothing else, decided the reader."""
+        if self._asked is None or self._chosen_reader:
+            return False
+        agent, asked, recorded = self._asked
+        return asked is None and recorded != self._recorded_reader(agent)
+
+    def _recorded_reader(self, key: str) -> str:
+        """The reader of the versions that the lines record so far; empty if they record none."""
+        agent = AGENTS[key]
+        recorded = agent.recorded_version(self._parser.state)
+        return generation_of(agent, recorded.numbers).reader.name if recorded is not None else ""
 
     def _reader_so_far(self) -> Reader:
         """The reader of the session; at first, the one that the entries in the totals show."""

@@ -35,7 +35,7 @@ def reading_of(
     root = next((one for one in innermost_first if real.is_relative_to(real_path(one.path))), None)
     agent = (root.agent if root is not None else "") or agent_of(real)
     chosen = chosen or (root.reader if root is not None else "")
-    return choose_reader(entries, chosen=chosen, agent=agent, own=own).of_session(state)
+    return choose_reader(entries, chosen=chosen, agent=agent, own=own, state=state).of_session(state)
 
 
 def reading_of_session(session: Session, path: Path, entries: Sequence[Entry], state: ParserState) -> Reading:

@@ -31,8 +31,10 @@ from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
 from compaction_app.session_activity import effect_of
+from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import READERS_HELP, agent_at, require_reader_of
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -46,7 +48,7 @@ from sessions_app.storage.files import real_path
 from sessions_app.storage.session_loader import LoadedSession, load_session, torn_line_of
 from sessions_app.storage.token_sample import tally_of
 
-OWN: Final = ("leaf", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
+OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
 DEFAULTS: Final = (None, "", EMBEDDED)
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -73,6 +75,12 @@ class Command(RedlineCommand):
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
+        )
+        parser.add_argument(
+            "--reader",
+            default="",
+            metavar="NAME",
+            help=f"{READERS_HELP}. The choice is kept for the session, as one on its page, except by a dry run",
         )
         parser.add_argument(
             "--planner",
@@ -135,8 +143,13 @@ class Command(RedlineCommand):
     def _plan(self, options: dict[str, Any], own: Mapping[str, object], screen: PlanningScreen) -> Planned:
         """Plan in a run of this process; without a run for a dry run, or if the plan could never be written."""
         path, leaf, thinking = real_path(options["path"]), options["leaf"] or "", options["thinking"]
+        if options["reader"]:
+            require_reader_of(agent_at(path), options["reader"])
         if not options["dry_run"]:
             session = index_file(path, report=lambda read: self._show_read(read.bytes))
+            if options["reader"] not in ("", session.reader):
+                select_reader(session, options["reader"])
+                session.refresh_from_db()
             if session.has_header and session.version == session.agent.current_version:
                 if leaf and not session.has_entry(leaf):
                     raise unknown_entry(leaf)
@@ -149,8 +162,7 @@ class Command(RedlineCommand):
                 return Planned(plan, validated, plan.origins, loaded, *names, prepared.context_size, run)
         loaded = load_session(path, self._show_read)
         planner = require_planner(options["planner"], thinking)
-        with _unchanged_index():
-            row = session_row(loaded.path)
+        with _unchanged_index(loaded.path, options["reader"]) as row:
             reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
         rules = reading.rules(options["writer"])
         plan = dry_run(loaded, leaf, own, planner, thinking, screen, rules)
@@ -250,8 +262,8 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacl
 def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
     """Check the plan as a commit would. The database is not changed."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
-    with _unchanged_index():
-        reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state)
+    with _unchanged_index(loaded.path, options["reader"]) as row:
+        reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
         writer = reading.writer(options["writer"])
         try:
             preflight = check_plan(approved, loaded, datetime.now(UTC), writer.name)
@@ -265,11 +277,16 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
 
 
 @contextmanager
-def _unchanged_index() -> Iterator[None]:
-    """Undo what is done to the database meanwhile: a dry run adds no session to the index."""
+def _unchanged_index(path: Path, reader: str) -> Iterator[Session]:
+    """The row of a session, with the reader that was chosen for it, if one was. What is done to the database meanwhile
+    is undone: a dry run adds no session to the index, and keeps no choice."""
     with transaction.atomic():
         try:
-            yield
+            row = session_row(path)
+            if reader:
+                row.reader = reader
+                row.save(update_fields=["reader"])
+            yield row
         finally:
             transaction.set_rollback(True)
 

@@ -10,7 +10,7 @@ from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, ex
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import RedlineCommand, printable
-from sessions_app.index.session_reading import reading_of
+from sessions_app.index.known_session import reading_of_file
 from sessions_app.storage.copies import create_beside
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
@@ -54,7 +54,7 @@ class Command(RedlineCommand):
 
 def _export_of(loaded: LoadedSession, leaf: str, view: str) -> BranchExport:
     branch = loaded.tree.branch(leaf)
-    reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state)
+    reading = reading_of_file(loaded)
     messages = messages_in(view, branch, reading.reader.rebuild(branch))
     agent, count = agent_at(loaded.path), len(messages)
     facts = [

@@ -10,8 +10,9 @@ from django.utils import timezone
 from compaction_app.hindsight.presenter import Sums, view_overview
 from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
+from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import RedlineCommand, one_line, plural, printable
-from sessions_app.index.session_reading import reading_of
+from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -66,7 +67,7 @@ class Command(RedlineCommand):
             help="a session file (default: all indexed sessions)",
         )
         parser.add_argument("--entry", default="", metavar="ID", help="one compaction, with everything that came back")
-        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
         parser.add_argument(
             "--update",
             action="store_true",
@@ -140,7 +141,7 @@ class Command(RedlineCommand):
 
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
         loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
-        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        reading = reading_of_file(loaded, options["reader"])
         branch = loaded.tree.branch(loaded.leaf_id)
         found = hindsights(branch, reading.reader, _texts_from(loaded), loaded.log.cwd)
         return [one for one in found if options["entry"] in ("", one.entry_id)]

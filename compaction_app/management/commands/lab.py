@@ -14,7 +14,7 @@ from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_d
 from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
 from compaction_app.lab.trials import KEEPS, trials_of
 from sessions_app.cli import RedlineCommand, plural, printable, shell_path
-from sessions_app.index.session_reading import reading_of
+from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.storage.files import reported
 from sessions_app.storage.session_loader import load_session
@@ -81,7 +81,7 @@ class Command(RedlineCommand):
 
     def _tried(self, path: Path, strategies: Sequence[Strategy], keeps: Sequence[float]) -> TriedSession:
         loaded = load_session(path)
-        reading = reading_of(loaded.path, loaded.tree.entries, loaded.log.state)
+        reading = reading_of_file(loaded)
         trials = []
         for trial in trials_of(branch_to_measure(loaded, reading), strategies, keeps):
             trials.append(trial)

@@ -11,8 +11,9 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
 from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import RedlineCommand, one_line, plural, printable
-from sessions_app.index.session_reading import reading_of
+from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -41,12 +42,12 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
-        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         branch = loaded.tree.branch(options["leaf"] or loaded.leaf_id)
-        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        reading = reading_of_file(loaded, options["reader"])
         summaries = summaries_on(branch, reading.reader)
         if options["entry"]:
             summaries = [summary for summary in summaries if summary.id == options["entry"]]

@@ -20,6 +20,7 @@ from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
+from sessions_app.sessionlog.versions import RecordedVersion
 
 from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .bridge import SettingsBridge
@@ -28,7 +29,7 @@ from .companion import companion_of
 from .fork import ClaudeForkWriter
 from .hook import ClaudeCodeHook
 from .ledger import ledger_result
-from .parser import SINCE, ClaudeCodeParser, read_again, shows_format
+from .parser import CLIENT, SINCE, ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules
@@ -121,6 +122,13 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.program, "--resume", path.stem
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """That of the last line."""
+        numbers = tuple(state.extra.get(CLIENT, ()))
+        if not numbers:
+            return None
+        return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} continued it last")
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         found = refusal(state)

@@ -12,11 +12,9 @@ several titles counts, whether the file is that of a subagent, and the version o
 from __future__ import annotations
 
 import copy
-import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +25,7 @@ from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import first_object
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.versions import released_version
 
 from .records import (
     KNOWN_TYPES,
@@ -50,7 +49,6 @@ CLIENT: Final = "client"
 SINCE: Final = (2, 1, 143)
 """The first version that reads the list of a boundary, continues where a `last-prompt` line says, and reads a line that
 has more behind its first value."""
-_VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _LONG_LINE: Final = b'{"parentUuid":'
 """How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
 _BLANKS: Final = b" \t\r\n\v\f"
@@ -125,7 +123,7 @@ class ClaudeCodeParser:
             if "subagent" not in state.extra:
                 state.extra["subagent"] = data.get("isSidechain") is True
             if "version" in data:
-                state.extra[CLIENT] = list(_version(_text(data["version"])))
+                state.extra[CLIENT] = list(released_version(_text(data["version"])))
         self._read_header(data)
         state.version = CURRENT_VERSION
         state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
@@ -227,13 +225,6 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         line = LinePlace(place.number, place.offset, raw, place.id)
         entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
     return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
-
-
-@lru_cache(maxsize=16)
-def _version(name: str) -> tuple[int, ...]:
-    """The numbers of a released version; none if it is not the name of one."""
-    found = _VERSION.fullmatch(name)
-    return tuple(map(int, found.groups())) if found is not None else ()
 
 
 def _text(value: object) -> str:

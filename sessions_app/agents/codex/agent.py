@@ -20,6 +20,7 @@ from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.versions import RecordedVersion
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 from sessions_app.storage.held_locks import is_locked
@@ -31,7 +32,7 @@ from .compacted import CompactedWriter, FullerList
 from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
 from .fork import ThreadForkWriter
 from .hook import CodexHook
-from .parser import IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
+from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
 from .reader import CodexReader
 from .records import KEY
 from .rules import CodexRules
@@ -146,6 +147,13 @@ class CodexAgent(SessionFileAgent):
 
     def find_client(self, program: Path | None) -> AgentClient | None:
         return find_client(CodexProgram, self.program, program)
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """That of the client that began the file: later lines record none."""
+        numbers = tuple(state.extra.get(CLIENT, ()))
+        if not any(numbers):  # a client that was built from source calls itself 0.0.0
+            return None
+        return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} began it")
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "resume", thread_id_of(path) or path.stem

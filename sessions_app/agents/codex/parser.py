@@ -30,6 +30,7 @@ from sessions_app.sessionlog.jsjson import parse, parse_well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
+from sessions_app.sessionlog.versions import released_version
 
 from .header import VERSION, header_of
 from .history import ItemHistory, digest_of
@@ -59,6 +60,8 @@ IS_NUMBERED: Final = "is_numbered"
 """The name in `ParserState.extra` of whether the last line has an ordinal."""
 IS_PAGINATED: Final = "is_paginated"
 """That of whether each line needs one."""
+CLIENT: Final = "client"
+"""The name in `ParserState.extra` of the version of the client that began the file; an empty one is unreadable."""
 PROVENANCE: Final = "redline"
 """The key of what Redline adds to a payload; Codex ignores it."""
 _BLANKS: Final = b" \t\r\n"
@@ -198,6 +201,7 @@ class RolloutParser:
         extra["own_offset"] = line.offset
         extra[IS_PAGINATED] = meta.get("history_mode") == "paginated"
         extra["provider"] = name_of(meta.get("model_provider"))
+        extra[CLIENT] = list(released_version(name_of(meta.get("cli_version"))))
         self.state.header = header_of(data)
 
     def _new_report(self, recorded_type: str, payload: Mapping[str, Any]) -> int | None:

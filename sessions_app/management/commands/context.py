@@ -6,12 +6,9 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.fitting_reader import fitting_reader
-from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import READERS
+from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
-from sessions_app.index.known_session import known_session
-from sessions_app.index.session_reading import reading_of
-from sessions_app.models import Session
+from sessions_app.index.known_session import known_session, reading_of_file
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
@@ -40,11 +37,7 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
-        parser.add_argument(
-            "--reader",
-            default="",
-            help=f"{', '.join(READERS)} (default: chosen by location, content and installed version)",
-        )
+        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
         parser.add_argument(
             "--messages",
             action="store_true",
@@ -59,7 +52,7 @@ class Command(RedlineCommand):
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
         known = known_session(loaded.path)
-        reading = _reading(loaded, known, options["reader"])
+        reading = reading_of_file(loaded, options["reader"])
         context = reading.reader.rebuild(branch)
         size = tally_of(
             context,
@@ -142,14 +135,6 @@ class Command(RedlineCommand):
             seen = "the model sees it"
         self.say(f"{printable(entry.id)} {printable(what)}, about {tokens:,} tokens; {seen}.", "bold")
         self.say_all(text_lines(text))
-
-
-def _reading(loaded: LoadedSession, known: Session | None, chosen: str) -> Reading:
-    """The reading that pages use, unless another reader is chosen."""
-    entries, state = loaded.log.entries, loaded.log.state
-    if known is None:
-        return reading_of(loaded.path, entries, state, chosen)
-    return reading_of(loaded.path, entries, state, chosen or known.reader_choice, known.own_entries)
 
 
 def message_json(message: Message) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import RedlineCommand, plural, printable
-from sessions_app.index.session_reading import reading_of
+from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.storage.session_loader import load_session
@@ -31,12 +32,12 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
-        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+        parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
-        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        reading = reading_of_file(loaded, options["reader"])
         found = timeline_of(loaded.tree.branch(leaf_id), reading.reader)
         self.show_json(
             {

@@ -177,6 +177,26 @@ def test_wrong_parameters_are_bad_input(redline, path):
     assert snapshot(path.parent) == before
 
 
+def test_without_an_installed_agent_a_reader_can_be_chosen_for_a_writer(redline, path, monkeypatch):
+    monkeypatch.setattr("sessions_app.agents.registry.installed_version", {}.get)
+    before, writer = path.read_bytes(), ["--writer", "context-compaction"]
+    refused = redline.call("compact", path, "--yes", "--json", *writer)
+    assert (refused.refusal, "--reader atomic-0.8" in refused.json["error"]["message"]) == ("2 unknown_writer", True)
+    refused = redline.call("compact", path, "--dry-run", "--json", "--reader", "claude-code")
+    assert (refused.refusal, "atomic-0.8" in refused.json["error"]["message"]) == ("2 unknown_reader", True)
+    chosen = redline.call("compact", path, "--dry-run", "--json", *writer, "--reader", "atomic-0.8").json
+    assert (chosen["needs"], "--reader=atomic-0.8" in chosen["to_write"]) == (["--yes"], True)
+    assert Session.objects.get().reader == "", "a dry run keeps no choice"
+    written = redline.call(*shlex.split(chosen["to_write"])[1:], "--json")
+    assert (written.code, written.json["writer"]) == (0, "context-compaction"), written
+    assert path.read_bytes().startswith(before)
+    # Every command reads the session so from now on, as its page does.
+    assert Session.objects.get().reader == "atomic-0.8"
+    for command in ("context", "timeline", "lost"):
+        assert redline.call(command, path, "--json").json["reader"] == "atomic-0.8"
+    assert redline.call("undo", path, "--yes", "--json").code == 0
+
+
 def test_every_deletion_is_shown_with_its_reason(redline, path):
     planned = redline.call("compact", path, "--dry-run", "--json").json
     shown = redline.call("compact", path, "--dry-run").out.splitlines()

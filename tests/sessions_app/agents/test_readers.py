@@ -20,6 +20,7 @@ from sessions_app.agents.registry import (
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.session import ParserState
 from tests.factories import (
     assistant,
     bash,
@@ -351,6 +352,9 @@ def chosen_for(*messages: dict[str, Any], **known: Any) -> Reading:
         ([context_edit("e1", None)], {"agent": "another"}, "pi"),
         ([VERBATIM], {}, "atomic-0.9"),
         ([SYSTEM, compaction(), VERBATIM], {}, "atomic-0.9"),
+        # All versions of Atomic honour the fork, the best writer of the newest: the version does not matter.
+        ([user("x")], {"agent": "atomic"}, "atomic-0.9"),
+        ([user("x"), compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.8"),
     ],
 )
 def test_the_choice_precedes_the_location_which_precedes_the_entries(messages, known, name):
@@ -413,9 +417,9 @@ def test_a_compaction_of_pi_tells_no_version(version, name):
         ([user("x")], {"version_of": installed(pi=(0, 86), atomic=(0, 9, 8))}, "pi"),
         *(([one], {"agent": "pi"}, "pi") for one in (user("x"), VERBATIM, compaction())),
         ([user("x"), context_edit("e1", None)], {"agent": "pi", "own": {"e2": "e1"}}, "pi"),
-        ([user("x")], {"agent": "atomic"}, "atomic-0.9"),
+        # What only pi writes contradicts the place.
         ([SYSTEM, context_edit("e1", None)], {"agent": "atomic"}, "atomic-0.9"),
-        ([user("x"), compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.8"),
+        ([SYSTEM, compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.8"),
     ],
 )
 def test_otherwise_the_reader_is_a_guess_and_says_so(messages, known, name):
@@ -491,3 +495,41 @@ def test_a_writer_that_all_versions_honour_needs_no_version():
     older = choose_reader((), agent="codex", version_of=installed(codex=(0, 104, 0)))
     assert (older.reader.name, older.is_guess) == ("codex-0.104", False)
     assert choose_reader((), agent="claude-code", version_of=installed()).is_guess
+
+
+@pytest.mark.parametrize(
+    ("agent", "recorded", "name", "writers", "sentence"),
+    [
+        ("claude-code", [2, 1, 330], "claude-code", "boundary fork", "Claude Code 2.1.330 continued it last"),
+        ("claude-code", [2, 1, 142], "claude-code-2.1.142", "fork", "Claude Code 2.1.142 continued it last"),
+        ("codex", [0, 169, 0], "codex", "compacted fork", "Codex 0.169.0 began it"),
+        ("codex", [0, 104, 0], "codex-0.104", "compacted fork", "Codex 0.104.0 began it"),
+    ],
+)
+def test_without_an_installed_agent_the_version_is_the_one_that_the_lines_record(
+    agent, recorded, name, writers, sentence
+):
+    state = ParserState(extra={"client": recorded})
+    reading = choose_reader((), agent=agent, version_of=installed(), state=state).of_session(state)
+    assert (reading.reader.name, reading.is_guess) == (name, False)
+    assert " ".join(writer.name for writer in reading.writers) == writers
+    assert sentence in reading.reason
+    # The installed one continues the session next; without a version in the lines nothing is known.
+    newer = choose_reader((), agent=agent, version_of=installed(**{agent: (9, 9, 9)}), state=state)
+    assert newer.reason.endswith("9.9.9 is installed")
+    unreadable = ParserState(extra={"client": []})
+    found = choose_reader((), agent=agent, version_of=installed(), state=unreadable)
+    assert found.reason == choose_reader((), agent=agent, version_of=installed()).reason
+
+
+@pytest.mark.parametrize("known", [{}, {"agent": "atomic"}])
+def test_a_writer_that_other_versions_honour_is_refused_with_the_way_to_it(known):
+    reading = chosen_for(user("x"), **known)
+    with pytest.raises(BadInput) as caught:
+        reading.writer("context-compaction")
+    assert caught.value.code == "unknown_writer"
+    assert "--reader atomic-0.8" in caught.value.message
+    assert reading.reason in caught.value.message
+    with pytest.raises(BadInput) as caught:
+        reading.writer("boundary")
+    assert "--reader" not in caught.value.message, "no reader of this format honours it"

@@ -25,6 +25,7 @@ from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.storage.token_sample import tally_of
+from tests import claude_sessions as claude
 from tests.budget import FACTOR
 from tests.factories import (
     HEADER,
@@ -560,6 +561,23 @@ def test_an_appended_entry_can_show_a_newer_version(redline, install):
     assert index_file(place_session(path, *messages[:-1])).read_as == "pi-0.86"
     session = index_file(place_session(path, *messages))
     assert (session.read_as, session.entry_count) == ("pi", 3)
+
+
+@pytest.mark.parametrize("at_once", [2, 10_000])
+def test_without_an_installed_agent_the_last_version_in_the_lines_decides(redline, install, monkeypatch, at_once):
+    monkeypatch.setattr("sessions_app.index.scan.BATCH", at_once)
+    install()
+    path = place(redline.home / ".claude" / "projects" / "p" / f"{claude.SESSION_ID}.jsonl", b"")
+    versions = ("2.1.112", "nightly", "2.1.330", "2.1.142", "2.1.143")
+    names = iter(claude.talk(len(versions)))
+    older = []
+    for version in versions:
+        append_as_agent(path, claude.timed([{**next(names), "version": version}, {**next(names), "version": version}]))
+        older.append(index_file(path).read_as == "claude-code-2.1.142")
+        assert index_file(path, rebuild=True).read_as == Session.objects.get().read_as
+    assert older == [True, False, False, True, False]
+    install(2, 1, 112)
+    assert index_file(path).read_as == "claude-code-2.1.142", "the installed one continues it next"
 
 
 def test_a_session_is_counted_again_when_its_agent_was_updated(redline, install):

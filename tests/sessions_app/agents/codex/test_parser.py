@@ -150,6 +150,16 @@ def test_the_header_is_that_of_the_session_and_names_the_parent_but_is_not_a_cop
     assert not header_of(meta(forked_from_id="parent", source="exec")).is_subagent
 
 
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("0.104.0", (0, 104, 0)), ("0.0.0", None), ("0.170.0-alpha.2", None), (None, None), (["0.169.0"], None)],
+)
+def test_the_first_line_records_the_version_that_began_the_thread(version, numbers):
+    found = parsed(meta(cli_version=version), meta("another", cli_version="0.2.0"), user("go"))
+    recorded = CODEX.recorded_version(found.log.state)
+    assert (recorded and recorded.numbers) == numbers
+
+
 def test_lines_beside_the_conversation_are_in_no_branch():
     beside = line("event_msg", {"type": "task_started"}), line("token_usage_record", {}), line("new", {})
     found = thread(user("go"), *beside)
