@@ -9,7 +9,8 @@ CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-a
 # Each worker has its own server and browser, and waits for them at times: 4 workers fill 2 cores.
 WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# On a terminal pip shows what it does.
+PIP_INSTALL := $(BIN)/python -m pip install $$(test -t 2 || echo --quiet) --disable-pip-version-check
 # For every system, and for every Python from the oldest on. The command itself, which may name an index, is not recorded.
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make lock'
@@ -35,11 +36,13 @@ setup: $(VENV)/.installed ## create the virtual environment and install Redline
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Redline needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
+	@echo "Installing Redline's dependencies into $(VENV): this takes about a minute."
 	$(PIP_INSTALL) --require-hashes --requirement requirements.lock
 	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	@echo "Installing what the checks and tests need into $(VENV): this takes about a minute."
 	$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	touch $@
 
@@ -105,7 +108,7 @@ interop-core: $(VENV)/.installed-dev ## the same once for each writer and each g
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	$(INTEROP)/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-compile --requirement $<
 	touch $@
 
 $(INTEROP)/pi/.pinned: tests/interop/install_pi.py | $(VENV)/.installed
