@@ -12,12 +12,14 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from .checkout import DEVELOPER_TOOLS
+
 if TYPE_CHECKING:
     from types import FrameType
 
     from sessions_app.cli import RedlineCommand
 
-APPS: Final = ("sessions_app", "compaction_app", "devtools")
+APPS: Final = ("sessions_app", "compaction_app", *DEVELOPER_TOOLS)
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages as well."""
 WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "connect", "token", "tree"})
@@ -113,7 +115,9 @@ def _load(name: str) -> RedlineCommand:
 
 
 def _help() -> str:
-    lines = [f"  {name:<16} {_load(name).help}" for name in commands()]
+    names = commands()
+    width = max(map(len, names))
+    lines = [f"  {name:<{width}} {_load(name).help}" for name in names]
     return "\n".join([USAGE, *lines])
 
 

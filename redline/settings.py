@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from . import configuration
+from .checkout import DEVELOPER_TOOLS
+from .checkout import DIRECTORY as BASE_DIR
 from .local_zone import local_zone
 
-BASE_DIR = Path(__file__).resolve().parent.parent
 # In a checkout templates and static files are at the top; in a wheel they are in this package.
-PAGES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else BASE_DIR / "redline"
+PAGES_DIR = BASE_DIR / "redline" if (BASE_DIR / "redline" / "templates").is_dir() else BASE_DIR
 REDLINE_DATA_DIR = configuration.data_directory()
 REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
 REDLINE_SOURCES = configuration.sources(REDLINE_DATA_DIR, REDLINE_FAULTS)
@@ -31,7 +30,7 @@ INSTALLED_APPS = [
     "template_partials",
     "sessions_app",
     "compaction_app",
-    "devtools",
+    *DEVELOPER_TOOLS,
 ]
 MIDDLEWARE = [
     # Headers first, so that a refusal has them too; then foreign hosts are refused, whatever the path.

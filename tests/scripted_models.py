@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from compaction_app.models import PlannerModel, Provider
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.server import Server
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import devtools.bench.scale
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app import children
 from tests.factories import session_bytes, working_session
 from tests.files import place

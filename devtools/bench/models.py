@@ -24,8 +24,8 @@ from compaction_app.core.prompt import SYSTEM, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider
 
 from .core import transcript_of
 from .figures import Figure, median_ms

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, expect
 
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
 from tests.factories import chain, session_bytes, summary_compaction, turns_of_work, user
 from tests.files import backdate, place

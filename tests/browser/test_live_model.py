@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched, poll
 from tests.browser.conftest import idle_place
 from tests.browser.scenarios import (

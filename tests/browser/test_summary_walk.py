@@ -4,7 +4,7 @@ from urllib.request import Request
 
 import pytest
 
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.browser.chromium import hold, poll
 from tests.browser.summary_walk import SummaryWalk, walk_server
 from tests.factories import turns_of_work

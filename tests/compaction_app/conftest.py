@@ -4,7 +4,7 @@ import pytest
 
 from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.runs import lease
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place

@@ -2,7 +2,7 @@
 
 import pytest
 
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.interop.pi_rpc import Asking, PiHome
 from tests.interop.stand_in import StandIn
 from tests.interop_clients.conftest import pytest_terminal_summary as pytest_terminal_summary

@@ -23,8 +23,8 @@ from compaction_app.models import PlannerModel, Provider
 from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.types import Endpoint, Request, ThoughtPiece
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
 from tests.installation import Result

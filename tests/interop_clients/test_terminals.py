@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.commit.proof import approved_messages
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.agents.hook_entry import STATUS
 from sessions_app.sessionlog.context import ActiveContext

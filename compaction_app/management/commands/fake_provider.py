@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from devtools.scripted.app import ScriptedApp
-from devtools.scripted.scripts import SCRIPTS, script_named
-from devtools.scripted.server import base_url, server_of
+from compaction_app.scripted.app import ScriptedApp
+from compaction_app.scripted.scripts import SCRIPTS, script_named
+from compaction_app.scripted.server import base_url, server_of
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column

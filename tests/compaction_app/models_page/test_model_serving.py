@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.browser.scenarios import query_number, run_number, title, titled_session
 from tests.scripted_models import added_provider, start_model
 from tests.server import Server, place_in

@@ -14,8 +14,8 @@ from compaction_app.planning.summarizer import Summarizer, SummaryPart, WrittenS
 from compaction_app.planning.usage import UsageTotals
 from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import Overflow, ProviderError
-from devtools.scripted.scripts import SCRIPTS
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.scripts import SCRIPTS
+from compaction_app.scripted.server import ScriptedProvider
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS
 

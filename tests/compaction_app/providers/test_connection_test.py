@@ -13,7 +13,7 @@ from compaction_app.providers import client, connection_test
 from compaction_app.providers.client import Patience
 from compaction_app.providers.connection_test import LONGEST, TOOL, Verdict, try_model
 from compaction_app.providers.types import Dialect, Endpoint, Piece, Retrying, Sent
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer
 from tests.compaction_app.providers.streams import USED, both, call_block, chunk, fragment, message, sse, text_block
 

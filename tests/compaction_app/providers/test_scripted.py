@@ -12,7 +12,7 @@ from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import Broken, Overflow, QuotaUsed, Rejected, TimedOut, Unavailable, Unreachable
 from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Request, Retrying
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.streams import both, shown
 
 MANIFEST = {"entries": [{"entryId": f"e{number}", "tokens": 1_000 - number} for number in range(12)]}

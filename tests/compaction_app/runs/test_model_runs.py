@@ -16,7 +16,7 @@ from compaction_app.providers.client import Patience
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session

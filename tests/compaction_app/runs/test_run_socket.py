@@ -19,7 +19,7 @@ import sessions_app.list.consumers
 from compaction_app.routing import websocket_urlpatterns as of_runs
 from compaction_app.runs import commands
 from compaction_app.runs.worker import work
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.web import page_socket
 from tests.browser.scenarios import (

@@ -38,7 +38,7 @@ from compaction_app.runs.lease import (
     worker_name,
 )
 from compaction_app.runs.worker import STOPPED, work
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session

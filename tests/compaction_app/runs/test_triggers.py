@@ -22,7 +22,7 @@ from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planne
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import change_state
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.list.listing import session_json

@@ -13,8 +13,8 @@ import anthropic
 import openai
 
 from compaction_app.core.schemas import TOOL_SCHEMAS
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider
 
 KEY = "sk-dummy-0123456789"
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")

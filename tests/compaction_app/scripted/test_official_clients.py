@@ -12,12 +12,12 @@ import httpx2
 import openai
 import pytest
 
-from devtools.scripted.openai import COST
-from devtools.scripted.request import OfferedTool, ScriptedRequest
-from devtools.scripted.response import CallTool, Dialect, Play, Say, Sealed, Think, sealed, signature_of
-from devtools.scripted.scripts import SCRIPTS, script_named
-from devtools.scripted.server import ScriptedProvider
-from tests.devtools.scripted.official_clients import (
+from compaction_app.scripted.openai import COST
+from compaction_app.scripted.request import OfferedTool, ScriptedRequest
+from compaction_app.scripted.response import CallTool, Dialect, Play, Say, Sealed, Think, sealed, signature_of
+from compaction_app.scripted.scripts import SCRIPTS, script_named
+from compaction_app.scripted.server import ScriptedProvider
+from tests.compaction_app.scripted.official_clients import (
     DIALECTS,
     KEY,
     TOOLS,

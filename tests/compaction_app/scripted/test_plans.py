@@ -15,10 +15,10 @@ from compaction_app.core.messages import result_text
 from compaction_app.core.prompt import user_prompt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider
 from tests.budget import FACTOR
-from tests.devtools.scripted.official_clients import DIALECTS, Read, ask, results
+from tests.compaction_app.scripted.official_clients import DIALECTS, Read, ask, results
 from tests.factories import transcript_of, user, working_session
 
 GOOD = (

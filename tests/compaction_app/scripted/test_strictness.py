@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider
-from tests.devtools.scripted.official_clients import PATHS, TOOLS
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider
+from tests.compaction_app.scripted.official_clients import PATHS, TOOLS
 
 Body = dict[str, Any]
 ARGUMENTS = '{"pattern": "x"}'

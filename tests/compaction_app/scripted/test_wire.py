@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from devtools.management.commands import fake_provider
-from devtools.scripted.response import Dialect
-from devtools.scripted.server import ScriptedProvider, listening
-from tests.devtools.scripted.official_clients import DIALECTS, PATHS, TOOLS, ask
+from compaction_app.management.commands import fake_provider
+from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.server import ScriptedProvider, listening
+from tests.compaction_app.scripted.official_clients import DIALECTS, PATHS, TOOLS, ask
 from tests.installation import Installation
 from tests.wait import WAIT_SECONDS
 
