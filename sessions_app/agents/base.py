@@ -219,6 +219,11 @@ class Agent(Protocol):
         """The entry at the position of an earlier one; None if there is none any more."""
         ...
 
+    @property
+    def has_package(self) -> bool:
+        """Whether its own package can rebuild a context: see `find_package`."""
+        ...
+
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         """The agent's own package in a directory, or without one the installed package; None if there is none.
 
@@ -228,6 +233,11 @@ class Agent(Protocol):
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """What the requests that a session records show of its reading; None if it records none."""
+        ...
+
+    @property
+    def has_client(self) -> bool:
+        """Whether a client of it can continue a copy of a session: see `find_client`."""
         ...
 
     def find_client(self, program: Path | None) -> AgentClient | None:

@@ -66,6 +66,8 @@ class SessionFileAgent(ABC):
     current_version: int = 1
     keeps_database: bool = False
     has_server: bool = False
+    has_package: bool = False
+    has_client: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
     bridge: Bridge | None = None
     generations: Sequence[Generation]

@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sessions_app.agents.registry import AGENTS
+from tests import claude_sessions as claude
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.html import missing
@@ -67,6 +71,32 @@ def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline, tm
     found = redline.call("certify", session(redline, *FINE), "--agent-package", broken)
     assert (found.code, "\x1b" in found.out) == (0, False)
     assert "not compared. pi 0.87.1 could not be run: Cannot find module" in found.out
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal", "offer"),
+    [
+        (".pi/s.jsonl", "pi is checked through its package; leave --client out.", "Use --agent-package."),
+        (".atomic/s.jsonl", "Atomic cannot be run; leave --client out.", "no package of Atomic."),
+    ],
+)
+def test_only_clients_that_can_be_run_are_offered(redline, name, refusal, offer):
+    path = place(redline.home / name, session_bytes(chain(*FINE)))
+    for program in ([], ["pi"], ["/nowhere"]):
+        refused = redline.call("certify", path, "--json", "--client", *program)
+        assert refused.refusal == "2 no_client"
+        assert refused.json["error"]["message"].startswith(refusal)
+    found = redline.call("certify", path).out
+    assert (offer in found, "--client" in found) == (True, False)
+
+
+def test_a_client_is_offered_instead_of_a_package_that_an_agent_does_not_have(redline):
+    path = place(redline.home / ".claude" / "projects" / "p" / "s.jsonl", claude.timed(claude.talk(2)))
+    found = redline.call("certify", path).out
+    assert ("its client can be, with --client" in found, "--agent-package" in found) == (True, False)
+    refused = redline.call("certify", path, "--json", "--client", PATH="/nowhere").json["error"]["message"]
+    assert "claude is not on the PATH" in refused
+    assert {agent.key for agent in AGENTS.values() if agent.has_client} == {"claude-code", "codex", "opencode"}
 
 
 def test_bad_input_exits_with_2(redline):

@@ -39,6 +39,7 @@ class AtomicAgent(PiAgent):
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
+    has_package = False
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),

@@ -48,6 +48,7 @@ class ClaudeCodeAgent(SessionFileAgent):
     label: str = "Claude Code"
     format: str = KEY
     program: str = "claude"
+    has_client: bool = True
     compaction_hook: CompactionHook | None = ClaudeCodeHook()
     bridge: Bridge = SettingsBridge()
     generations: Sequence[Generation] = (

@@ -55,6 +55,7 @@ class CodexAgent(SessionFileAgent):
     label: str = "Codex"
     format: str = KEY
     program: str = KEY
+    has_client: bool = True
     compaction_hook: CompactionHook | None = CodexHook()
     bridge: Bridge = HooksBridge()
     generations: Sequence[Generation] = (

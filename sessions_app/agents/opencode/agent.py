@@ -72,6 +72,7 @@ class OpenCodeAgent(SessionFileAgent):
     label: str = "OpenCode"
     format: str = "opencode"
     program: str = "opencode"
+    has_client: bool = True
     bridge: Bridge = PluginBridge()
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True

@@ -51,6 +51,7 @@ class PiAgent(SessionFileAgent):
     key: str = KEY
     label: str = "pi"
     directory: str = ".pi"
+    has_package: bool = True
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from sessions_app.agents.base import Agent
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import package_at, reader_of_version
+from sessions_app.agents.registry import AGENTS, package_at, reader_of_version
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
+
+WITH_CLIENT: Final = tuple(agent.label for agent in AGENTS.values() if agent.has_client)
+"""The agents whose client can be run."""
 
 
 class Command(RedlineCommand):
@@ -40,8 +44,8 @@ class Command(RedlineCommand):
             const=Path(),
             type=Path,
             metavar="PROGRAM",
-            help="let the agent's client continue a copy of the session, without a network and away from the user's "
-            "files, and compare what it sends (default: the program on the PATH)",
+            help=f"let the agent's client continue a copy of the session, without a network and away from the user's "
+            f"files, and compare what it sends (default: the program on the PATH). For {', '.join(WITH_CLIENT)}",
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
@@ -60,7 +64,7 @@ class Command(RedlineCommand):
         leaf_id = options["leaf"] or ""
         found = certify(loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package, client=client)
         self.show_json({**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds})
-        for line in _lines(found, reason):
+        for line in _lines(found, reason, reading.agent):
             self.say(printable(line))
         return None if found.holds else CHECK_FAILED
 
@@ -69,18 +73,24 @@ def _client(reading: Reading, program: Path | None) -> AgentClient | None:
     """The client to run; None if that was not requested. Raises BadInput `no_client`."""
     if program is None:
         return None
-    client = reading.agent.find_client(program if program.name else None)
-    if client is None:
-        label = reading.agent.label
+    agent = reading.agent
+    if not agent.has_client:
+        runs = f"{agent.label} is checked through its package" if agent.has_package else f"{agent.label} cannot be run"
         raise BadInput(
             "no_client",
-            f"There is no client of {label} to run: {label} is not on the PATH, or Redline cannot run it. Nothing was "
-            "checked. Give the path of its program after --client, or leave --client out.",
+            f"{runs}; leave --client out. Nothing was checked. --client is for {', '.join(WITH_CLIENT)}.",
+        )
+    client = agent.find_client(program if program.name else None)
+    if client is None:
+        raise BadInput(
+            "no_client",
+            f"There is no client of {agent.label} to run: {agent.program} is not on the PATH, or does not print its "
+            "version. Nothing was checked. Give the path of its program after --client, or leave --client out.",
         )
     return client
 
 
-def _lines(found: Certificate, reason: str) -> list[str]:
+def _lines(found: Certificate, reason: str, agent: Agent) -> list[str]:
     lines = [
         f"Checked at {found.checked_at:%Y-%m-%d %H:%M:%S} UTC: the branch of {found.leaf_id}, {found.messages:,} "
         f"messages, read as {found.reader} because {reason}."
@@ -95,7 +105,7 @@ def _lines(found: Certificate, reason: str) -> list[str]:
     else:
         lines.append("Providers: no rule is violated.")
     if found.package is not None or found.client is None:
-        lines.append(f"Package: {_of_package(found.package)}")
+        lines.append(f"Package: {_of_package(found.package, agent)}")
     if found.client is not None:
         lines.append(f"Client: {_of_client(found.client)}")
     if found.ledger is not None:
@@ -104,9 +114,12 @@ def _lines(found: Certificate, reason: str) -> list[str]:
     return lines
 
 
-def _of_package(result: PackageResult | None) -> str:
+def _of_package(result: PackageResult | None, agent: Agent) -> str:
+    if result is None and agent.has_package:
+        return f"not compared, because the package of {agent.label} was not found. Use --agent-package."
     if result is None:
-        return "not compared, because the agent's own package was not found. Use --agent-package, or --client."
+        instead = "; its client can be, with --client" if agent.has_client else ""
+        return f"not compared: Redline runs no package of {agent.label}{instead}."
     name = f"{result.name} {result.version}"
     if result.outcome is PackageOutcome.EQUAL:
         return f"{name} rebuilds the same messages."
