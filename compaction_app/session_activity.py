@@ -15,10 +15,11 @@ from django.conf import settings
 from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.changes import ServedWriter, SessionWriter
 from sessions_app.agents.programs import AgentServer
+from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError
 from sessions_app.storage.files import FileState
-from sessions_app.storage.open_files import Writer, describe, writers_of
+from sessions_app.storage.open_files import SHOWS_WRITERS, Writer, describe, writers_of
 from sessions_app.storage.session_loader import TornLine
 
 
@@ -34,6 +35,8 @@ class Activity:
     """Whether the agent reads the session again before each request."""
     server: AgentServer | None = None
     """The agent's configured server, through which the session can be changed although that has it open."""
+    seconds_ago: float = 0.0
+    """When it was last written to."""
 
     @property
     def is_open_elsewhere(self) -> bool:
@@ -44,6 +47,19 @@ class Activity:
     def is_live(self) -> bool:
         """Whether writing to the session requires a confirmation, or is refused."""
         return self.is_recent or bool(self.writers) or self.elsewhere is not None
+
+    @property
+    def is_only_recent(self) -> bool:
+        """Whether it was written to recently, and nothing shows that it is still open."""
+        return self.is_recent and not self.writers and self.elsewhere is None
+
+    @property
+    def recency(self) -> str:
+        """When it was written to, and that nothing shows that it is still open: follows `was`."""
+        minutes = int(max(0.0, self.seconds_ago) // 60)
+        when = f"{minutes} minute{'s' if minutes > 1 else ''} ago" if minutes else "less than a minute ago"
+        known = "no process has it open" if SHOWS_WRITERS else "whether a process has it open is not known here"
+        return f"written to {when}; {known}"
 
     @property
     def sentence(self) -> str:
@@ -99,7 +115,14 @@ def activity_of(session: Session, state: FileState | None, now: datetime, *, wit
         elsewhere=elsewhere,
         is_in_database=agent.database(path) is not None,
         server=server,
+        seconds_ago=now.timestamp() - state.mtime_ns / 1e9,
     )
+
+
+def activity_at(path: Path, now: datetime) -> Activity:
+    """What others do with the session at a real path."""
+    session = session_row(path)
+    return activity_of(session, session.agent.state(path), now)
 
 
 def effect_of(writer: SessionWriter, activity: Activity) -> str:

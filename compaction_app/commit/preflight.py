@@ -75,6 +75,9 @@ class Approved:
     """Notes of the user, each by the first entry of the span that it stands for: see `Run.notes`."""
     is_awaited: bool = False
     """Whether the agent that has the session open waits for this plan: then it does not continue past it."""
+    is_less_by_decision: bool = False
+    """Whether an agent waits or waited for this plan, and a human rejected a part of what was proposed: that is the
+    decision, and a target that the plan misses needs no second one."""
     rule: str = ""
     """What approved it in a human's place, in words; empty if a human did."""
 
@@ -167,7 +170,7 @@ def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer
     activity = activity_of(session_row(present.path), present.state, now)
     torn = torn_line_of(present.path)
     needs = dict(_needs(approved, present, parent_id, reading, activity, torn)) if writer.appends else {}
-    if not _meets_target(approved, validated, reading.rules(writer.name)):
+    if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
     return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs, notes, approved.is_awaited)

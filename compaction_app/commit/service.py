@@ -37,7 +37,7 @@ from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.lease import require_state, wrong_state
-from compaction_app.runs.reviews import approved_of
+from compaction_app.runs.reviews import approved_of, pins_of
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -115,6 +115,8 @@ def approval(run: Run) -> Approved:
         run=run,
         notes=run.notes,
         is_awaited=run.handshakes.open().exists(),
+        # What is written once the agent has closed the session is no longer awaited.
+        is_less_by_decision=run.handshakes.unfinished().exists() and bool(pins_of(run)[0]),
     )
 
 

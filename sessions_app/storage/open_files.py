@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from .files import FileState
 
+SHOWS_WRITERS: Final = sys.platform == "linux"
+"""Whether this system shows which processes have a file open."""
 _PROCESSES: Final = Path("/proc")
 _WRITING: Final = os.O_WRONLY | os.O_RDWR
 
@@ -30,7 +32,7 @@ class Writer(NamedTuple):
 
 def writers_of(state: FileState) -> tuple[Writer, ...]:
     """The other processes that have this file open for writing, by process id. Empty except on Linux."""
-    if sys.platform != "linux":
+    if not SHOWS_WRITERS:
         return ()
     return tuple(sorted(_writers(state.device, state.inode)))
 

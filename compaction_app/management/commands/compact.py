@@ -14,6 +14,7 @@ from compaction_app.commit.preflight import Approved, Confirmations, check_plan
 from compaction_app.commit.service import Committed, commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Outcome
+from compaction_app.management.live_question import can_ask_about_live, is_live_confirmed, with_live
 from compaction_app.management.plan_display import (
     Planned,
     PlanningScreen,
@@ -30,7 +31,7 @@ from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
-from compaction_app.session_activity import effect_of
+from compaction_app.session_activity import Activity, effect_of
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
@@ -122,8 +123,9 @@ class Command(RedlineCommand):
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
             show_summary(self, planned, preflight.reading, preflight.writer, preflight.effect, torn)
         committed = None
-        if self._is_confirmed(preflight, options):
-            committed = _commit(planned, _confirmations(options))
+        confirmations = self._confirmed(preflight, planned.loaded.path, options)
+        if confirmations is not None:
+            committed = _commit(planned, confirmations)
             for line in committed_lines(committed, preflight.reading.agent):
                 self.say(line)
         else:
@@ -173,27 +175,30 @@ class Command(RedlineCommand):
     def _show_read(self, read: int) -> None:
         self.progress.show(f"{read >> 20} MB read")
 
-    def _is_confirmed(self, preflight: CommitCommand, options: dict[str, Any]) -> bool:
-        """Whether the plan is to be written.
+    def _confirmed(self, preflight: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
+        """The confirmations with which the plan is to be written; None if it is not.
 
         Raises whatever prevents it, and with `--yes` also the first missing confirmation.
         """
         if options["dry_run"]:
-            return False
+            return None
         if preflight.obstacle is not None:
             raise preflight.obstacle
-        missing = [failure for name, failure in preflight.needs.items() if not options[name]]
-        if not missing:
-            return options["yes"] or (
-                self.can_ask and self.ask(f"Back up the session and write this by {preflight.writer.name}?")
-            )
-        if options["yes"]:
+        given = _confirmations(options)
+        missing = {name: failure for name, failure in preflight.needs.items() if not options[name]}
+        if missing and options["yes"]:
+            first = next(iter(missing.values()))
             self.say(preflight.sentence)
             if self.as_json:
-                missing[0].message += f" {preflight.sentence}"
-            raise missing[0]
+                first.message += f" {preflight.sentence}"
+            raise first
+        if not missing:
+            question = f"Back up the session and write this by {preflight.writer.name}?"
+            return given if options["yes"] or (self.can_ask and self.ask(question)) else None
+        if preflight.activity is not None and can_ask_about_live(self, missing, preflight.activity):
+            return with_live(given) if is_live_confirmed(self, path, preflight.activity, "Write") else None
         # A confirmation that would not be enough is not requested.
-        return False
+        return None
 
 
 def _size(loaded: LoadedSession, leaf: str, reading: Reading, row: Session) -> ContextSize:
@@ -239,8 +244,10 @@ class CommitCommand:
     writer: SessionWriter
     effect: str
     """What the writer does to the session."""
+    activity: Activity | None = None
+    """What others do with the session; None if the plan cannot be written at all."""
     obstacle: BadInput | None = None
-    """Why the plan cannot be written at all."""
+    """Why it cannot."""
 
     @property
     def sentence(self) -> str:
@@ -268,12 +275,12 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
         try:
             preflight = check_plan(approved, loaded, datetime.now(UTC), writer.name)
         except BadInput as obstacle:
-            return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle)
+            return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle=obstacle)
     needs, effect = preflight.needs, effect_of(writer, preflight.activity)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
     words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
     command = " ".join(["redline compact", *map(shell_quoted, words)])
-    return CommitCommand(needs, command, by_model, reading, writer, effect)
+    return CommitCommand(needs, command, by_model, reading, writer, effect, preflight.activity)
 
 
 @contextmanager

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from compaction_app.management.live_question import confirmed
 from compaction_app.navigation.entry_append import (
     AppendConfirmations,
     AppendPlan,
@@ -94,9 +96,19 @@ class Command(RedlineCommand):
             self.show_json(document)
             return
         confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
-        require_append_confirmations(plan, confirmations)
-        self._confirm(path, "Write this?", options)
-        done = append_entries(path, make, confirmations, datetime.now(UTC), shown=plan.digest())
+        given = confirmed(
+            self,
+            "Write this",
+            plan.needs,
+            confirmations,
+            session=plan.present.path,
+            activity=plan.activity,
+            yes=options["yes"],
+            require=partial(require_append_confirmations, plan, confirmations),
+        )
+        if given is None:
+            raise _not_confirmed(path, options)
+        done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
         is_before = action == "move" and plan.change.leaf_id != entry_id
         again = text_said(plan.present, entry_id) if is_before else None
         self.say(f"Appended; the last entry is {done.leaf_id} now. The backup is {printable(done.backup)}.")
@@ -126,7 +138,8 @@ class Command(RedlineCommand):
             self.say("No new session was made.")
             self.show_json(document)
             return
-        self._confirm(path, "Make it?", options)
+        if not (options["yes"] or (self.can_ask and self.ask("Make it?"))):
+            raise _not_confirmed(path, options)
         made = fork_session(path, entry_id, now)
         again = text_said(plan.present, entry_id) if plan.destination.is_before else None
         resume = " ".join(map(shell_quoted, made.agent.resume_command(made.path)))
@@ -137,20 +150,19 @@ class Command(RedlineCommand):
 
     # ---- both --------------------------------------------------------------------------------------------------
 
-    def _confirm(self, path: Path, question: str, options: dict[str, Any]) -> None:
-        """Raises ConfirmationNeeded."""
-        if not (options["yes"] or (self.can_ask and self.ask(question))):
-            what = shell_quoted(shell_path(options["path"]))
-            raise ConfirmationNeeded(
-                "not_confirmed",
-                f"{path} was not changed. To do it, repeat `redline navigate {what}` with --yes.",
-                "--yes",
-            )
-
     def _offer(self, again: str | None) -> None:
         if again is not None:
             self.say("The message, to be sent again:")
             self.say_all(printable(line) for line in again.splitlines())
+
+
+def _not_confirmed(path: Path, options: dict[str, Any]) -> ConfirmationNeeded:
+    what = shell_quoted(shell_path(options["path"]))
+    return ConfirmationNeeded(
+        "not_confirmed",
+        f"{path} was not changed. To do it, repeat `redline navigate {what}` with --yes.",
+        "--yes",
+    )
 
 
 def _how_taken_back(plan: AppendPlan) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from compaction_app.backups.service import (
     restore,
     restored_session,
 )
+from compaction_app.management.live_question import confirmed
+from compaction_app.session_activity import activity_at
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
 from sessions_app.storage.files import file_state, other_names_note, real_path
@@ -50,7 +53,7 @@ class Command(RedlineCommand):
         confirmations = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
         try:
             if not options["yes"]:
-                self._confirm(session, backup, confirmations)
+                confirmations = self._confirmed(session, backup, confirmations)
             restored = restore(backup, confirmations, datetime.now(UTC))
         except ConfirmationNeeded as missing:
             if options["yes"]:
@@ -83,12 +86,24 @@ class Command(RedlineCommand):
         )
         return None
 
-    def _confirm(self, session: Path, backup: Path, confirmations: RestoreConfirmations) -> None:
-        """Ask for a confirmation. Raises ConfirmationNeeded, without asking if the answer would not be enough."""
+    def _confirmed(self, session: Path, backup: Path, given: RestoreConfirmations) -> RestoreConfirmations:
+        """The confirmations of a restore that is to be made. Raises ConfirmationNeeded."""
+        found = None
         if self.can_ask:
-            require_confirmations(session, backup, confirmations, datetime.now(UTC))
-        if not (self.can_ask and self.ask(f"Restore {printable(session)}?")):
+            now = datetime.now(UTC)
+            found = confirmed(
+                self,
+                f"Restore {printable(session)}",
+                needs_of(session, backup, now),
+                given,
+                session=session,
+                activity=activity_at(session, now),
+                yes=False,
+                require=partial(require_confirmations, session, backup, given, now),
+            )
+        if found is None:
             raise ConfirmationNeeded("not_confirmed", f"{session} was not restored.", "--yes")
+        return found
 
     def _list(self, what: str, newer: Iterable[NewerEntry]) -> None:
         for line in newer:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from django.core.management.base import CommandParser
 
 from compaction_app.core.draft_check import DraftJudgement
 from compaction_app.core.mentions import MEASURES
+from compaction_app.management.live_question import confirmed
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.navigation.entry_append import (
     AppendConfirmations,
@@ -143,7 +145,7 @@ class Command(RedlineCommand):
         self.say(f"  {' '.join(map(shell_quoted, back))}")
         confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
         try:
-            self._confirm(plan, confirmations, yes=options["yes"])
+            confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
         except ConfirmationNeeded as missing:
             missing.message += f" {_how_to_append(options, plan)}"
             raise
@@ -155,11 +157,21 @@ class Command(RedlineCommand):
         tell_hooks(task, appended.lines, text, appended.backup)
         self.show_json(_appended_document(task, appended))
 
-    def _confirm(self, plan: AppendPlan, confirmations: AppendConfirmations, *, yes: bool) -> None:
-        """Raises ConfirmationNeeded, without asking if the answer would not be enough."""
-        require_append_confirmations(plan, confirmations)
-        if not (yes or (self.can_ask and self.ask("Append this summary?"))):
+    def _confirmed(self, plan: AppendPlan, given: AppendConfirmations, *, yes: bool) -> AppendConfirmations:
+        """The confirmations of an append that is to be made. Raises ConfirmationNeeded."""
+        found = confirmed(
+            self,
+            "Append this summary",
+            plan.needs,
+            given,
+            session=plan.present.path,
+            activity=plan.activity,
+            yes=yes,
+            require=partial(require_append_confirmations, plan, given),
+        )
+        if found is None:
             raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
+        return found
 
 
 def _model(path: Path, name: str) -> ResolvedModel | None:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
 from compaction_app.core.undo_ways import UndoWay
+from compaction_app.management.live_question import confirmed
 from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_confirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
@@ -61,7 +63,7 @@ class Command(RedlineCommand):
             return None
         confirmations = UndoConfirmations(**{name: options[name] for name in CONFIRMATIONS})
         try:
-            self._confirm(plan, confirmations, yes=options["yes"])
+            confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
         except ConfirmationNeeded as missing:
             missing.message += f" {how}"
             raise
@@ -71,11 +73,21 @@ class Command(RedlineCommand):
         self.show_json(_document(plan, undone))
         return None
 
-    def _confirm(self, plan: UndoPlan, confirmations: UndoConfirmations, *, yes: bool) -> None:
-        """Raises ConfirmationNeeded, without asking if the answer would not be enough."""
-        require_undo_confirmations(plan, confirmations)
-        if not (yes or (self.can_ask and self.ask("Undo this?"))):
+    def _confirmed(self, plan: UndoPlan, given: UndoConfirmations, *, yes: bool) -> UndoConfirmations:
+        """The confirmations of an undo that is to be made. Raises ConfirmationNeeded."""
+        found = confirmed(
+            self,
+            "Undo this",
+            plan.needs,
+            given,
+            session=plan.touched,
+            activity=plan.activity,
+            yes=yes,
+            require=partial(require_undo_confirmations, plan, given),
+        )
+        if found is None:
             raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
+        return found
 
     def _show(self, plan: UndoPlan) -> None:
         wanted = set(plan.wanted)

@@ -7,27 +7,33 @@ import pty
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.management.commands.compact import CONFIRMATIONS
+from compaction_app.management.live_question import is_live_confirmed
 from compaction_app.models import Compaction
+from compaction_app.session_activity import Activity
 from redline.main import main
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.measure import significant
+from sessions_app.storage.open_files import Writer
 from sessions_app.storage.session_loader import load_session
 from tests.budget import some
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import last_line, place, snapshot
 from tests.html import missing
+from tests.installation import refusal
 from tests.paths import sessions_to_try
 from tests.plans import context_ids, context_without
 from tests.processes import start_child
@@ -335,6 +341,62 @@ def test_on_a_terminal_the_plan_is_shown_before_the_question(path, answer, code)
         assert "Appended 1 line to" in screen
         assert f"its last entry is {last_line(path)['id']} now" in screen.replace("\r\n", " ")
         assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
+
+
+JUST_USED = "The session was written to less than a minute ago; no process has it open. {}? [y/N]"
+
+
+@pytest.mark.parametrize("answer", ["n\n", "y\n"])
+def test_a_session_that_was_just_used_is_asked_about_in_the_same_question(redline, path, answer):
+    before = path.read_bytes()
+    make_live(path)
+    code, screen = on_terminal(answer, "compact", path)
+    assert (JUST_USED.format("Write") in screen, screen.count("[y/N]")) == (True, 1), screen
+    assert (code, path.read_bytes() == before) == ((0, False) if answer == "y\n" else (5, True))
+    if code == 0:
+        make_live(path)
+        code, screen = on_terminal(answer, "undo", path)
+        assert (code, JUST_USED.format("Undo this") in screen) == (0, True), screen
+        make_live(path)
+        code, screen = on_terminal(answer, "navigate", path, "--label", "e1", "here")
+        assert (code, JUST_USED.format("Write this") in screen) == (0, True), screen
+
+
+def test_an_answer_that_would_not_be_enough_is_not_requested(path):
+    command = ["sh", "-c", 'exec 9>>"$0"; echo; read line', str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        for more in ([], ["--writer", "context-compaction"], ask_too_much(path)):
+            code, screen = on_terminal("y\n", "compact", path, *more)
+            assert (code, "[y/N]" in screen, "--yes --live" in screen) == (5, False, True), screen
+        process.communicate(b"\n")
+    make_live(path)
+    assert "[y/N]" not in on_terminal("y\n", "compact", path, *ask_too_much(path))[1]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"seconds_ago": -3.0}, "written to less than a minute ago; no process has it open"),
+        ({"seconds_ago": 119.0}, "written to 1 minute ago; no process has it open"),
+        ({"seconds_ago": 179.0}, "written to 2 minutes ago; no process has it open"),
+    ],
+)
+def test_the_question_says_when_the_session_was_used(monkeypatch, found, words):
+    recent = Activity(is_recent=True, writers=(), **found)
+    assert (recent.recency, recent.is_only_recent) == (words, True)
+    opened = Activity(is_recent=True, writers=(Writer(7, "node"),), **found)
+    assert not opened.is_only_recent
+    monkeypatch.setattr("compaction_app.session_activity.SHOWS_WRITERS", False)
+    assert recent.recency.endswith("whether a process has it open is not known here")
+    # What was opened since the question is not confirmed by its answer.
+    asked = SimpleNamespace(ask=lambda question: words.split(";")[0] in question)
+    for now, expected in ((recent, True), (Activity(is_recent=False, writers=()), True), (opened, None)):
+        monkeypatch.setattr("compaction_app.management.live_question.activity_at", lambda *_, now=now: now)
+        if expected:
+            assert is_live_confirmed(asked, Path("s"), recent, "Write")
+        else:
+            assert refusal(lambda: is_live_confirmed(asked, Path("s"), recent, "Write")) == "5 session_live"
 
 
 def test_with_json_no_question_is_asked(path):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
@@ -181,6 +182,28 @@ def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed
     assert state_of(handshake) == "applied"
     assert agent.path.read_bytes().startswith(before)
     assert Compaction.objects.get().run == handshake.run
+
+
+def test_a_rejection_is_the_decision_and_a_target_that_it_misses_needs_no_second_one(pi_root, browser):
+    agent = asking(pi_root, honours="nothing")
+    with held_open(agent):
+        handshake = agent.planned()
+        run, now = handshake.run, timezone.now()
+        first, *others = [item.target for item in review_of(run).leads()]
+        decide(run, Kind.APPROVE, [first], now)
+
+        def ticks() -> list[str]:
+            view = browser.get(f"/runs/{run.pk}/commit?writer=context-edit").context["view"]
+            return [one.name for one in view.confirmations]
+
+        plan = ReviewedPlan(Confirmations(), now, writer="context-edit")
+        assert ticks() == ["below_target"], "what is undecided may still be approved"
+        assert refusal(lambda: approve(handshake, plan)) == "3 target_not_met"
+        decide(run, Kind.REJECT, others, now)
+        assert ticks() == []
+        approve(handshake, plan)
+    look_after_handshakes(timezone.now())
+    assert state_of(handshake) == "applied", "also once the agent no longer waits"
 
 
 def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser):
