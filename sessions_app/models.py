@@ -16,10 +16,11 @@ from urllib.parse import quote
 import msgspec
 from django.db import models
 
+from .agents.agent_settings import AgentSettings
 from .agents.base import Agent
 from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
 from .querysets import HAS_ENTRIES, SessionQuerySet, live_since
-from .sessionlog.context import why_due
+from .sessionlog.context import has_overflown, why_due
 from .sessionlog.errors import BadInput
 from .sessionlog.measure import Basis, ContextSize, InheritedMeasure
 from .sessionlog.session import ParserState
@@ -97,6 +98,8 @@ class Session(models.Model):
     """The tokens of the window that the agent's settings leave free."""
     keep_recent_tokens = models.PositiveIntegerField(default=0)
     """The tokens that the agent keeps when it compacts; with fewer after the first message it does not compact."""
+    compacts_automatically = models.BooleanField(default=True)
+    """Whether the agent compacts it automatically, by its settings: if not, it is never due."""
 
     size = models.BigIntegerField(default=0)
     entry_count = models.PositiveIntegerField(default=0)
@@ -222,8 +225,8 @@ class Session(models.Model):
 
     @property
     def due_at(self) -> int | None:
-        """The tokens beyond which its agent compacts it automatically; None if that is unknown."""
-        if not self.window or self.window <= self.reserve_tokens:
+        """The tokens beyond which its agent compacts it automatically; None if that is unknown, or if it does not."""
+        if not self.compacts_automatically or not self.window or self.window <= self.reserve_tokens:
             return None
         return self.window - self.reserve_tokens
 
@@ -235,9 +238,14 @@ class Session(models.Model):
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:
         """Why the agent would compact it automatically; empty if it would not."""
-        if self.tokens_after_first < self.keep_recent_tokens:
+        if not self.compacts_automatically or self.tokens_after_first < self.keep_recent_tokens:
             return ""
         return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
+
+    @property
+    def has_overflown(self) -> bool:
+        """Whether the last response of its model was that the context is too long."""
+        return has_overflown(self.overflow, self.window)
 
     @property
     def agent_key(self) -> str:
@@ -284,6 +292,15 @@ class Session(models.Model):
     def agent(self) -> Agent:
         """The agent whose parser reads it, by its root, its last reading, its location or its content."""
         return AGENTS.get(self.root.agent) or agent_with_reader(self.read_as) or agent_at(self.path)
+
+    @property
+    def continuing_agent(self) -> Agent:
+        """The agent that continues it, by its reader: its settings apply. Agents may share a parser."""
+        return agent_with_reader(self.read_as) or self.agent
+
+    def agent_settings(self, home: Path) -> AgentSettings:
+        """What that agent's settings say for its project and model."""
+        return self.continuing_agent.settings(self.cwd, home, (self.provider, self.model))
 
     @property
     def parser_state(self) -> ParserState:

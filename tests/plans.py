@@ -31,8 +31,8 @@ def approved_plan(
 ) -> Approved:
     """The plan of a user who approves everything that the embedded planner proposes."""
     loaded = load_session(path)
-    rules = reading_by(reader, "the test says so").rules(writer)
-    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener(), rules)
+    reading = reading_by(reader, "the test says so")
+    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener(), reading, writer)
     return Approved(
         loaded=loaded,
         leaf_id=plan.leaf_id,

@@ -31,14 +31,35 @@ class Parameters(msgspec.Struct, frozen=True):
     """What the planner treats as important."""
 
 
+def in_force(name: str, value: object) -> float | int | str | None:
+    """The value that a user gave a parameter, as it counts; None if it cannot be used.
+
+    `compression_ratio` is a number between 0 and 1, both excluded. `preserve_recent` is a finite number: it is rounded
+    down, and counts as at least 0 and at most MAX_SAFE_INTEGER. `query` is a text.
+    """
+    match name:
+        case "compression_ratio":
+            return float(value) if _is_number(value) and 0 < value < 1 else None
+        case "preserve_recent":
+            return min(max(0, math.floor(value)), MAX_SAFE_INTEGER) if _is_finite(value) else None
+        case _:
+            return value if isinstance(value, str) else None
+
+
+def is_usable(name: str, value: object) -> bool:
+    return in_force(name, value) is not None
+
+
 def compression_ratio(value: object) -> float:
-    """The value if it is a number between 0 and 1, both excluded; else the default."""
-    return float(value) if _is_number(value) and 0 < value < 1 else DEFAULT_RATIO
+    """The value as it counts, else the default."""
+    found = in_force("compression_ratio", value)
+    return found if isinstance(found, float) else DEFAULT_RATIO
 
 
 def preserve_recent(value: object) -> int:
-    """The value rounded down, from 0 to MAX_SAFE_INTEGER, if it is a finite number; else the default."""
-    return min(max(0, math.floor(value)), MAX_SAFE_INTEGER) if _is_finite(value) else DEFAULT_PRESERVE_RECENT
+    """The value as it counts, else the default."""
+    found = in_force("preserve_recent", value)
+    return found if isinstance(found, int) else DEFAULT_PRESERVE_RECENT
 
 
 def query(value: object, user_texts: Iterable[str]) -> str:

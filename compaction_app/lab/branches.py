@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compaction_app.planning.effective_parameters import effective_parameters
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.storage.session_loader import LoadedSession
 
@@ -16,7 +16,7 @@ from .trials import Branch
 def branch_to_measure(loaded: LoadedSession, reading: Reading) -> Branch:
     """The branch of the last entry, with the settings that its project has. Raises what reading texts raises."""
     entries: list[Entry] = list(loaded.tree.branch(loaded.leaf_id)) if loaded.tree.entries else []
-    agent_settings = agent_at(loaded.path).settings(loaded.log.cwd, Path.home())
+    agent_settings = reading.agent.settings(loaded.log.cwd, Path.home(), model_of(entries))
     return Branch(
         loaded.tree,
         entries,

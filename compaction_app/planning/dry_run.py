@@ -9,10 +9,8 @@ from django.conf import settings
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.contexts import PlanRules
-from sessions_app.agents.registry import agent_at, model_windows
-from sessions_app.context_windows import window_of
-from sessions_app.index.context_window_lookup import configured_windows
+from sessions_app.agents.reading import Reading
+from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.noise import is_noise
@@ -31,9 +29,10 @@ def dry_run(
     planner: str,
     thinking: str,
     listener: PlanListener,
-    rules: PlanRules,
+    reading: Reading,
+    writer: str = "",
 ) -> Plan:
-    """Plan a branch of a loaded session by these rules; an empty `leaf_id` is the file's last entry.
+    """Plan a branch of a loaded session for a writer, by default the best; an empty `leaf_id` is the file's last entry.
 
     Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
     the planner raise.
@@ -41,9 +40,9 @@ def dry_run(
     home = Path.home()
     leaf = leaf_id or loaded.leaf_id
     branch = loaded.tree.branch(leaf)
-    agent = agent_at(loaded.path)
-    effective = effective_parameters(agent.settings(loaded.log.cwd, home), own)
-    transcript = prepare(branch, loaded.texts(branch), effective.values, rules, is_noise)
+    model = model_of(branch)
+    effective = effective_parameters(reading.agent.settings(loaded.log.cwd, home, model), own)
+    transcript = prepare(branch, loaded.texts(branch), effective.values, reading.rules(writer), is_noise)
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",
@@ -52,13 +51,8 @@ def dry_run(
         )
     answers = before_compact(lambda: loaded, leaf, transcript, "manual", stop=listener.is_stopped)
     require_not_cancelled(answers)
-    model = model_of(branch)
-    window = window_of(
-        model[1] if model is not None else "",
-        configured_windows(),
-        model_windows(home),
-        loaded.log.state.window,
-    )
+    name = model[1] if model is not None else ""
+    window = ContextWindowLookup(home).window(name, loaded.log.state.window, reading.agent)
     plan = Plan(
         leaf,
         transcript,

@@ -15,9 +15,7 @@ from compaction_app.core.budget import Budget
 from compaction_app.core.messages import UserMessage
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
-from sessions_app.agents.registry import model_windows
-from sessions_app.context_windows import window_of
-from sessions_app.index.context_window_lookup import chosen_windows
+from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.entries import Texts
@@ -51,9 +49,8 @@ def measure_first_request(
     `nothing_to_compact`, Conflict `session_rewritten` and `being_indexed`, and what reading the file raises.
     """
     home = Path.home()
-    windows = model_windows(home)
-    window = window_of(session.model, chosen_windows(), windows, session.recorded_window)
-    in_force = effective_parameters(session.agent.settings(session.cwd, home), own)
+    window = ContextWindowLookup(home).window_of_session(session)
+    in_force = effective_parameters(session.agent_settings(home), own)
     prepared = prepare_snapshot(session, leaf_id, in_force.values, window.tokens if window is not None else None)
     transcript = prepared.transcript(_TextsOnDemand(session.real_path(), prepared))
     prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))

@@ -36,7 +36,7 @@ def prices_of_session(session: Session, home: Path) -> KnownPrices | None:
     entered = _entered(session)
     if entered is not None:
         return KnownPrices(entered, "the Models page")
-    of_agents = model_prices(home).get(session.model)
+    of_agents = model_prices(home, session.continuing_agent).get(session.model)
     if of_agents is not None:
         return KnownPrices(of_agents, "the agent's configuration")
     recorded = _recorded(session)

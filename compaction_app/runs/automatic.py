@@ -6,7 +6,7 @@ or `overflow`, its model reported that the context is too long. With `plan_by_it
 | it is skipped because                             | until                                                    |
 |---------------------------------------------------|----------------------------------------------------------|
 | it cannot be read or written, or is old           | that changes                                             |
-| its agent's settings say `enabled: false`         | they do not                                              |
+| its agent's settings disable automatic compaction | they do not                                              |
 | nobody but Redline has written to it since the    | an agent continues                                       |
 | last change, or nobody at all for a day           |                                                          |
 | a run of it is under way, or was made at its leaf | an agent continues                                       |
@@ -112,9 +112,9 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
         return "it was not yet read with its current reader"
-    switched_off = session.agent.settings(session.cwd, home).switched_off_in
+    switched_off = session.agent_settings(home).switched_off_in
     if switched_off is not None:
-        return f"{switched_off} disables automatic compaction (enabled: false)"
+        return f"{switched_off} disables automatic compaction"
     try:
         path = session.real_path()
     except BadInput as fault:

@@ -118,7 +118,7 @@ def new_run(
     """A run that is not saved yet. Raises BadInput `unknown_planner` and `bad_thinking`."""
     planner = require_planner(planner, thinking)
     given = {name: value for name, value in requested_parameters.items() if value is not None}
-    agent_settings = session.agent.settings(session.cwd, Path.home())
+    agent_settings = session.agent_settings(Path.home())
     return Run(
         session=session,
         leaf_id=leaf_id,

@@ -76,7 +76,7 @@ class CompactForm(forms.Form):
     def __init__(self, session: Session, data: Mapping[str, Any], model: ResolvedModel | None = None) -> None:
         """`model` plans if the form names no planner; without one, the embedded planner does."""
         self.session = session
-        self.effective = effective_parameters(session.agent.settings(session.cwd, Path.home()), {})
+        self.effective = effective_parameters(session.agent_settings(Path.home()), {})
         self.unnamed_model = model
         values = self.effective.values
         query = values.get("query")

@@ -51,9 +51,7 @@ from compaction_app.planning.snapshots import (
     session_as_prepared,
     snapshot_of,
 )
-from sessions_app.agents.registry import model_windows
-from sessions_app.context_windows import window_of
-from sessions_app.index.context_window_lookup import chosen_windows
+from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -173,9 +171,8 @@ def _plan(recorder: Recorder) -> Plan:
 def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -> Plan:
     """Prepare a run from the index, store its snapshot, and call the hooks."""
     home = Path.home()
-    effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
-    windows = model_windows(home)
-    window = window_of(session.model, chosen_windows(), windows, session.recorded_window)
+    effective = effective_parameters(session.agent_settings(home), run.requested_parameters)
+    window = ContextWindowLookup(home).window_of_session(session)
     prepared = prepare_snapshot(
         session,
         run.leaf_id,

@@ -157,7 +157,7 @@ def scope_of_run(run: Run) -> SelectionScope:
 
 def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
     """The scope of a branch as it would be planned on now. Raises what `prepare_snapshot` and reading raise."""
-    own = effective_parameters(session.agent.settings(session.cwd, Path.home()), {})
+    own = effective_parameters(session.agent_settings(Path.home()), {})
     prepared = prepare_snapshot(session, leaf_id, own.values)
     with open_snapshot_texts(session.real_path(), prepared) as texts:
         transcript = prepared.transcript(texts)

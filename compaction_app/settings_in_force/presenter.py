@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,36 +17,35 @@ from compaction_app.planning.effective_parameters import (
     effective_parameters,
 )
 from sessions_app.agents.agent_settings import AgentSettings
-from sessions_app.agents.registry import agent_with_reader
 from sessions_app.agents.settings_in_force import CompactionSetting, SettingInForce
 from sessions_app.models import Session
 
 VALUE_LENGTH: Final = 300
 """Characters of a value that are shown."""
 HOOKS_SHOWN: Final = 50
-_PLAN: Final = {
-    "compression_ratio": CompactionSetting(
+_PLAN: Final = (
+    CompactionSetting(
         "compression_ratio",
         "The fraction of the tokens that a plan keeps.",
         f"{normal.DEFAULT_RATIO:g}",
-        lambda value: normal.compression_ratio(value) == value,
+        partial(normal.is_usable, "compression_ratio"),
         normal.DEFAULT_RATIO,
     ),
-    "preserve_recent": CompactionSetting(
+    CompactionSetting(
         "preserve_recent",
         "How many of the last entries are never deleted.",
         f"{normal.DEFAULT_PRESERVE_RECENT}",
-        lambda value: isinstance(value, int | float),
+        partial(normal.is_usable, "preserve_recent"),
         normal.DEFAULT_PRESERVE_RECENT,
     ),
-    "query": CompactionSetting(
+    CompactionSetting(
         "query",
-        "What a planner keeps because it matters.",
-        "your last message",
-        lambda value: isinstance(value, str),
+        "What matters: a model keeps it, and the embedded planner keeps what its words find.",
+        "your last message, for a model; nothing, for the embedded planner",
+        partial(normal.is_usable, "query"),
         "the failing test",
     ),
-}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ class SettingRow:
     source: str
     ignored: tuple[str, ...]
     """The files whose value cannot be used."""
+    hidden: tuple[str, ...]
+    """The files whose value is not read, because one that cannot be used comes before it."""
     line: str
     """The line that changes it; empty if no file does."""
     paste_into: str
@@ -80,8 +81,9 @@ class SettingsView:
     of_plans: list[SettingRow]
     switched_off_in: str
     """The file that disables automatic compaction; empty if it is on, or if there is none."""
+    compacts_automatically: bool
     threshold: int | None
-    """The tokens of the context above which it is due; None if the window is unknown."""
+    """The tokens of the context above which it is due; None if it never is, or if the window is unknown."""
     hooks: list[tuple[str, tuple[str, ...]]]
     """What takes part in a compaction, by the file that names it."""
     own_hooks: list[str]
@@ -90,26 +92,21 @@ class SettingsView:
     """The files that were read, in their order."""
     faults: tuple[str, ...]
 
-    @property
-    def compacts_automatically(self) -> bool:
-        """Whether the agent compacts at all, and is not told not to."""
-        return bool(self.of_agent) and not self.switched_off_in
-
 
 def view_settings(session: Session, home: Path) -> SettingsView:
     """The settings in force for a session's project and model."""
-    agent = agent_with_reader(session.read_as) or session.agent
-    found = agent.settings(session.cwd, home, (session.provider, session.model))
-    parameters = effective_parameters(session.agent.settings(session.cwd, home), {})
+    agent, found = session.continuing_agent, session.agent_settings(home)
+    parameters = effective_parameters(found, {})
     user_file = agent.user_settings(home).path
     window = session.window
     hooks = [(str(file.path), file.hooks[:HOOKS_SHOWN]) for file in found.files if file.hooks]
     return SettingsView(
         agent=agent.label,
         of_agent=[_row(setting, user_file) for setting in found.in_force],
-        of_plans=_rows_of_plans(parameters, found, user_file),
+        of_plans=[_row_of_plans(setting, parameters, found, user_file) for setting in _PLAN],
         switched_off_in=str(found.switched_off_in or ""),
-        threshold=max(0, window - found.budget.reserve(window)) if window and found.in_force else None,
+        compacts_automatically=found.compacts_automatically,
+        threshold=max(0, window - found.budget.reserve(window)) if window and found.compacts_automatically else None,
         hooks=hooks,
         own_hooks=list(settings.REDLINE.hooks),
         files=[str(file.path) for file in found.files],
@@ -126,30 +123,28 @@ def _row(found: SettingInForce, user_file: Path) -> SettingRow:
         setting.default,
         str(section.path) if section is not None else "",
         tuple(map(str, found.ignored)),
+        (),
         found.line,
         str(section.path if section is not None else user_file),
     )
 
 
-def _rows_of_plans(parameters: EffectiveParameters, found: AgentSettings, user_file: Path) -> list[SettingRow]:
-    return [_row_of_plans(name, parameters, found, user_file) for name in _PLAN]
-
-
-def _row_of_plans(name: str, parameters: EffectiveParameters, found: AgentSettings, user_file: Path) -> SettingRow:
-    """A parameter of plans. The agent uses its default for a value that it cannot use, and reads no other file."""
-    setting, source = _PLAN[name], parameters.sources[name]
-    is_default = source == DEFAULT_SOURCE
-    values: Mapping[str, object] = {} if is_default else parameters.values
-    in_force = SettingInForce(setting, values.get(name))
+def _row_of_plans(
+    setting: CompactionSetting, parameters: EffectiveParameters, found: AgentSettings, user_file: Path
+) -> SettingRow:
+    name, source = setting.name, parameters.sources[setting.name]
+    value, refused = parameters.values.get(name), parameters.refused.get(name)
     return SettingRow(
         name,
         setting.meaning,
-        setting.default if is_default else _shown(values[name]),
+        # An empty query is none.
+        _shown(value) if value not in (None, "") else setting.default,
         setting.default,
-        "" if is_default else source,
-        tuple(str(file.path) for file in found.files if is_default and name in file.parameters),
-        in_force.line if found.parameters_within is not None else "",
-        str(user_file) if is_default else source,
+        "" if source == DEFAULT_SOURCE else source,
+        () if refused is None else (str(refused),),
+        () if refused is None else tuple(map(str, parameters.hidden[name])),
+        SettingInForce(setting, value).line if found.parameters_within is not None else "",
+        str(user_file) if source == DEFAULT_SOURCE else source,
     )
 
 

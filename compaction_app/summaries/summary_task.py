@@ -52,7 +52,7 @@ from sessions_app.agents.reading import Reading
 from sessions_app.agents.summary_format import FileLists, SummaryFormat
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.printable import printable
@@ -269,7 +269,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         raise _no_form(reading, present)
     branch = present.tree.branch(present.leaf_id)
     context = reading.reader.rebuild(branch)
-    budget = reading.agent.settings(present.log.cwd, Path.home()).budget
+    budget = reading.agent.settings(present.log.cwd, Path.home(), model_of(branch)).budget
     found = compaction_range(branch, budget.keep_recent_tokens or KEEP_RECENT, context)
     if found is None:
         raise BadInput(

@@ -74,3 +74,8 @@ class AgentSettings:
     """Each setting of the agent's own that matters, with its value."""
     parameters_within: tuple[str, ...] | None = None
     """The keys of the object of its files that may have parameters of plans; None if they are not read there."""
+
+    @property
+    def compacts_automatically(self) -> bool:
+        """Whether the agent compacts at all, and no file disables that."""
+        return bool(self.in_force) and self.switched_off_in is None

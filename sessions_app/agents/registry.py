@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.controls import SummaryControl
@@ -37,6 +37,7 @@ READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, ge
 READERS_HELP: Final = f"one of {', '.join(READERS)} (default: chosen by location, content and installed version)"
 """The help of a flag that names a reader."""
 
+T = TypeVar("T")
 VERBATIM_READER: Final = "atomic-0.9"
 DELETION_READER: Final = "atomic-0.8"
 PI_READER: Final = "pi"
@@ -63,20 +64,22 @@ def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(root, key) for key, agent in AGENTS.items() for root in agent.roots(environment)]
 
 
-def model_windows(home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, from the agents' configurations; the first of AGENTS takes precedence."""
-    windows: dict[str, int] = {}
-    for agent in reversed(list(AGENTS.values())):
-        windows |= agent.model_windows(home)
-    return windows
+def model_windows(home: Path, own: Agent | None = None) -> dict[str, int]:
+    """Context windows in tokens by model id, from the agents' configurations: that of a session's `own` agent takes
+    precedence, then the first of AGENTS."""
+    return _of_configurations(lambda agent: agent.model_windows(home), own)
 
 
-def model_prices(home: Path) -> dict[str, InputPrices]:
-    """Prices by model id, from the agents' configurations; the first of AGENTS takes precedence."""
-    prices: dict[str, InputPrices] = {}
-    for agent in reversed(list(AGENTS.values())):
-        prices |= agent.model_prices(home)
-    return prices
+def model_prices(home: Path, own: Agent | None = None) -> dict[str, InputPrices]:
+    """Prices by model id, from the agents' configurations, in the same order."""
+    return _of_configurations(lambda agent: agent.model_prices(home), own)
+
+
+def _of_configurations(read: Callable[[Agent], Mapping[str, T]], own: Agent | None) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for agent in (*reversed(tuple(AGENTS.values())), *filter(None, [own])):
+        found |= read(agent)
+    return found
 
 
 def reader_named(name: str) -> Reader:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
 
-from sessions_app.agents.agent_settings import CompactionBudget
+from sessions_app.agents.agent_settings import AgentSettings
+from sessions_app.agents.base import Agent
 from sessions_app.agents.installed_version import Version
-from sessions_app.agents.registry import agent_with_reader, model_windows, version_installed
+from sessions_app.agents.registry import model_windows, version_installed
 from sessions_app.context_windows import Window, window_of
 from sessions_app.models import ChosenWindow, Session
 
 UPDATED_AT_ONCE: Final = 200
-REFRESHED: Final = ["window", "window_source", "reserve_tokens", "keep_recent_tokens"]
+REFRESHED: Final = ["window", "window_source", "reserve_tokens", "keep_recent_tokens", "compacts_automatically"]
 """The fields of a session that depend on files of its agent."""
 
 
@@ -32,32 +34,37 @@ def chosen_windows() -> dict[str, Window]:
 
 @dataclass(slots=True)
 class ContextWindowLookup:
-    """Context windows and budgets from the agents' own files, and the installed versions of the agents.
+    """Context windows and settings from the agents' own files, and the installed versions of the agents.
 
     All of it is cached: create a new lookup from time to time.
     """
 
     home: Path = field(default_factory=Path.home)
-    _windows: dict[str, int] | None = None
-    _chosen: dict[str, Window] = field(default_factory=dict)
+    _windows: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """By the key of the agent whose own configuration takes precedence; "" for none."""
+    _chosen: Mapping[str, Window] | None = None
     _versions: dict[str, Version | None] = field(default_factory=dict)
-    _budgets: dict[tuple[str, str, tuple[str, str]], CompactionBudget] = field(default_factory=dict)
+    _settings: dict[tuple[str, str, str, str], AgentSettings] = field(default_factory=dict)
 
-    def window(self, model: str, recorded: int | None = None) -> Window | None:
-        """The context window of a model; `recorded` is that in the session."""
-        if self._windows is None:
-            self._windows = model_windows(self.home)
+    def window(self, model: str, recorded: int | None = None, own: Agent | None = None) -> Window | None:
+        """The context window of a model; `recorded` is that in the session, `own` the agent that continues it."""
+        if self._chosen is None:
             self._chosen = chosen_windows()
-        return window_of(model, self._chosen, self._windows, recorded)
+        key = own.key if own is not None else ""
+        if key not in self._windows:
+            self._windows[key] = model_windows(self.home, own)
+        return window_of(model, self._chosen, self._windows[key], recorded)
 
-    def budget(self, session: Session) -> CompactionBudget:
-        """The budget that the settings of a session's agent give its project and model."""
-        agent = agent_with_reader(session.read_as) or session.agent
-        model = session.provider, session.model
-        known = agent.key, session.cwd, model
-        if known not in self._budgets:
-            self._budgets[known] = agent.settings(session.cwd, self.home, model).budget
-        return self._budgets[known]
+    def window_of_session(self, session: Session) -> Window | None:
+        """The context window of the model that a session was last written with."""
+        return self.window(session.model, session.recorded_window, session.continuing_agent)
+
+    def settings(self, session: Session) -> AgentSettings:
+        """What the settings of a session's agent say for its project and model."""
+        known = session.continuing_agent.key, session.cwd, session.provider, session.model
+        if known not in self._settings:
+            self._settings[known] = session.agent_settings(self.home)
+        return self._settings[known]
 
     def version_of(self, agent: str) -> Version | None:
         """The installed version of the agent with this key."""
@@ -67,18 +74,19 @@ class ContextWindowLookup:
 
     def fields(self, session: Session) -> dict[str, Any]:
         """The values of REFRESHED for a session."""
-        window, budget = self.window(session.model, session.recorded_window), self.budget(session)
+        window, found = self.window_of_session(session), self.settings(session)
         tokens = window.tokens if window is not None else None
         return {
             "window": tokens,
             "window_source": window.source if window is not None else "",
-            "reserve_tokens": budget.reserve(tokens),
-            "keep_recent_tokens": budget.keep_recent_tokens,
+            "reserve_tokens": found.budget.reserve(tokens),
+            "keep_recent_tokens": found.budget.keep_recent_tokens,
+            "compacts_automatically": found.compacts_automatically,
         }
 
 
 def refresh_windows(lookup: ContextWindowLookup) -> list[int]:
-    """Update windows and budgets of all sessions without reading files; returns the keys of changed sessions."""
+    """Update windows and settings of all sessions without reading files; returns the keys of changed sessions."""
     stale = []
     rows = (
         Session.objects.filter(schema__gt=0)

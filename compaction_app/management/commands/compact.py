@@ -166,8 +166,7 @@ class Command(RedlineCommand):
         planner = require_planner(options["planner"], thinking)
         with _unchanged_index(loaded.path, options["reader"]) as row:
             reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
-        rules = reading.rules(options["writer"])
-        plan = dry_run(loaded, leaf, own, planner, thinking, screen, rules)
+        plan = dry_run(loaded, leaf, own, planner, thinking, screen, reading, options["writer"])
         names = planner, reading.reader.name, options["writer"]
         size = _size(loaded, plan.leaf_id, reading, row)
         return Planned(plan, _validated(plan, path), plan.origins, loaded, *names, size)

@@ -56,6 +56,10 @@ def _words(view: SettingsView) -> Iterator[str]:
         yield f"Automatic compaction is off, by {printable(view.switched_off_in)}."
     for row in (*view.of_agent, *view.of_plans):
         yield from (f"The value of {row.name} in {printable(path)} cannot be used." for path in row.ignored)
+        yield from (
+            f"The value of {row.name} in {printable(path)} is not read: the file before it sets it too."
+            for path in row.hidden
+        )
     for path, hooks in view.hooks:
         yield f"Hooks in {printable(path)}: {', '.join(map(printable, hooks))}"
     if view.own_hooks:
@@ -85,6 +89,7 @@ def _row(row: SettingRow) -> dict[str, Any]:
         "default": row.default,
         "source": row.source or None,
         "ignored": row.ignored,
+        "hidden": row.hidden,
         "line": row.line or None,
         "pasteInto": row.paste_into,
     }

@@ -34,12 +34,13 @@ def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
 
 
 class AtomicAgent(PiAgent):
-    """Atomic from 0.8.26 on."""
+    """Atomic from 0.8.26 on. It reads pi's settings after its own; pi does not read Atomic's."""
 
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
     has_package = False
+    settings_directories = (".atomic", ".pi")
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
@@ -52,7 +53,7 @@ class AtomicAgent(PiAgent):
         home: Path,
         model: tuple[str, str] | None = None,  # noqa: ARG002  # Atomic has no settings for single models
     ) -> AgentSettings:
-        return read_settings(cwd, home)
+        return read_settings(self.settings_directories, cwd, home)
 
     @property
     def summary_format(self) -> SummaryFormat:

@@ -45,7 +45,7 @@ WINDOW_VARIABLE: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 PERCENT_VARIABLE: Final = "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
 OFF_VARIABLES: Final = ("DISABLE_AUTO_COMPACT", "DISABLE_COMPACT")
 HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
-SHOWN: Final = (WINDOW, ENABLED, WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
+VARIABLES: Final = (WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
 
 def config_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -90,9 +90,10 @@ def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
-    variables = found.values.get("env")
-    values = {**found.values, **(variables if isinstance(variables, dict) else {})}
-    shown = {name: values[name] for name in SHOWN if name in values}
+    env = found.values.get("env")
+    variables = env if isinstance(env, dict) else {}
+    shown = {name: found.values[name] for name in (WINDOW, ENABLED) if name in found.values}
+    shown |= {name: variables[name] for name in VARIABLES if name in variables}
     hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
     return SettingsFile(found.path, True, shown, {}, found.fault, hooks=hooks)
 

@@ -52,6 +52,8 @@ class PiAgent(SessionFileAgent):
     label: str = "pi"
     directory: str = ".pi"
     has_package: bool = True
+    settings_directories: Sequence[str] = (".pi",)
+    """Where its settings are, in the user's home and in a project; of a setting, the first that has it counts."""
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -139,7 +141,7 @@ class PiAgent(SessionFileAgent):
         return repair(read, new_header)
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        return read_model_settings(cwd, home, model)
+        return read_model_settings(self.settings_directories, cwd, home, model)
 
     def user_settings(self, home: Path) -> SettingsFile:
         return user_settings(self.directory, home)

@@ -24,8 +24,6 @@ from sessions_app.agents.settings_in_force import (
 )
 from sessions_app.model_prices import InputPrices, configured_prices
 
-DIRECTORIES: Final = (".atomic", ".pi")
-"""Atomic reads pi's files after its own. Redline does so for the sessions of both."""
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""
 DEFAULT_KEEP_RECENT: Final = 20_000
@@ -67,18 +65,23 @@ SUMMARY_SETTINGS: Final = (
 ENABLED: Final = CompactionSetting("enabled", "Whether it compacts automatically.", "true", is_switch, example=False)
 
 
-def read_settings(cwd: str, home: Path) -> AgentSettings:
-    """Atomic's effective settings for a project: its own files take precedence over the user's."""
-    files = tuple(map(_settings_file, _json_files(cwd, home)))
+def read_settings(directories: Sequence[str], cwd: str, home: Path) -> AgentSettings:
+    """The effective settings for a project, of an agent that reads the files in these directories, in their order.
+
+    The project's own files take precedence over the user's.
+    """
+    files = tuple(map(_settings_file, _json_files(directories, cwd, home)))
     budget = CompactionBudget(_first_count("reserveTokens", _sections(files), DEFAULT_RESERVE))
     in_force = (*settings_in_force((ENABLED, RESERVE), _whole_sections(files)), *_of_summaries(files))
     summaries = _branch_summary(files)
     return AgentSettings(files, budget, _switched_off_in(files), summaries, in_force, SECTION)
 
 
-def read_model_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
-    """pi's effective settings for a project and a model: what is said of the model takes precedence in every file."""
-    found = read_settings(cwd, home)
+def read_model_settings(
+    directories: Sequence[str], cwd: str, home: Path, model: tuple[str, str] | None
+) -> AgentSettings:
+    """The same for a model, of an agent with settings for single models: these take precedence in every file."""
+    found = read_settings(directories, cwd, home)
     of_model = list(_sections_for(model, found.files))
     sections = [*(section.values for section in of_model), *_sections(found.files)]
     budget = CompactionBudget(
@@ -95,7 +98,7 @@ def read_model_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> 
 
 
 def user_settings(directory: str, home: Path) -> SettingsFile:
-    """The user's settings in one of the DIRECTORIES."""
+    """The user's settings in an agent's directory."""
     path = _user_path(directory, home)
     found = read_json_file(path)
     return _settings_file(found) if found is not None else SettingsFile(path, False, {}, {})
@@ -105,12 +108,12 @@ def _user_path(directory: str, home: Path) -> Path:
     return home / directory / "agent" / "settings.json"
 
 
-def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
+def _json_files(directories: Sequence[str], cwd: str, home: Path) -> Iterator[JsonFile]:
     project = Path(cwd)
     found = []
     if project.is_absolute() and "\0" not in cwd:
-        found = [read_json_file(project / directory / "settings.json", inside=project) for directory in DIRECTORIES]
-    found += [read_json_file(_user_path(directory, home)) for directory in DIRECTORIES]
+        found = [read_json_file(project / directory / "settings.json", inside=project) for directory in directories]
+    found += [read_json_file(_user_path(directory, home)) for directory in directories]
     return (file for file in found if file is not None)
 
 
@@ -175,7 +178,7 @@ def _branch_summary(files: Sequence[SettingsFile]) -> BranchSummarySettings:
 
 
 def model_windows(directory: str, home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, from the user's models in one of the DIRECTORIES."""
+    """Context windows in tokens by model id, from the user's models in an agent's directory."""
     found = read_json_file(home / directory / "agent" / "models.json")
     windows: dict[str, int] = {}
     for model in _models(found.values) if found is not None else ():
@@ -187,7 +190,7 @@ def model_windows(directory: str, home: Path) -> dict[str, int]:
 
 
 def model_prices(directory: str, home: Path) -> dict[str, InputPrices]:
-    """Prices by model id, from the user's models in one of the DIRECTORIES."""
+    """Prices by model id, from the user's models in an agent's directory."""
     found = read_json_file(home / directory / "agent" / "models.json")
     prices: dict[str, InputPrices] = {}
     for model in _models(found.values) if found is not None else ():

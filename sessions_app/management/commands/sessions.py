@@ -23,7 +23,6 @@ COLUMNS: Final = (
     Column("BROKEN AT", cut="end", spare=True),
     Column("PATH", cut="start"),
 )
-DUE: Final = {"": "", "threshold": "due", "overflow": "overflow"}
 
 
 class Command(RedlineCommand):
@@ -49,7 +48,7 @@ def _row(session: Session) -> list[str]:
         str(session.entry_count),
         _megabytes(session.size),
         _gauge(session),
-        DUE[session.due],
+        "overflow" if session.has_overflown else "due" if session.due else "",
         f"{timezone.localtime(session.last_used):%Y-%m-%d %H:%M}" if session.last_used else "?",
         str(session.damage_count) if session.damage_count else "-",
         printable(session.broken_at) if session.broken else "-",

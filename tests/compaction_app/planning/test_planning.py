@@ -1,28 +1,62 @@
 """The parameters of a plan with their sources, and how long a provider is waited for."""
 
+from pathlib import Path
+
 import pytest
 
 from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.model_request import patience_for
 from compaction_app.providers.client import Patience
 from compaction_app.providers.types import Endpoint
+from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput
 from tests.installation import override_configuration
 
 
-def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path):
-    (tmp_path / "p" / ".atomic").mkdir(parents=True)
-    (tmp_path / "p" / ".atomic" / "settings.json").write_text('{"compaction": {"compression_ratio": 0.3}}')
-    (tmp_path / ".atomic" / "agent").mkdir(parents=True)
-    (tmp_path / ".atomic" / "agent" / "settings.json").write_text(
-        '{"compaction": {"compression_ratio": 0.9, "preserve_recent": 7}}'
-    )
-    found = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {"query": "parser"})
+@pytest.fixture
+def put(tmp_path):
+    """Writes settings of the project (`p`) or of the user, in an agent's directory."""
+
+    def write(place: str, compaction: str) -> Path:
+        path = tmp_path / place / "settings.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"compaction": {compaction}}}')
+        return path
+
+    return write
+
+
+def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path, put):
+    of_project = put("p/.atomic", '{"compression_ratio": 0.3}')
+    of_user = put(".atomic/agent", '{"compression_ratio": 0.9, "preserve_recent": 7}')
+    found = effective_parameters(ATOMIC.settings(str(tmp_path / "p"), tmp_path), {"query": "parser"})
     assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
-    assert found.sources["query"] == "this run"
-    assert found.sources["compression_ratio"].endswith("p/.atomic/settings.json")
-    assert found.sources["preserve_recent"].endswith(".atomic/agent/settings.json")
+    sources = {"query": "this run", "compression_ratio": str(of_project), "preserve_recent": str(of_user)}
+    assert found.sources == sources
+    of_pi = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {})
+    assert (of_pi.values, set(of_pi.sources.values())) == ({}, {"default"})
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded", "value"),
+    [
+        *(("compression_ratio", bad, None) for bad in ("7", "0", "true", '"0.5"', "null")),
+        *(("preserve_recent", bad, None) for bad in ("true", '"2"', "null", "1" + "0" * 400)),
+        *(("preserve_recent", *found) for found in (("-3", 0), ("2.7", 2), ("0", 0))),
+        *(("query", *found) for found in (("7", None), ("null", None), ('"x"', "x"), ('""', ""))),
+    ],
+)
+def test_a_value_has_the_form_in_which_it_counts_and_one_that_cannot_be_used_leaves_the_default(
+    tmp_path, put, name, recorded, value
+):
+    of_project = put("p/.pi", f'{{"{name}": {recorded}}}')
+    put(".pi/agent", '{"compression_ratio": 0.9, "preserve_recent": 7, "query": "y"}')
+    found = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {})
+    refused = {} if value is not None else {name: of_project}
+    assert (found.values.get(name), found.refused) == (value, refused)
+    assert found.sources[name] == ("default" if refused else str(of_project))
+    assert found.faults == tuple(f"{of_project}: {one} cannot be used" for one in refused)
 
 
 @pytest.mark.parametrize(

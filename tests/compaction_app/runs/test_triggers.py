@@ -23,12 +23,14 @@ from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import change_state
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
 from compaction_app.scripted.server import ScriptedProvider
+from sessions_app.index.context_window_lookup import ContextWindowLookup, refresh_windows
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.list.listing import session_json
 from sessions_app.list.service import ListFilters, browse
 from sessions_app.models import Session
 from tests.browser.scenarios import newest_run
+from tests.clients import page
 from tests.compaction_app.runs.test_run_socket import arrived
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import append_as_agent, backdate, place, snapshot
@@ -118,6 +120,23 @@ def test_a_session_is_due_past_its_threshold_or_with_any_window_after_an_overflo
     assert put(known_root, assistant(**unknown, **TOO_LONG), assistant(text("x"), **unknown)).due == ""
 
 
+def test_a_session_that_its_agent_does_not_compact_automatically_is_never_due(known_root, tmp_path, browser):
+    project = tmp_path / "project"
+    settings = place(project / ".atomic" / "settings.json", b'{"compaction": {"enabled": false}}')
+    for message, shown in ((full(), ""), (assistant(**MODEL, **TOO_LONG), "overflow")):
+        session = put(known_root, message, cwd=str(project))
+        assert (session.due, session.due_at, session.due_percent) == ("", None, None)
+        assert not Session.objects.due().exists()
+        # That the model refused the context is still said.
+        assert text_of(page(browser, "/")).count("overflow") == bool(shown)
+        assert "does not compact automatically" in text_of(page(browser, session.get_absolute_url()))
+    settings.write_bytes(b'{"compaction": {"enabled": true}}')
+    refresh_windows(ContextWindowLookup())
+    assert [one.due for one in Session.objects.due()] == ["overflow"]
+    session.refresh_from_db()
+    assert f"compacts at {session.due_at:,}" in text_of(page(browser, session.get_absolute_url()))
+
+
 def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline):
     settings = place(redline.home / ".pi" / "agent" / "settings.json", b"{}")
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
@@ -182,6 +201,7 @@ def test_what_the_project_switched_off_is_left_but_not_for_a_human(known_root, t
     session = put(known_root, full(), cwd=str(tmp_path / "project"))
     assert look() == []
     assert str(path) in why_left(session)
+    assert session.due == ""
     run = plan_by_hand(session)
     assert (run.reason, run.automatic) == ("manual", False)
 
@@ -192,7 +212,7 @@ def test_what_the_user_switched_off_a_project_can_switch_on(known_root, redline,
     off = put(known_root, full(), name="off")
     put(known_root, full(), name="on", cwd=str(tmp_path / "p"))
     assert [Run.objects.get(pk=one).session.relative_path for one in look()] == ["on.jsonl"]
-    assert "enabled: false" in why_left(off)
+    assert "disables automatic compaction" in why_left(off)
 
 
 def test_what_could_not_or_may_not_be_written_to_is_left(known_root, monkeypatch):

@@ -72,7 +72,7 @@ def test_without_files_everything_is_a_default_and_with_one_a_switch_is_turned_o
     branches = {"branchSummary.reserveTokens": "16384", "branchSummary.skipPrompt": "false"}
     kept = {"compaction.reserveTokens": "16384", "compaction.keepRecentTokens": "20000"}
     assert {one.name: one.value for one in view.of_agent} == {"compaction.enabled": "true", **kept, **branches}
-    assert [one.value for one in view.of_plans] == ["0.5", "2", "your last message"]
+    assert [one.value for one in view.of_plans] == ["0.5", "2", view.of_plans[2].default]
     assert {one.paste_into for one in view.of_agent} == {str(own)}
     write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
     view = view_settings(of_agent(session, "pi"), home)
@@ -125,10 +125,10 @@ def test_a_value_that_cannot_be_used_is_named_and_passed_over(session, home, own
         view = view_settings(of_agent(session, "pi"), home)
         found = row(view, "compaction.reserveTokens")
         assert (found.value, found.source, found.ignored) == ("9", str(own), (str(of_project),)), value
-        # A plan's parameter is then the default.
+        # A plan's parameter is then the default, and the user's value is not called unusable.
         found = row(view, "compression_ratio")
         assert (found.value, found.source) == ("0.5", "")
-        assert str(of_project) in found.ignored
+        assert (found.ignored, found.hidden) == ((str(of_project),), (str(own),))
 
 
 def test_hooks_of_the_agent_and_of_redline_are_listed(session, home):
@@ -180,7 +180,7 @@ def test_the_command_names_each_value_with_its_file_and_what_is_ignored(redline,
     assert kept["source"].endswith(".pi/agent/settings.json")
     assert rows["compaction.reserveTokens"]["source"] is None
     assert rows["compaction.reserveTokens"]["ignored"] == [kept["source"]]
-    assert found["automatic"] is False
+    assert (found["automatic"], found["threshold"]) == (False, None)
     assert found["switchedOffIn"] == kept["source"]
     assert {row["name"] for row in found["parameters"]} == {"compression_ratio", "preserve_recent", "query"}
     shown = redline.call("compaction-settings", path).out

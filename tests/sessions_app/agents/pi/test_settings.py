@@ -37,7 +37,7 @@ def put(path: Path, content: object) -> Path:
 
 
 def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
-    return list(PI.settings(cwd, home).files)
+    return list(ATOMIC.settings(cwd, home).files)
 
 
 def project_settings(cwd: Path, home: Path) -> SettingsFile:
@@ -46,7 +46,7 @@ def project_settings(cwd: Path, home: Path) -> SettingsFile:
     return found
 
 
-def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd, home):
+def test_the_projects_settings_come_before_the_users_and_atomics_before_pis_and_pi_reads_its_own_alone(cwd, home):
     places = [cwd / ATOMICS, cwd / PIS, home / ".atomic" / "agent" / "settings.json", home / USERS]
     for rank, place in reversed(list(enumerate(places))):
         put(place, {"compaction": {"rank": rank}})
@@ -54,6 +54,7 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd,
     assert [one.path for one in found] == places
     assert [one.compaction["rank"] for one in found] == [0, 1, 2, 3]
     assert not any(one.fault for one in found)
+    assert [one.path for one in PI.settings(str(cwd), home, BIG).files] == [places[1], places[3]]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +171,14 @@ def models(*recorded: Any) -> dict[str, Any]:
     return {"providers": {"p": {"models": list(recorded)}}}
 
 
-def test_windows_come_from_every_provider_and_atomics_file_before_pis(home):
+def test_windows_come_from_every_provider_and_from_the_file_of_a_sessions_own_agent_first(home):
     assert model_windows(home) == {}
     ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
     put(home / MODELS, ours)
     other = {"models": [{"id": "a", "contextWindow": 3}]}
     put(home / ".atomic" / "agent" / "models.json", {"providers": {**models()["providers"], "q": other}})
-    assert model_windows(home) == {"a": 3, "b": 2}
+    assert model_windows(home) == model_windows(home, ATOMIC) == {"a": 3, "b": 2}
+    assert model_windows(home, PI) == {"a": 1, "b": 2}
 
 
 def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home):
