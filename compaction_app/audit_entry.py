@@ -7,6 +7,8 @@ from typing import Any
 
 from django.db import models
 
+from sessions_app.models import Session
+
 from .core.audit_chain import ChainLink, link_hash
 
 
@@ -29,7 +31,7 @@ class AuditEntry(models.Model):
     number = models.PositiveIntegerField(primary_key=True)
     """From 1, without gaps."""
     change = models.TextField(unique=True)
-    """Identifies the change, so that it is recorded once."""
+    """Identifies the change, so that it is recorded once. Of appended entries: action, last entry, backup."""
     at = models.DateTimeField()
     session = models.TextField()
     action = models.CharField(max_length=12, choices=Action)
@@ -88,3 +90,10 @@ class AuditEntry(models.Model):
     def hash(self) -> str:
         """The hash that it must have."""
         return link_hash(self.content, self.previous)
+
+
+def written_by_redline(session: Session) -> frozenset[str]:
+    """The last entry of each of Redline's compactions, undos and summaries of a session, by id."""
+    summaries = AuditEntry.objects.filter(session=str(session.path), action=AuditEntry.Action.SUMMARY)
+    appended = (change.split(" ", 2)[1] for change in summaries.values_list("change", flat=True))
+    return frozenset({*session.own_entries, *appended})

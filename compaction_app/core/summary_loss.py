@@ -16,7 +16,7 @@ import msgspec
 
 from sessions_app.agents.contexts import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import ENCRYPTED, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.timeline import ContextReader, TimelinePoint, change_at
@@ -61,6 +61,11 @@ class Replacement:
     @property
     def tokens_replaced(self) -> int:
         return sum(message.tokens for message in self.replaced)
+
+    @property
+    def images(self) -> int:
+        """The images of the replaced messages: a summary is text, and has none of them."""
+        return sum(block.type == BlockType.IMAGE for message in self.replaced for block in message.blocks or ())
 
     @property
     def is_of_branch(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from compaction_app.audit_entry import written_by_redline
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
@@ -42,7 +43,8 @@ def texts_of_stretches(
     described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
     texts = texts_of(session, [entry for _, entry in described.values() if entry.has_text])
     agent = session.agent_label or "the agent"
-    own = session.own_entries if any(kind is RowKind.COMPACTION for kind, _ in described.values()) else {}
+    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
+    own = written_by_redline(session) if has_compactions else frozenset()
     return {
         start: (
             _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import TruncMonth
 
+from compaction_app.audit_entry import written_by_redline
 from compaction_app.display.lost_subjects import below_project
 from compaction_app.lab.hindsight import Fetched, Hindsight, Returned, Way
 from compaction_app.models import CompactionCost
@@ -289,7 +290,7 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
     prices = known.prices if known is not None else None
     figures = [figures_of(one, found.size, prices) for one in found.hindsights]
     place = _selected(found.hindsights, figures, entry_id)
-    own = session.own_entries
+    own = written_by_redline(session)
     rows = [
         _look_row(one, sums, leaf_id, by_redline=one.entry_id in own, is_selected=number == place)
         for number, (one, sums) in enumerate(zip(found.hindsights, figures, strict=True))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from compaction_app.audit_entry import written_by_redline
 from compaction_app.core.cost import MILLION, input_cost
 from compaction_app.display.branches import branch_state
 from compaction_app.display.entry_texts import texts_of
@@ -165,7 +166,7 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
         return []
     known = prices_of_session(session, Path.home())
     prices = known.prices if known is not None else None
-    own = session.own_entries
+    own = written_by_redline(session)
     rows = {}
     for one in found.hindsights:
         figures = figures_of(one, found.size, prices)

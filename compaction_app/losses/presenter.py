@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
+from compaction_app.audit_entry import written_by_redline
 from compaction_app.core.replaced_turns import FileTouch, ReplacedTurn
 from compaction_app.core.summary_loss import Replacement, SummaryLoss
 from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
@@ -46,6 +47,8 @@ class LossView:
     leaf_id: str
     before_id: str
     is_of_branch: bool
+    by_redline: bool
+    """Whether Redline appended it."""
     is_encrypted: bool
     when: datetime | None
     went_on: timedelta | None
@@ -53,6 +56,8 @@ class LossView:
     model: str
     window_percent: int | None
     entries: int
+    images: int
+    """Of what was replaced: a summary has none of them."""
     before: ContextSize
     """The size of the context before."""
     after: ContextSize
@@ -123,12 +128,14 @@ def _view(session: Session, found: BranchSummary) -> LossView:
         leaf_id=found.leaf_id,
         before_id=replacement.before_id,
         is_of_branch=replacement.is_of_branch,
+        by_redline=summary.entry.id in written_by_redline(session),
         is_encrypted=loss.is_encrypted,
         when=when,
         went_on=ended - when if when is not None and ended is not None and ended > when else None,
         model=found.model,
         window_percent=round(100 * before.tokens / session.window) if session.window else None,
         entries=replacement.entries,
+        images=replacement.images,
         before=before,
         after=before.without(replacement.tokens_before - replacement.tokens_after),
         tokens_replaced=before.of(replacement.tokens_replaced),

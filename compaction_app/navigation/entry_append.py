@@ -138,20 +138,23 @@ def append_entries(
     *,
     shown: str | None = None,
     draft: int | None = None,
+    label: str | None = None,
 ) -> AppendedEntries:
     """Append the entries of a change once it is proven.
 
     `shown` is the digest of the plan for which the confirmations were given, if that was some time ago; `draft` is the
-    key of the draft whose summary is appended. Raises what
-    `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput `breaks_context`,
-    and SystemFailure `not_proven` and others; then the session is as it was, unless the message says otherwise.
-    Before a move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and `cancelled_by_hook`.
+    key of the draft whose summary is appended, `label` what hooks answered that were asked about its move already.
+    Raises what `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput
+    `breaks_context`, and SystemFailure `not_proven` and others; then the session is as it was, unless the message says
+    otherwise. Before another move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and
+    `cancelled_by_hook`.
     """
     if session_before_tree.connected() or unloaded():
         plan = plan_append(path, make, now)
         if plan.change.move is not None and (shown is None or shown == plan.digest()):
             require_append_confirmations(plan, confirmations)
-            make, shown = labelled(make, _label_of_hooks(plan, plan.change.move)), plan.digest()
+            wanted = _label_of_hooks(plan, plan.change.move) if label is None else label
+            make, shown = labelled(make, wanted), plan.digest()
     with lock_session(path) as locked:
         plan = plan_append(locked.path, make, now)
         if shown is not None and shown != plan.digest():

@@ -35,7 +35,7 @@ from sessions_app.sessionlog.printable import editable, printable
 from sessions_app.storage.files import FileState
 
 from .draft_lease import State, change_draft
-from .hooks_asked import ask_hooks_about, keeping, tell_hooks
+from .hooks_asked import AskedHooks, ask_hooks_about, keeping, tell_hooks
 from .summary_task import SummaryTask, branch_task, compaction_task
 
 LONGEST_TEXT: Final = 1_000_000
@@ -88,6 +88,35 @@ def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> S
         draft.save()
         transaction.on_commit(wake_workers)
     return draft
+
+
+def keep_supplied(session: Session, wanted: WantedSummary, leaf_id: str, asked: AskedHooks) -> SummaryDraft | None:
+    """Store the draft that a hook supplied to a command; None if none did.
+
+    Its files and what it keeps are not in its text: they are there when that is appended, and its page can edit it.
+    """
+    if asked.supplied is None:
+        return None
+    text, now = editable(asked.supplied.text), timezone.now()
+    return SummaryDraft.objects.create(
+        session=session,
+        entry_id=wanted.entry_id,
+        leaf_id=leaf_id,
+        focus=well_formed(wanted.focus),
+        created_at=now,
+        ended_at=now,
+        state=State.READY,
+        generated=text,
+        text=text,
+        supplied=supplied_as_row(asked.supplied),
+        hook_messages=list(asked.messages),
+    )
+
+
+def kept_draft(session: Session, wanted: WantedSummary, leaf_id: str) -> SummaryDraft | None:
+    """The latest draft that `keep_supplied` stored for such a summary, if it is not appended yet."""
+    found = session.drafts.filter(planner="", supplied__isnull=False, state=State.READY)
+    return found.filter(entry_id=wanted.entry_id, leaf_id=leaf_id).order_by("-pk").first()
 
 
 def stop_draft(draft: SummaryDraft) -> None:

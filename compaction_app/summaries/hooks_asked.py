@@ -31,6 +31,8 @@ class AskedHooks(NamedTuple):
     supplied: HookSummary | None
     """The draft of a hook; no model is asked then."""
     messages: tuple[str, ...]
+    label: str | None = None
+    """The label that the hooks want for a move; None if they were asked about none."""
 
 
 def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> AskedHooks:
@@ -42,7 +44,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         answers = ask_tree_hooks(present, task.move, session, stop)
         require_move_not_cancelled(answers)
         changed = keeping(task.with_focus(answers.focus), answers.supplied)
-        return AskedHooks(changed, answers.supplied, answers.messages)
+        return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
     branch = present.tree.branch(present.leaf_id)
     settings = task.reading.agent.settings(present.log.cwd, Path.home())
     transcript = prepare(

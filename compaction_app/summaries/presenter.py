@@ -76,6 +76,8 @@ class TaskView:
     """Such as `turns 3 to 12`."""
     tokens: int
     """Of what is replaced, in the measure of the context."""
+    images: int
+    """Of what is replaced: a summary has none of them."""
     left_out: int
     """Older messages that the model is not shown."""
     updates: datetime | None
@@ -172,6 +174,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
         entries=replacement.entries,
         turns=_turns(numbers[entry.id] for entry in task.replaced if entry.id in numbers),
         tokens=before.of(replacement.tokens_replaced),
+        images=replacement.images,
         left_out=task.left_out,
         updates=_written_at(branch) if previous else None,
         is_update=previous,

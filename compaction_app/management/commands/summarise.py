@@ -20,13 +20,15 @@ from compaction_app.navigation.entry_append import (
     plan_append,
     require_append_confirmations,
 )
-from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named, model_of_session
+from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
-from compaction_app.summaries.hooks_asked import ask_hooks_about, tell_hooks
+from compaction_app.summaries.drafts import WantedSummary, keep_supplied, kept_draft, save_text, supplied_by
+from compaction_app.summaries.hooks_asked import ask_hooks_about, keeping, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.storage.files import real_path, reported
 
@@ -68,21 +70,23 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])
-        index_file(path)
+        session = index_file(path)
         if options["text"] is not None:
-            self._append(path, options)
+            self._append(path, session, options)
         else:
-            self._draft(path, options)
+            self._draft(path, session, options)
         return None
 
     # ---- a draft ---------------------------------------------------------------------------------------
 
-    def _draft(self, path: Path, options: dict[str, Any]) -> None:
+    def _draft(self, path: Path, session: Session, options: dict[str, Any]) -> None:
         _require_new(options["save"])
-        model = _model(path, options["model"])
+        model = model_named(options["model"]) if options["model"] else model_of_session(session)
         window = model.window if model is not None else None
-        task, supplied, messages = ask_hooks_about(_task(path, options, window))
-        self.say_all(f"Hook: {printable(message)}" for message in messages)
+        asked = ask_hooks_about(_task(path, options, window))
+        task, supplied = asked.task, asked.supplied
+        kept = keep_supplied(session, _wanted(options), task.present.leaf_id, asked)
+        self.say_all(f"Hook: {printable(message)}" for message in asked.messages)
         self._show(task)
         screen = RequestScreen(self)
         if supplied is not None:
@@ -104,8 +108,11 @@ class Command(RedlineCommand):
         if options["save"] is not None:
             self._save(options["save"], draft)
         self.say("This is a draft. Nothing was appended.")
+        if kept is not None:
+            self.say(f"It is stored as draft {kept.pk}, with what the hook supplied beside its text.")
         self.say(_how_to_append(options), "yellow")
-        self.show_json(_draft_document(task, draft, screen.usage, is_cut=is_cut))
+        document = _draft_document(task, draft, screen.usage, is_cut=is_cut)
+        self.show_json({**document, "draftNumber": kept.pk if kept is not None else None})
 
     def _save(self, path: Path, draft: str) -> None:
         """Write the draft to a new file. A failure says all of it: it was paid for."""
@@ -126,18 +133,28 @@ class Command(RedlineCommand):
             )
         if task.is_compaction:
             self.say(f"Everything from {printable(task.first_kept_id)} on stays, word for word.")
+        if task.replacement.images:
+            images = plural(task.replacement.images, "image")
+            self.say(f"{images} among them will be lost to the model: a summary is text.", "yellow")
         for words, files in (("read", task.files.read), ("modified", task.files.modified)):
             self.say_all(f"  {words}: {printable(name)}" for name in files)
 
     # ---- a summary that was read -----------------------------------------------------------------------
 
-    def _append(self, path: Path, options: dict[str, Any]) -> None:
+    def _append(self, path: Path, session: Session, options: dict[str, Any]) -> None:
         text = _text_in(options["text"])
         task = _task(path, options, None)
-        if task.is_compaction:
-            ask_hooks_about(task)
+        draft = kept_draft(session, _wanted(options), task.present.leaf_id)
+        supplied = supplied_by(draft) if draft is not None else None
+        asked = ask_hooks_about(keeping(task, supplied))
+        if supplied is None:
+            task, supplied = asked.task, asked.supplied
+        else:
+            task = keeping(task, supplied)
         make, now = task.change(text), datetime.now(UTC)
         plan = plan_append(path, make, now)
+        if supplied is not None:
+            self.say(f"The files, and what stays, are as supplied by {printable(supplied.why)}.")
         self._show(task)
         self.say_all(_mentions(task.judge(text)))
         back = ["redline", "navigate", shell_path(options["path"]), f"--move={task.present.leaf_id}"]
@@ -149,7 +166,10 @@ class Command(RedlineCommand):
         except ConfirmationNeeded as missing:
             missing.message += f" {_how_to_append(options, plan)}"
             raise
-        appended = append_entries(path, make, confirmations, now, shown=plan.digest())
+        if draft is not None:
+            save_text(draft, text)
+        number = draft.pk if draft is not None else None
+        appended = append_entries(path, make, confirmations, now, shown=plan.digest(), draft=number, label=asked.label)
         self.say(
             f"Appended {printable(appended.leaf_id)} to {printable(path)}. The backup is {printable(appended.backup)}."
         )
@@ -174,17 +194,16 @@ class Command(RedlineCommand):
         return found
 
 
-def _model(path: Path, name: str) -> ResolvedModel | None:
-    """The model that would be asked; None if there is none, which is no fault if a hook supplies the draft."""
-    return model_named(name) if name else model_of_session(index_file(path))
-
-
 def _no_model(path: Path) -> BadInput:
     return BadInput(
         "no_model",
         f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the Models "
         "page; `redline models` lists them.",
     )
+
+
+def _wanted(options: dict[str, Any]) -> WantedSummary:
+    return WantedSummary(options["leave_for"], focus=options["focus"])
 
 
 def _task(path: Path, options: dict[str, Any], window: int | None) -> SummaryTask:
@@ -256,6 +275,8 @@ def _task_document(task: SummaryTask) -> dict[str, Any]:
         "firstKept": task.first_kept_id or None,
         "readFiles": list(task.files.read),
         "modifiedFiles": list(task.files.modified),
+        "images": task.replacement.images,
+        "fromHook": task.from_hook,
     }
 
 

@@ -14,7 +14,7 @@ from compaction_app.hooks import (
     session_before_tree,
     session_compact,
 )
-from compaction_app.models import AuditEntry
+from compaction_app.models import AuditEntry, SummaryDraft
 from tests.factories import session_bytes, turns_of_work
 from tests.files import place
 from tests.html import missing
@@ -104,6 +104,27 @@ def test_a_hook_supplies_the_draft_and_no_model_is_asked(redline, provider, conn
     assert ended.json["draft"] == "The notes of a hook.", ended
     assert ended.json["usage"] is None
     assert (ended.json["firstKept"], ended.json["replaced"][-1]) == ("e9", "e8")
+
+
+@pytest.mark.parametrize("leave", [[], ["--leave-for", "e4"]])
+@pytest.mark.parametrize("is_drafted", [True, False])
+def test_what_a_hook_supplied_beside_its_text_is_appended_with_the_edited_one(
+    redline, connect, path, edited, leave, is_drafted
+):
+    supplied = SupplySummary("The notes.", "it knows", read_files=("a.py",), first_kept_id="" if leave else "e9")
+    answers = iter([supplied])
+    connect(session_before_tree if leave else session_before_compact, lambda **_: next(answers, None))
+    if is_drafted:
+        drafted = redline.call("summarise", path, *leave, "--json").json
+        assert SummaryDraft.objects.get().pk == drafted["draftNumber"]
+    ended = redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json")
+    assert ended.code == 0, ended
+    recorded = json.loads(path.read_bytes().splitlines()[-1])
+    assert recorded["summary"] == "We look at the cache.\n\n<read-files>\na.py\n</read-files>"
+    assert (recorded["fromHook"], recorded["details"]["readFiles"]) == (True, ["a.py"])
+    assert recorded.get("firstKeptEntryId") == (None if leave else "e9")
+    found = [(one.state, one.text.strip(), one.appended_id) for one in SummaryDraft.objects.all()]
+    assert found == ([("appended", "We look at the cache.", recorded["id"])] if is_drafted else [])
 
 
 def test_a_hook_changes_the_focus(redline, provider, connect, path):

@@ -13,7 +13,7 @@ from compaction_app.summaries.drafts import WantedSummary, save_text, start_draf
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
 from tests.clients import page
-from tests.factories import chain, turns_of_work, user
+from tests.factories import assistant, call, chain, image, result, text, turns_of_work, user
 from tests.html import (
     HOSTILE_TEXTS,
     assert_inert,
@@ -188,6 +188,24 @@ def test_the_last_page_shows_the_whole_text_and_appends_it(browser, draft, idle_
     assert sent.redirect_chain[-1][0].endswith(f"/lost?entry={recorded['id']}")
     assert "move back" in dict(links(sent))
     assert "This summary was appended" in text_of(page(browser, draft.get_absolute_url()))
+
+
+def test_images_that_are_lost_are_named_and_no_request_where_none_is_made(browser, url, idle_root):
+    messages = [user([text("One long question."), image()])]
+    for number in range(8):
+        messages += [assistant(call(f"c{number}", path=f"{number}.py")), result(f"c{number}", "word " * 4_000)]
+    address = add_session(idle_root, "b.jsonl", chain(*messages), "pi")
+    found = start_draft(Session.objects.get(relative_path="b.jsonl"), WantedSummary())
+    save_text(found, "We look.")
+    last = f"{found.get_absolute_url()}/append"
+    for one in (f"{address}/summarise", found.get_absolute_url(), last):
+        shown = text_of(page(browser, one))
+        assert not missing(shown, "1 image a summary is text", "the summary covers its beginning too")
+    assert "request" not in shown.lower()
+    browser.post(last, {"plan": field(page(browser, last), "plan")})
+    shown = text_of(page(browser, f"{address}/lost"))
+    assert not missing(shown, "a summary appended by Redline", "1 image lost")
+    assert "Compaction by Redline" in text_of(page(browser, f"{address}/tree"))
 
 
 def test_what_was_not_shown_is_not_appended(browser, draft, idle_root):
