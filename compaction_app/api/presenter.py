@@ -1,13 +1,14 @@
 """JSON for scripts: the fields of a request that starts a run, and the current state of a run.
 
-| field               | of a request; all are optional: the settings in effect are the defaults     |
-|---------------------|-----------------------------------------------------------------------------|
-| `compression_ratio` | the fraction of tokens to keep, between 0 and 1                              |
-| `preserve_recent`   | how many of the last entries stay, from 0 up                                 |
-| `query`             | what matters                                                                 |
-| `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`     |
-| `thinking`          | the thinking level of a model                                                |
-| `leaf`              | the entry at which the branch ends; the file's last one by default           |
+| field               | of a request; all are optional: the settings in effect are the defaults       |
+|---------------------|-------------------------------------------------------------------------------|
+| `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
+| `preserve_recent`   | how many of the last entries stay, from 0 up                                  |
+| `query`             | what matters; empty, in JSON: the user's last message                         |
+| `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
+| `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
+| `writer`            | how the plan is recorded; the best way by default                             |
+| `leaf`              | the entry at which the branch ends; the file's last one by default            |
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pydantic
 from django.urls import reverse
 from pydantic import BaseModel, ConfigDict
 
+from compaction_app.core import parameters as normal
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import own_parameters
+from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.planners import EMBEDDED
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
@@ -64,7 +67,7 @@ class Wanted(BaseModel):
     @property
     def requested_parameters(self) -> dict[str, object]:
         """The run's own parameters. Raises BadInput if one is out of range."""
-        return own_parameters(self.compression_ratio, self.preserve_recent, self.query or None)
+        return own_parameters(self.compression_ratio, self.preserve_recent, self.query)
 
 
 def wanted_in(body: bytes) -> Wanted:
@@ -113,7 +116,8 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
 
     `context`, `struck` and `goal` are tokens in one measure, that of the session's context: what it has, what the plan
     deletes of it (from the commit on: the approved one), and what the target deletes. `stats` and percentages are as
-    the agent counts, in characters / 4: its target is reached by them.
+    the agent counts, in characters / 4: its target is reached by them. `sources` name the file of each of the
+    `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
     """
     size = run.context_size
 
@@ -126,6 +130,8 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "leaf": run.leaf_id,
         "planner": run.planner,
         "thinking": run.thinking,
+        "parameters": run.parameters if run.parameters is not None else _parameters_now(run),
+        "sources": run.sources,
         "reason": run.reason,
         "byItself": run.automatic,
         "active": run.is_active,
@@ -146,6 +152,16 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "reviewUrl": page("review") if run.is_reviewable else None,
         "commitUrl": page("commit") if run.is_reviewable else None,
         "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,))) if run.is_active else None,
+    }
+
+
+def _parameters_now(run: Run) -> dict[str, Any]:
+    """The parameters with which a run would be prepared now."""
+    values = effective_parameters(run.session.agent_settings(Path.home()), run.requested_parameters).values
+    return {
+        "compression_ratio": normal.compression_ratio(values.get("compression_ratio")),
+        "preserve_recent": normal.preserve_recent(values.get("preserve_recent")),
+        "query": values.get("query") or None,
     }
 
 

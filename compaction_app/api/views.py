@@ -15,6 +15,7 @@ from django.http.multipartparser import MultiPartParserError
 
 from compaction_app.json_views import json_view
 from compaction_app.lookups import known_run, known_session
+from compaction_app.planning.planners import level_asked_for
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.list.listing import list_page, session_json
 from sessions_app.sessionlog.errors import BadInput
@@ -66,7 +67,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     run = start_run(
         found,
         planner=wanted.planner,
-        thinking=wanted.thinking,
+        thinking=level_asked_for(wanted.thinking),
         writer=wanted.writer,
         requested_parameters=wanted.requested_parameters,
         leaf_id=wanted.leaf,

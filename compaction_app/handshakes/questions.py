@@ -187,7 +187,6 @@ def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None
     run = start_run(
         session,
         planner=chosen.planner,
-        thinking=chosen.thinking,
         requested_parameters={},
         leaf_id=handshake.leaf_id,
         writer=_writer_for(handshake, session),

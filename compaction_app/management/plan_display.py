@@ -19,6 +19,7 @@ from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
+from compaction_app.planning.planners import source_of_query
 from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
@@ -184,7 +185,8 @@ def show_summary(
     command.say(
         f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
         f"{found.preserve_recent} ({printable(effective.sources['preserve_recent'])}), "
-        f"query: {one_line(found.query, 100)}"
+        f"query: {one_line(found.query, 100)} "
+        f"({printable(source_of_query(planned.planner, effective.sources['query']))})"
     )
     command.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
     if torn is not None:

@@ -11,15 +11,16 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.reading import Reading
 from sessions_app.index.context_window_lookup import ContextWindowLookup
-from sessions_app.sessionlog.context import model_of
+from sessions_app.sessionlog.context import model_of, thinking_level_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.storage.session_loader import LoadedSession
 
 from .effective_parameters import effective_parameters
 from .hook_runner import before_compact, require_not_cancelled
+from .model_registry import level_taken, model_named
 from .plan import Plan, PlanListener
-from .planners import planner_named
+from .planners import is_llm, planner_named
 
 
 def dry_run(
@@ -27,12 +28,13 @@ def dry_run(
     leaf_id: str,
     own: Mapping[str, object],
     planner: str,
-    thinking: str,
+    thinking: str | None,
     listener: PlanListener,
     reading: Reading,
     writer: str = "",
 ) -> Plan:
-    """Plan a branch of a loaded session for a writer, by default the best; an empty `leaf_id` is the file's last entry.
+    """Plan a branch of a loaded session for a writer, by default the best; an empty `leaf_id` is the file's last entry,
+    and `thinking` as in `start_run`.
 
     Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
     the planner raise.
@@ -61,5 +63,9 @@ def dry_run(
         answers,
         window.tokens if window is not None else None,
     )
-    plan.complete(lambda: planner_named(planner, thinking, plan, listener), listener)
+    if thinking is None:
+        levels = model_named(planner).thinking_levels if is_llm(planner) else ()
+        thinking = level_taken(thinking_level_of(branch), levels)
+    level = thinking
+    plan.complete(lambda: planner_named(planner, level, plan, listener), listener)
     return plan

@@ -12,6 +12,7 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import BadInput
 
+from .effective_parameters import DEFAULT_SOURCE
 from .model_registry import ResolvedModel, endpoint_of, model_named
 from .plan import Plan, PlanListener
 from .usage import UsageTotals
@@ -20,6 +21,8 @@ EMBEDDED: Final = "embedded"
 PRUNE: Final = "prune"
 BY_HAND: Final = "hand"
 """In place of a planner: the run has the proposals that a human selected, and no others."""
+OFF: Final = "off"
+"""The thinking level that is none, as sessions record it."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
     EMBEDDED: EmbeddedPlanner,
     PRUNE: PrunePlanner,
@@ -32,7 +35,22 @@ def is_llm(planner: str) -> bool:
     return planner not in PLANNERS and planner != BY_HAND
 
 
-def require_planner(planner: str, thinking: str = "") -> str:
+def source_of_query(planner: str, source: str) -> str:
+    """Where the query of a plan comes from, and that its planner does not use it if that is so.
+
+    The embedded planner looks for the words of a query that was given, not for those of the user's last message.
+    """
+    used = planner not in (PRUNE, BY_HAND) and (is_llm(planner) or source != DEFAULT_SOURCE)
+    said = "the last message of the user" if source == DEFAULT_SOURCE else source
+    return said if used or planner == BY_HAND else f"{said}; the {planner} planner does not use it"
+
+
+def level_asked_for(name: str) -> str | None:
+    """The thinking level that a command or a script names, empty for OFF; None if it names none: the session's."""
+    return "" if name == OFF else name or None
+
+
+def require_planner(planner: str, thinking: str | None = "") -> str:
     """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
     if not is_llm(planner):
         if thinking:

@@ -34,7 +34,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
-from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
+from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
 from compaction_app.planning.planners import EMBEDDED, PLANNERS
 from sessions_app.agents.registry import READERS
 from sessions_app.models import Session
@@ -61,7 +61,6 @@ class ChosenPlanner:
     """The planner of an automatic run; `note` says why it is not the configured one."""
 
     planner: str
-    thinking: str = ""
     note: str = ""
 
 
@@ -189,7 +188,6 @@ def _start(session: Session) -> Run | None:
         run = start_run(
             session,
             planner=chosen.planner,
-            thinking=chosen.thinking,
             requested_parameters={},
             reason=session.due,
             automatic=True,
@@ -205,15 +203,12 @@ def _start(session: Session) -> Run | None:
 
 
 def automatic_planner(session: Session) -> ChosenPlanner:
-    """The planner configured for automatic planning, if it may be used. Raises what `configured_planner` raises."""
+    """The planner configured for automatic planning, if it may be used."""
     return configured_planner(session, settings.REDLINE.plan_by_itself_with)
 
 
 def configured_planner(session: Session, configured: str) -> ChosenPlanner:
-    """The planner that nobody chooses at this moment, if it may be used without that; else the embedded one.
-
-    Raises what reading the session raises, if the thinking level of its own model is needed.
-    """
+    """The planner that nobody chooses at this moment, if it may be used without that; else the embedded one."""
     if configured in PLANNERS:
         return ChosenPlanner(configured)
     try:
@@ -224,7 +219,7 @@ def configured_planner(session: Session, configured: str) -> ChosenPlanner:
         own = f"{session.provider}/{session.model}" if session.model else "which is not known"
         return ChosenPlanner(EMBEDDED, note=f"The session's own model, {own}, is not configured.")
     note = _kept_from(model)
-    return ChosenPlanner(EMBEDDED, note=note) if note else ChosenPlanner(model.planner, level_for(session, model))
+    return ChosenPlanner(EMBEDDED, note=note) if note else ChosenPlanner(model.planner)
 
 
 def note_on_planner() -> str:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from compaction_app.core.states import REVIEWABLE, WRITTEN, RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.effective_parameters import effective_parameters
-from compaction_app.planning.model_registry import model_named
+from compaction_app.planning.model_registry import level_for, model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
@@ -57,7 +57,7 @@ def start_run(
     planner: str,
     requested_parameters: Mapping[str, object],
     leaf_id: str = "",
-    thinking: str = "",
+    thinking: str | None = None,
     writer: str = "",
     reason: str = "manual",
     automatic: bool = False,
@@ -68,9 +68,9 @@ def start_run(
     """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
 
     `planner` is `embedded`, `prune`, a model as `provider/name`, or `hand` with what a human `selected`, and `why`;
-    `thinking` one of the levels that the model takes.
-    Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer` and what `require_writable`
-    raises, and Conflict `run_in_flight` if one is under way for this session.
+    `thinking` one of the levels that the model takes, empty for none; None is the session's own, as the model takes it.
+    Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer`, and what `level_for` and
+    `require_writable` raise, and Conflict `run_in_flight` if one is under way for this session.
     """
     run = new_run(session, planner, requested_parameters, leaf_id, thinking, writer)
     require_writable(session)
@@ -112,11 +112,14 @@ def new_run(
     planner: str,
     requested_parameters: Mapping[str, object],
     leaf_id: str = "",
-    thinking: str = "",
+    thinking: str | None = None,
     writer: str = "",
 ) -> Run:
-    """A run that is not saved yet. Raises BadInput `unknown_planner` and `bad_thinking`."""
+    """A run that is not saved yet. Raises BadInput `unknown_planner`, `bad_thinking`, and what `level_for` raises."""
     planner = require_planner(planner, thinking)
+    model = model_named(planner) if is_llm(planner) else None
+    if thinking is None:
+        thinking = level_for(session, model, leaf_id) if model is not None else ""
     given = {name: value for name, value in requested_parameters.items() if value is not None}
     agent_settings = session.agent_settings(Path.home())
     return Run(
@@ -125,7 +128,7 @@ def new_run(
         planner=planner,
         thinking=thinking,
         writer=writer,
-        base_url=model_named(planner).base_url if is_llm(planner) else "",
+        base_url=model.base_url if model is not None else "",
         requested_parameters=given,
         sources=dict(effective_parameters(agent_settings, given).sources),
         thinking_guard=settings.REDLINE.thinking_guard,

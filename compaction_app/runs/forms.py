@@ -62,7 +62,8 @@ def _planner(name: str) -> str:
 
 
 class CompactForm(forms.Form):
-    """The parameters of a run. An empty field takes the value in effect, which is its initial value."""
+    """The parameters of a run. An empty number is the value in effect, which is its initial value; an empty query is
+    the user's last message."""
 
     keep = CheckedField(_ratio, required=False)
     preserve_recent = CheckedField(_count, required=False)
@@ -83,7 +84,7 @@ class CompactForm(forms.Form):
         initial = {
             "keep": f"{round(100 * self.effective_ratio, 6):g}",
             "preserve_recent": str(normal.preserve_recent(values.get("preserve_recent"))),
-            "query": query if isinstance(query, str) else "",
+            "query": query.strip() if isinstance(query, str) else "",
         }
         super().__init__(data, initial=initial)
         self.full_clean()
@@ -108,8 +109,11 @@ class CompactForm(forms.Form):
         return {
             parameter: self.cleaned_data[name]
             for name, parameter in PARAMETERS.items()
-            if self.cleaned_data.get(name, "") != "" and self.data[name].strip() != self.initial[name]
+            if self._is_entered(name) and self.data[name].strip() != self.initial[name]
         }
+
+    def _is_entered(self, name: str) -> bool:
+        return name in self.data if name == "query" else self.cleaned_data.get(name, "") != ""
 
     @property
     def to_strike(self) -> int | None:

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from compaction_app.core.states import ACTIVE, EventKind
 from compaction_app.models import Run, RunEvent
+from compaction_app.planning.planners import source_of_query
 
 from .event_rows import EventRow
 from .turn_log import OF_A_TURN, Change, Event, Log, ModelTurn
@@ -216,5 +217,6 @@ def facts_of(run: Run) -> list[Fact]:
         if value is None:
             continue
         shown = f"{100 * float(value):g}% of the tokens" if name == "compression_ratio" else str(value)
-        facts.append(Fact(label, shown, run.sources.get(name, "")))
+        source = run.sources.get(name, "")
+        facts.append(Fact(label, shown, source_of_query(run.planner, source) if name == "query" else source))
     return facts

@@ -26,7 +26,7 @@ from compaction_app.management.plan_display import (
 from compaction_app.planning.dry_run import dry_run
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import EMBEDDED, is_llm, require_planner
+from compaction_app.planning.planners import EMBEDDED, OFF, is_llm, level_asked_for, require_planner
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
@@ -89,7 +89,12 @@ class Command(RedlineCommand):
             help="embedded or prune, which work offline, or a model of the Models page as provider/name: it receives "
             "the manifest, and the parts of the conversation that it requests",
         )
-        parser.add_argument("--thinking", metavar="LEVEL", default="", help="the thinking level of a model")
+        parser.add_argument(
+            "--thinking",
+            metavar="LEVEL",
+            default="",
+            help=f"the thinking level of a model, or {OFF} (default: the session's, as the model takes it)",
+        )
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
             "--writer",
@@ -144,7 +149,8 @@ class Command(RedlineCommand):
 
     def _plan(self, options: dict[str, Any], own: Mapping[str, object], screen: PlanningScreen) -> Planned:
         """Plan in a run of this process; without a run for a dry run, or if the plan could never be written."""
-        path, leaf, thinking = real_path(options["path"]), options["leaf"] or "", options["thinking"]
+        path, leaf = real_path(options["path"]), options["leaf"] or ""
+        thinking = level_asked_for(options["thinking"])
         if options["reader"]:
             require_reader_of(agent_at(path), options["reader"])
         if not options["dry_run"]:

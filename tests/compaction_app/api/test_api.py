@@ -24,7 +24,7 @@ from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_ho
 from tests.browser.scenarios import title, titled_session
 from tests.clients import authorized_client, new_client
 from tests.factories import chain, session_bytes, user, working_session
-from tests.files import backdate, place, snapshot
+from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import text_of
 from tests.server import place_in
 
@@ -175,14 +175,18 @@ def test_a_value_out_of_range_or_unknown_and_a_session_that_needs_migration_star
     assert failure(ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")) == (400, "needs_migration")
 
 
-def test_the_named_model_plans(script, address):
+@pytest.mark.parametrize(("wanted", "level"), [({}, "low"), ({"thinking": "off"}, ""), ({"thinking": "high"}, "high")])
+def test_the_named_model_plans_and_thinks_as_the_session_does_unless_told(script, address, session, wanted, level):
+    change = {"type": "thinking_level_change", "id": "level", "parentId": session.leaf_id, "thinkingLevel": "medium"}
+    append_as_agent(session.path, session_bytes([change]))
+    index_file(session.path)
     Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
     PlannerModel.objects.create(
-        provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low"]
+        provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low", "high"]
     )
-    assert ask(script, address, planner="here/small", thinking="low").status_code == 202
+    assert ask(script, address, planner="here/small", **wanted).status_code == 202
     run = Run.objects.get()
-    assert (run.planner, run.thinking) == ("here/small", "low")
+    assert (run.planner, run.thinking) == ("here/small", level)
 
 
 def test_a_run_is_reported_from_start_to_plan(script, address, session):
@@ -190,12 +194,17 @@ def test_a_run_is_reported_from_start_to_plan(script, address, session):
     answered = script.get(started["stateUrl"]).json()
     queued = {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}
     assert queued.items() <= answered.items()
+    parameters = {"compression_ratio": 0.5, "preserve_recent": 2}
+    assert answered["parameters"] == {**parameters, "query": None}
+    sources = {"compression_ratio": "this run", "preserve_recent": "default", "query": "default"}
+    assert answered["sources"] == sources
     assert (answered["reviewUrl"], answered["commitUrl"], answered["stats"]) == (None, None, None)
     before = snapshot(Path(session.root.path))
     work(started["run"], worker_name())
     answered = script.get(started["stateUrl"]).json()
     planned = {"state": "target_met", "active": False, "targetMet": True, "failure": "", "usage": None}
     assert planned.items() <= answered.items()
+    assert (answered["parameters"], answered["sources"]) == ({**parameters, "query": "Now the tests."}, sources)
     assert answered["percent"] == answered["stats"]["percentReduction"] >= 50
     assert answered["calls"] > 0
     assert answered["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"

@@ -6,6 +6,7 @@ import pytest
 
 from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.model_request import patience_for
+from compaction_app.planning.planners import source_of_query
 from compaction_app.providers.client import Patience
 from compaction_app.providers.types import Endpoint
 from sessions_app.agents.atomic.agent import ATOMIC
@@ -57,6 +58,19 @@ def test_a_value_has_the_form_in_which_it_counts_and_one_that_cannot_be_used_lea
     assert (found.values.get(name), found.refused) == (value, refused)
     assert found.sources[name] == ("default" if refused else str(of_project))
     assert found.faults == tuple(f"{of_project}: {one} cannot be used" for one in refused)
+
+
+@pytest.mark.parametrize(
+    ("planner", "source", "is_used"),
+    [
+        ("embedded", "default", False),
+        ("embedded", "this run", True),
+        ("acme/model", "default", True),
+        ("prune", "this run", False),
+    ],
+)
+def test_a_query_that_its_planner_does_not_use_is_said_to_be_unused(planner, source, is_used):
+    assert ("does not use it" not in source_of_query(planner, source)) is is_used
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,22 @@ def test_the_usage_of_a_model_is_kept_with_the_run(compact_with):
     assert Compaction.objects.get().planner == "scripted/good-plan"
 
 
+@pytest.mark.parametrize(
+    ("asked", "effort"), [([], "medium"), (["--thinking", "off"], None), (["--thinking", "low"], "low")]
+)
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_a_model_thinks_as_the_session_does_unless_another_level_is_named(
+    redline, known_root, provider, asked, effort, dry
+):
+    recorded = working_session()
+    level = {"type": "thinking_level_change", "id": "level", "parentId": recorded[-1]["id"], "thinkingLevel": "high"}
+    path = place(known_root / "thinks.jsonl", session_bytes([*recorded, level]))
+    add_scripted(provider, "good-plan", thinking_levels=["low", "medium"])
+    redline.call("compact", path, "--planner", "scripted/good-plan", *asked, *dry, "--json")
+    assert {one.body.get("reasoning_effort") for one in provider.requests} == {effort}
+    assert {one.thinking for one in Run.objects.all()} == (set() if dry else {effort or ""})
+
+
 def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with):
     ended = compact_with("wrong-key")
     assert ended.code != 0

@@ -103,6 +103,23 @@ def test_the_sessions_own_model_and_thinking_level_are_selected(look):
     assert "nearest" not in text_of(page)
 
 
+def test_a_query_of_the_settings_can_be_cleared_and_the_form_says_who_uses_the_last_message(
+    look, browser, session, redline
+):
+    place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"query": "the parser"}}')
+    page = look()
+    assert field(page, "query") == "the parser"
+    assert "The embedded planner keeps what these words find, and does not use your last message." in text_of(page)
+    for typed, given in (("the parser", {}), ("", {"query": ""}), ("x", {"query": "x"})):
+        shown = posted(browser, session, planner="embedded", show="1", query=typed)
+        assert field(shown, "query") == typed
+        assert posted(browser, session, planner="embedded", query=typed).status_code == 303
+        run = Run.objects.latest("pk")
+        assert run.requested_parameters == given
+        assert finish_run(run).parameters["query"] == (typed or "Now the tests.")
+        Run.objects.all().delete()
+
+
 def test_the_form_shows_what_is_sent_and_a_size_that_was_not_shown_starts_nothing(look, browser, session):
     configured(price_in=3.0, price_out=15.0)
     page = look()
