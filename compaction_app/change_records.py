@@ -69,7 +69,10 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
         if run is not None:
             change_state(run.pk, RunState.COMMITTED, committing_since=None)
         audit.append(_commit_facts(path, note, audit.FileContent(size, sha256) if sha256 else None))
-    remember_own_write(Path(note.created) if note.created else path, size, note.measure)
+    if note.created:
+        remember_own_write(Path(note.created), size, note.measure, made_from=path)
+    else:
+        remember_own_write(path, size, note.measure)
 
 
 def _columns(note: CommitNote) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def record_undo(note: UndoNote, size: int, sha256: str) -> None:
             session_rows = Session.objects.filter(pk=session_row(Path(note.removed)).pk)
             session_rows.update(missing=True)
     if not note.removed:
-        remember_own_write(note.changed, size)
+        remember_own_write(note.changed, size, made_from=Path(note.session) if note.created else None)
 
 
 def record_fork(note: ForkNote, size: int, sha256: str) -> None:
@@ -129,7 +132,7 @@ def record_fork(note: ForkNote, size: int, sha256: str) -> None:
             certificate=note.certificate,
         )
     )
-    remember_own_write(Path(note.created), size)
+    remember_own_write(Path(note.created), size, made_from=Path(note.session))
 
 
 def record_entries(note: EntriesNote, size: int, sha256: str) -> None:

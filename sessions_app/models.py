@@ -75,6 +75,8 @@ class Session(models.Model):
     parent_path = models.TextField(blank=True, default="")
     """The path or the id of the session that it was forked from, or that started it: data, not to be opened. Empty if
     there is none."""
+    made_from = models.TextField(blank=True, default="")
+    """The path of the session of which Redline made it; empty if Redline did not. Not every agent's fork records it."""
     is_subagent = models.BooleanField(default=False)
     """Whether the parent session started it as a subagent."""
     cwd = models.TextField(blank=True, default="")
@@ -189,9 +191,14 @@ class Session(models.Model):
         return self.title or self.path.name
 
     @property
+    def parent(self) -> str:
+        """The path or the id of the session that it was forked from, or that started it; empty if there is none."""
+        return self.parent_path or self.made_from
+
+    @property
     def parent_name(self) -> str:
         """The name of the file that it is a fork of; empty if it is no fork."""
-        return Path(self.parent_path).name
+        return Path(self.parent).name
 
     def is_live(self, now: datetime, mtime_ns: int | None = None) -> bool:
         """Whether anyone other than Redline wrote to the file in the last minutes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from django.conf import settings
@@ -64,16 +65,32 @@ class SessionQuerySet(QuerySet["Session"]):
         return self.filter(Q(read_as__in=readers) | Q(read_as="", root__agent=key))
 
     def children_of(self, parent: Session) -> Self:
-        """The sessions that name another one as the one they were forked from, or were started by."""
+        """The sessions that were forked from another one, or started by it."""
         names = [name for name in (parent.header_id, str(parent.path)) if name]
-        return self.filter(parent_path__in=names).exclude(pk=parent.pk)
+        return self.filter(Q(parent_path__in=names) | Q(made_from=str(parent.path))).exclude(pk=parent.pk)
 
     def parent_of(self, child: Session) -> Session | None:
-        """The session that a session names as its parent, in the same root or another; None if it is not known."""
-        if not child.parent_path:
+        """The session that a session was forked from, or that started it; None if it is not known.
+
+        An id may be in several roots: that of the session itself comes first.
+        """
+        if not child.parent:
             return None
-        named = self.filter(header_id=child.parent_path).exclude(pk=child.pk)
-        return named.filter(root=child.root).first() or named.first()
+        named = self.filter(header_id=child.parent).exclude(pk=child.pk)
+        return named.filter(root=child.root).first() or named.first() or self._at(Path(child.parent))
+
+    def _at(self, path: Path) -> Session | None:
+        """The session at a path."""
+        found = self.select_related("root").filter(relative_path__endswith=path.name)
+        return next((one for one in found if one.path == path), None)
+
+    def originals(self) -> Self:
+        """Without the forks of sessions in the index: what they say is in those."""
+        rows = self.model.objects.filter(missing=False).values_list("header_id", "root__path", "relative_path")
+        known = {name for header_id, *path in rows for name in (header_id, "/".join(path))}
+        named = self.filter(is_subagent=False).exclude(parent_path="", made_from="")
+        forks = named.values_list("pk", "parent_path", "made_from")
+        return self.exclude(pk__in=[key for key, *parents in forks if not known.isdisjoint(filter(None, parents))])
 
     def started_by(self, session: Session, ids: Iterable[str]) -> dict[str, Session]:
         """The sessions of subagents in the root of a session, by these ids in their headers: if several have one id,

@@ -24,6 +24,7 @@ from django.urls import reverse
 from pydantic import BaseModel, ConfigDict
 
 from compaction_app.core import parameters as normal
+from compaction_app.core.stats import target_reduction
 from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.planners import EMBEDDED
@@ -120,6 +121,7 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
     """
     size = run.context_size
+    parameters = run.parameters if run.parameters is not None else _parameters_now(run)
 
     def page(name: str) -> str:
         return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))
@@ -130,7 +132,7 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "leaf": run.leaf_id,
         "planner": run.planner,
         "thinking": run.thinking,
-        "parameters": run.parameters if run.parameters is not None else _parameters_now(run),
+        "parameters": parameters,
         "sources": run.sources,
         "reason": run.reason,
         "byItself": run.automatic,
@@ -140,7 +142,7 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "struck": run.struck,
         "goal": run.goal,
         "percent": run.percent,
-        "target": run.target_percent,
+        "target": target_reduction(parameters["compression_ratio"]),
         "targetMet": run.meets_target,
         "calls": run.calls,
         "stats": run.stats,

@@ -18,11 +18,11 @@ from sessions_app.agents.notes import note_text
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.outline import labels, name_of
-from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sessionlog.session import is_complete_line, title_of, title_of_prompt
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import Fingerprint, GrowthKind
 from sessions_app.storage.locks import LockedSession
@@ -114,11 +114,19 @@ def write_facts(present: LoadedSession, line: Callable[[Entry], bytes], backup: 
         backup=backup,
         line=line,
         labels=labels(present.tree),
-        name=name_of(present.tree.entries),
+        title=partial(_title_of, present),
         state=present.log.state,
         lines=partial(_complete_lines, present),
         is_open=elsewhere is not None and elsewhere.is_certain,
     )
+
+
+def _title_of(present: LoadedSession) -> str:
+    """The title of a session, as the index has it."""
+    entries = present.tree.entries
+    prompts = (entry for entry in entries if entry.role == Role.USER and entry.has_text)
+    said = (present.texts([entry])[entry.id].joined(entry.blocks) for entry in prompts)
+    return title_of(name_of(entries)) or next(filter(None, map(title_of_prompt, said)), "")
 
 
 def _complete_lines(session: LoadedSession) -> Iterator[bytes]:

@@ -72,13 +72,14 @@ class ExperimentForm(forms.Form):
 
     @cached_property
     def sessions(self) -> list[Session]:
-        """The sessions that would be measured, the newest first."""
+        """The sessions that would be measured, the newest first; no fork of one that is in the index, unless it is
+        named: it would count twice what both say."""
         shown = Session.objects.shown().select_related("root")
         numbers = [int(one) for one in self._wanted if one.isdecimal() and len(one) < 19]
         if numbers:
             return list(shown.filter(pk__in=numbers).order_by("-mtime_ns"))
         text = str(self["text"].value() or "")
-        long = shown.present().filter(entry_count__gte=MINIMUM_MESSAGES).order_by("-mtime_ns")
+        long = shown.present().originals().filter(entry_count__gte=MINIMUM_MESSAGES).order_by("-mtime_ns")
         return list((long.containing(text) if text else long)[: self._newest])
 
     @property

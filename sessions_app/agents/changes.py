@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
@@ -64,6 +64,9 @@ class NewFile(NamedTuple):
 
 
 Change = Append | NewFile | RowChanges
+CURATED: Final = " (curated)"
+COPIED: Final = " (forked)"
+"""The endings of the titles of forks, without and with everything, for agents that record a title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,8 @@ class WriteFacts:
     """Reads the recorded line of an entry, without its newline."""
     labels: Mapping[str, str]
     """The labels of the session's entries, by entry id."""
-    name: str = ""
-    """The name of the session; empty if it has none."""
+    title: Callable[[], str] = str
+    """Reads the title of the session: its name, or how the first prompt begins; empty if it has neither."""
     state: ParserState = field(default_factory=ParserState)
     """That of the parser after all lines of the session."""
     lines: Callable[[], Iterable[bytes]] = tuple

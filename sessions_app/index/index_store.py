@@ -131,10 +131,11 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
             return
 
 
-def remember_own_write(path: Path, size: int, measure: Measure | None = None) -> None:
+def remember_own_write(path: Path, size: int, measure: Measure | None = None, made_from: Path | None = None) -> None:
     """Record that the last write to a session was Redline's, so that it does not count as live.
 
-    `measure` is that of the context of which the write deleted something, if it did.
+    `measure` is that of the context of which the write deleted something, if it did; `made_from` the session of which
+    it made this one, if it did.
 
     `size` is the size of the session's file, or in a database of the session, after that write; if it differs now,
     others have written to it since.
@@ -145,6 +146,8 @@ def remember_own_write(path: Path, size: int, measure: Measure | None = None) ->
     own_write: dict[str, Any] = {"own_write_ns": own}
     if measure is not None:
         own_write["inherited"] = msgspec.to_builtins(InheritedMeasure(size, measure))
+    if made_from is not None:
+        own_write["made_from"] = str(made_from)
     Session.objects.filter(pk=session.pk).update(**own_write)
 
 

@@ -34,10 +34,9 @@ from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.measure import Measured
 from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.noise import is_noise, without_images
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.sessionlog.provider_rules import SentConversation
-from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session, title_of
+from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session, title_of, title_of_prompt
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import sample_of
@@ -195,7 +194,7 @@ class Scan:
         entry, session = recorded.entry, self.session
         if not session.first_user_message and entry.role == Role.USER:
             text = recorded.texts.joined(entry.blocks)
-            session.first_user_message = "" if is_noise(text) else title_of(without_images(text))
+            session.first_user_message = title_of_prompt(text)
         if isinstance(entry.control, NameControl) and entry.control.name is not None:
             session.name = title_of(entry.control.name)
 

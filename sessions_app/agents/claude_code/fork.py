@@ -3,6 +3,7 @@
     <new id>.jsonl     the lines of the context, each after the one before it, then a title
     unchanged          uuid, timestamp, and every byte of what was said
     changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
+    added              forkedFrom, as the client's own branches have it
     left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
 
 Texts may name files in the directory of companions of the old session: it stays where it is.
@@ -12,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
+from sessions_app.agents.changes import COPIED, CURATED, ContextWriter, NewFile, WriteFacts
 from sessions_app.agents.notes import note_text, notes_before
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
@@ -25,8 +26,6 @@ from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line, user_line
 
-CURATED: Final = "{} (curated with Redline)"
-COPIED: Final = "{} (forked with Redline)"
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
@@ -74,15 +73,17 @@ class ClaudeForkWriter(ContextWriter):
         parent: str | None = None
         for parts in lines:
             parent = yield from _note_lines(notes.get(parts[-1].number, ()), parts[-1], parent, facts)
-            fields = {"parentUuid": parent, "sessionId": facts.session_id}
+            fields: dict[str, Any] = {"parentUuid": parent, "sessionId": facts.session_id}
             parent = parts[-1].id
+            fields["forkedFrom"] = {"sessionId": facts.header.id, "messageUuid": parent}
             if is_nameless(parts[-1]):
                 parent = fields["uuid"] = facts.new_id()
             yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
         if None in notes:
             yield from _note_lines(notes[None], lines[-1][-1], parent, facts)
-        title = (CURATED if lost else COPIED).format(facts.name or UNNAMED.format(facts.written_at))
-        yield json_of({"type": "custom-title", "customTitle": title, "sessionId": facts.session_id})
+        ending = CURATED if lost else COPIED
+        title = (facts.title() or UNNAMED.format(facts.written_at)).removesuffix(ending)
+        yield json_of({"type": "custom-title", "customTitle": f"{title}{ending}", "sessionId": facts.session_id})
 
 
 def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:

@@ -54,7 +54,7 @@ def is_nameless(entry: Entry) -> bool:
     return entry.id == f"line-{entry.number}"
 
 
-def moved_line(raw: bytes, **fields: str | None) -> bytes:
+def moved_line(raw: bytes, **fields: Any) -> bytes:
     """A recorded line with other values in these fields, as in another session, after another line.
 
     A report of used tokens becomes one of 0: with the old one, the agent would compact the shorter conversation at the
@@ -79,7 +79,7 @@ def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: 
     return json_of({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
 
 
-def _member(raw: bytes, found: Mapping[str, Span], name: str, value: str | None) -> tuple[Span, bytes]:
+def _member(raw: bytes, found: Mapping[str, Span], name: str, value: Any) -> tuple[Span, bytes]:
     """The change that gives a member of a line's object this value, which it may not have had at all."""
     if name in found:
         return found[name], json_of(value)

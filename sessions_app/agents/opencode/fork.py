@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sessions_app.agents.changes import NewFile, RowChanges, RowCopy, WriteFacts
+from sessions_app.agents.changes import COPIED, CURATED, NewFile, RowChanges, RowCopy, WriteFacts
 from sessions_app.agents.notes import note_text, notes_before
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role
@@ -42,8 +42,6 @@ _NOT_COPIED: Final = {
 """The columns of a session that a copy of it begins without."""
 _NOT_EXPORTED: Final = ("parentID", "revert", "share")
 """What the export of a session says, and that of a copy of it does not."""
-_CURATED: Final = " (curated with Redline)"
-_COPIED: Final = " (forked with Redline)"
 _REFERENCES: Final = ("parentID", "tail_start_id")
 """The fields of data that name a message."""
 _QUOTE: Final = ord('"')
@@ -90,7 +88,7 @@ class RowForkWriter(RowWriter):
         rows = _copied_rows(branch, deleted, facts)
         session_id = f"ses_{_descending(facts.new_id())}"
         moment = int(facts.written_at.timestamp() * 1000)
-        ending = _CURATED if deleted else _COPIED
+        ending = CURATED if deleted else COPIED
         info = facts.state.extra.get(INFO)
         if info is not None:
             forked = _forked_info(parse(info.encode()), session_id, ending, moment)

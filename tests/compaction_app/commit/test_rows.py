@@ -100,8 +100,13 @@ def test_a_fork_is_a_new_session_in_the_same_database(scene):
     del messages[1]["tool_calls"][0], messages[2]
     assert scene.sent(made) == messages
     assert load_session(made).log.header.cwd == "/home/dev/project"
-    assert {row["id"]: row["title"] for row in scene.rows()["session"]}[made.name] == "A title (curated with Redline)"
-    assert Session.objects.filter(relative_path__endswith=made.name).exists()
+    assert {row["id"]: row["title"] for row in scene.rows()["session"]}[made.name] == "A title (curated)"
+    fork = Session.objects.get(relative_path__endswith=made.name)
+    original = Session.objects.parent_of(fork)
+    assert original is not None
+    assert original.path == scene.path
+    assert list(Session.objects.children_of(original)) == [fork]
+    assert fork not in Session.objects.originals()
 
 
 def test_the_copies_of_a_fork_name_each_other(scene):

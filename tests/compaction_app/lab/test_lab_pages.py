@@ -45,6 +45,7 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
 
 def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle_root):
     index_file(place(idle_root / "short.jsonl", session_bytes(working_session(steps=3))))
+    Session.objects.filter(pk=add(idle_root, "fork.jsonl").pk).update(made_from=str(session.path))
     shown = page(browser, link(page(browser, "/lab/"), "New experiment"))
     assert "1 session of 40 messages or more" in text_of(element(shown, "#chosen"))
     chosen = [one.attributes["value"] for one in elements(shown, "input[checked]")]

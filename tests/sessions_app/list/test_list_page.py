@@ -19,7 +19,7 @@ from django.test.utils import CaptureQueriesContext
 from redline.configuration import RootSetting
 from sessions_app.index import progress
 from sessions_app.index.demo import offer_demo
-from sessions_app.index.indexer import index_roots
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.list.consumers import draw, subscription_in
 from sessions_app.models import Root, Session
@@ -28,7 +28,7 @@ from tests.claude_sessions import SESSION_ID, timed
 from tests.claude_sessions import user as claude_user
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
-from tests.html import element, elements, link, missing, text_of, texts
+from tests.html import element, elements, link, links, missing, text_of, texts
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
 
@@ -97,6 +97,14 @@ def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root
     assert [text_of(one) for one in elements(page, "span.mark") if "title" in one.attributes] == ["fork"]
     session = Session.objects.get()
     assert "fork of <b>.jsonl" in text_of(browser.get(session.get_absolute_url()))
+    # Each is linked with the other, whichever way the fork names its original, and experiments take one of them.
+    original = index_file(place(known_root / "o.jsonl", session_bytes([{**header, "id": "orig"}, *entries])))
+    for named in (str(original.path), "orig"):
+        place(known_root / "a.jsonl", session_bytes([{**header, "id": "own", "parentSession": named}, *entries]))
+        index_roots()
+        for one, other in ((original, session), (session, original)):
+            assert ("hello", other.get_absolute_url()) in links(browser.get(one.get_absolute_url()))
+        assert list(Session.objects.originals()) == [original]
 
 
 def test_sessions_in_the_managed_root_are_marked(browser, known_root):

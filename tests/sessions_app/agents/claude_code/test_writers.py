@@ -184,7 +184,9 @@ def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one():
         reading.writer("boundary")
 
 
-CHANGED = re.compile(rb'"(?:parentUuid|sessionId|entrypoint)": ?(?:null|"[^"]*")|"usage": ?\{[^{}]*\}')
+CHANGED = re.compile(
+    rb'"(?:parentUuid|sessionId|entrypoint)": ?(?:null|"[^"]*")|"usage": ?\{[^{}]*\}|"forkedFrom":\{[^{}]*\},'
+)
 
 
 def fork_of(talk: Talk, *targets: str) -> tuple[Path, list[dict[str, Any]]]:
@@ -228,12 +230,17 @@ def test_no_line_reports_used_tokens(talk):
     assert not any(any(usage.values()) for usage in usages)
 
 
-def test_the_title_says_what_it_is_a_fork_of_or_its_day(talk):
-    assert fork_of(talk)[1][-1]["customTitle"] == "Session of 2026-01-01 00:00 (forked with Redline)"
+def test_a_fork_keeps_the_title_of_its_session_and_names_it_in_each_line(talk):
+    assert fork_of(talk)[1][-1]["customTitle"] == "p1 (forked)"
     talk.session.beside(type="custom-title", customTitle="Fix the parser", sessionId="x")
     for name, targets in (("forked", ()), ("curated", (talk["a1"],))):
         talk.directory /= name
-        assert fork_of(talk, *targets)[1][-1]["customTitle"] == f"Fix the parser ({name} with Redline)"
+        fork, (*nodes, last) = fork_of(talk, *targets)
+        assert last["customTitle"] == f"Fix the parser ({name})"
+        assert [one["forkedFrom"] for one in nodes] == [
+            {"sessionId": SESSION_ID, "messageUuid": one["uuid"]} for one in nodes
+        ]
+        assert parsed(fork.read_bytes())[0].state.header.parent_session == SESSION_ID
 
 
 def test_what_describes_the_old_session_is_left_out(talk):
