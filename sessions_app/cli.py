@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -33,6 +33,9 @@ from .sessionlog.jsjson import well_formed
 from .sessionlog.printable import printable as printable
 from .sqlite import failure_of
 from .terminal import Screen
+
+if TYPE_CHECKING:
+    from .storage.session_loader import LoadedSession
 
 DONE: Final = 0
 CHECK_FAILED: Final = 1
@@ -269,6 +272,23 @@ class RedlineCommand(BaseCommand):
 
         open_database()
         settle_interrupted()
+
+    def load_session(self, path: Path) -> LoadedSession:
+        """Read a whole session, and show the progress. Raises what the loader of sessions raises."""
+        from .storage.session_loader import load_session
+
+        loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        self.warn_if_taken_over(loaded.path)
+        return loaded
+
+    def warn_if_taken_over(self, path: Path) -> None:
+        """Say so if what is read of a session, at a real path, is not what its agent continues."""
+        from .agents.registry import agent_at
+
+        agent = agent_at(path)
+        if agent.taken_over(path):
+            self.progress.clear()
+            self.stderr.write(f"redline: {printable(agent.read_only(path))}")
 
     def _check(self, *, warn: bool) -> None:
         """Check the configuration and show its warnings. Raises BadInput `bad_configuration`."""

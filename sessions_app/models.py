@@ -47,6 +47,8 @@ class Root(models.Model):
     """The user's name for it on the settings page; empty: it has none."""
     configured = models.BooleanField(default=False)
     """False for a directory that was only given on the command line: the pages do not show it."""
+    unread = models.TextField(blank=True, default="")
+    """What its agent has there that is not read yet, in a sentence; empty if nothing is."""
 
     def __str__(self) -> str:
         return self.path
@@ -134,6 +136,9 @@ class Session(models.Model):
     imported_at = models.DateTimeField(null=True)
     """When it was imported; null for an agent's own session."""
     missing = models.BooleanField(default=False)
+    taken_over = models.TextField(blank=True, default="")
+    """What a newer version of its agent has done with it, as in "taken over by OpenCode 2": what is indexed is no
+    longer, or not only, what the agent continues. Empty if the agent continues it."""
     fault = models.TextField(blank=True, default="")
     """Why the file could not be read; empty if it could."""
 
@@ -245,7 +250,8 @@ class Session(models.Model):
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:
         """Why the agent would compact it automatically; empty if it would not."""
-        if not self.compacts_automatically or self.tokens_after_first < self.keep_recent_tokens:
+        is_kept = self.taken_over or not self.compacts_automatically
+        if is_kept or self.tokens_after_first < self.keep_recent_tokens:
             return ""
         return why_due(self.context_tokens, self.overflow, self.window, self.reserve_tokens)
 

@@ -21,7 +21,7 @@ OVERFLOWN: Final = Q(overflow__gte=ANY_WINDOW) | Q(overflow__gte=F("window"))
 """The last assistant message reported that the context was too long."""
 PAST_THRESHOLD: Final = Q(context_tokens__gt=F("window") - F("reserve_tokens"))
 ENOUGH_TO_COMPACT: Final = Q(tokens_after_first__gte=F("keep_recent_tokens"))
-DUE: Final = (PAST_THRESHOLD | OVERFLOWN) & ENOUGH_TO_COMPACT & Q(compacts_automatically=True)
+DUE: Final = (PAST_THRESHOLD | OVERFLOWN) & ENOUGH_TO_COMPACT & Q(compacts_automatically=True, taken_over="")
 """The rule of `Session.due`."""
 HAS_ENTRIES: Final = Q(missing=False, state__isnull=False, indexed_at__isnull=False)
 """The file is there and was read: its entries are in the index, by the schema of the row."""

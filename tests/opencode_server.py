@@ -45,7 +45,8 @@ class ServedDatabase:
 
     def behave(self, **behaviour: object) -> None:
         """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `spoil_at`, `stop_at`, `die_at` and `add_at` are
-        numbers of a changing call, counted from 1; `version`; `raw` is the text of every answer."""
+        numbers of a changing call, counted from 1; `version`; `raw` is the text of every answer, but for that of
+        `/api/info`, if `info` is its text."""
         body = json.dumps(behaviour).encode()
         with urllib.request.urlopen(urllib.request.Request(self.url + CONTROL, body, method="POST")) as done:
             assert done.status == 200
@@ -130,6 +131,8 @@ class ProtocolHandler(BaseHTTPRequestHandler):
         place = self.path.partition("?")[0].strip("/").split("/")
         if self.server.known not in ("", self.headers.get("authorization", "")):
             self._send(401, None)
+        elif "info" in self.server.behaviour and place == ["api", "info"]:
+            self._send(200, self.server.behaviour["info"])
         elif "raw" in self.server.behaviour:
             self._send(200, self.server.behaviour["raw"])
         else:

@@ -23,6 +23,15 @@ CREATE INDEX message_session ON message (session_id, time_created, id);
 CREATE INDEX part_message ON part (message_id, id);
 CREATE INDEX part_session ON part (session_id);
 """
+SECOND: Final = """
+CREATE TABLE IF NOT EXISTS session_v2 (id text PRIMARY KEY, project_id text NOT NULL, directory text NOT NULL,
+    title text, version text NOT NULL, time_created integer NOT NULL, time_updated integer NOT NULL);
+CREATE TABLE IF NOT EXISTS session_message (id text PRIMARY KEY, session_id text NOT NULL, type text NOT NULL,
+    seq integer NOT NULL, time_created integer NOT NULL, time_updated integer NOT NULL, data text NOT NULL);
+CREATE TABLE IF NOT EXISTS kv (key text PRIMARY KEY, value text NOT NULL, time_created integer NOT NULL,
+    time_updated integer NOT NULL);
+"""
+"""What OpenCode 2 adds to a database."""
 MODEL: Final = {"providerID": "scripted", "modelID": "model"}
 START: Final = 1_790_000_000_000
 PICTURE: Final = "data:image/png;base64,aGk="
@@ -112,10 +121,26 @@ class OpenCodeStore:
         """The rows of parts, in order."""
         return self.run("SELECT * FROM part ORDER BY id")
 
-    def newer_message(self, session_id: str = "ses_1") -> None:
-        """A message as a coming version records it."""
-        self.run("CREATE TABLE IF NOT EXISTS session_message (id text PRIMARY KEY, session_id text, data text)")
-        self._insert("session_message", {"id": f"msg_{next(self._numbers):04}", "session_id": session_id, "data": "{}"})
+    def take_over(self, *session_ids: str, phase: str = "completed") -> None:
+        """Have OpenCode 2 take over these sessions, or make them, each with a message. An import that is over is in the
+        phase `completed`; without a phase, none has begun."""
+        with closing(self.connect()) as connection:
+            connection.executescript(SECOND)
+            connection.execute("DELETE FROM kv")
+            if phase:
+                state = json.dumps({"phase": phase})
+                connection.execute("INSERT INTO kv VALUES ('migration.v1-v2', ?, ?, ?)", (state, START, START))
+        for session_id in session_ids:
+            row = {"id": session_id, "project_id": "project", "directory": "/home/dev/project", "version": "2.0.16"}
+            self._insert("session_v2", {**row, "time_created": START, "time_updated": START})
+            number = next(self._numbers)
+            said = {"id": f"msg_{number:04}", "session_id": session_id, "type": "user", "seq": 1, **_times(number)}
+            self._insert("session_message", {**said, "data": '{"text": "More."}'})
+
+    def drop_older(self) -> None:
+        """Remove what OpenCode 2 does not make: the tables of OpenCode 1."""
+        for table in ("part", "message", "session"):
+            self.run(f"DROP TABLE {table}")
 
     def drop_keys(self) -> None:
         """Rebuild the tables without keys and constraints, so that any damage can be written."""

@@ -118,6 +118,11 @@ class Agent(Protocol):
         """Why nothing can be written for a session, and what can be done instead, in sentences; empty if it can."""
         ...
 
+    def taken_over(self, path: Path) -> str:
+        """What a newer version of the agent has done with a session that it keeps elsewhere, as in "taken over by
+        OpenCode 2"; empty if the agent continues what is read. `read_only` says more."""
+        ...
+
     def export(self, path: Path) -> Iterable[bytes] | None:
         """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
         ...
@@ -243,7 +248,7 @@ class Agent(Protocol):
     def find_client(self, program: Path | None) -> AgentClient | None:
         """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
 
-        Raises BadInput `no_client` if the program does not print a version.
+        Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
         """
         ...
 

@@ -93,6 +93,10 @@ class SessionFileAgent(ABC):
         del path
         return ""
 
+    def taken_over(self, path: Path) -> str:
+        del path
+        return ""
+
     def export(self, path: Path) -> Iterator[bytes] | None:
         del path
         return None

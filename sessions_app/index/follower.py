@@ -29,7 +29,7 @@ from .index_store import lost_below, mark_missing
 from .indexed_files import IndexedFile, SeenFile, known_files, present_files, seen_file, seen_session
 from .indexer import IndexTotals, batches, index_batch
 from .progress import ReadSoFar
-from .roots import configured_roots, discover_in, managed_root
+from .roots import configured_roots, discover_in, keep_unread, managed_root
 
 SCAN_SECONDS: Final = 60
 """Between two full scans; longer if a scan itself takes long."""
@@ -211,6 +211,7 @@ class Follower:
         if keeps_database(self._roots[root]):
             self._listed[root] = databases_in(root)
         found = discover_in(root, self._roots[root])
+        keep_unread(root, found.unread)
         there = set()
         for path in found.paths:
             row = known.get(path)

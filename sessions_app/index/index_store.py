@@ -37,7 +37,8 @@ SETTLED: Final = (
     "header_id version parent_path is_subagent cwd name first_user_message title leaf_id provider model read_as "
     "fitting_reader window window_source recorded_window reserve_tokens keep_recent_tokens compacts_automatically "
     "size entry_count damage_count damage compaction_count context_tokens context_basis context_ratio context_estimate "
-    "tokens_after_first overflow broken broken_at last_used mtime_ns indexed_at missing fault schema fingerprint state"
+    "tokens_after_first overflow broken broken_at last_used mtime_ns indexed_at missing taken_over fault schema "
+    "fingerprint state"
 ).split()
 """The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
 _INSERT: Final = (

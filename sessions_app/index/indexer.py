@@ -29,7 +29,7 @@ from .index_store import (
 )
 from .indexed_files import IndexedFile, known_files, seen_session
 from .progress import Report
-from .roots import configured_roots, discover_in, root_for
+from .roots import configured_roots, discover_in, keep_unread, root_for
 from .scan import Scan
 
 FILES_AT_ONCE: Final = 32
@@ -51,6 +51,8 @@ class IndexTotals:
     faults: list[RefusedPath] = field(default_factory=list)
     unlisted: list[RefusedPath] = field(default_factory=list)
     """Directories that could not be listed: their sessions are unknown."""
+    unread: list[RefusedPath] = field(default_factory=list)
+    """Directories with sessions that are not read yet, and which."""
     lookup: ContextWindowLookup = field(default_factory=ContextWindowLookup)
 
     def count(self, entries: int, size: int, damaged: int) -> None:
@@ -138,6 +140,8 @@ def _index_directory(
     indexed = indexed or {}
     known = known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)
+    keep_unread(directory, found.unread)
+    total.unread += [RefusedPath(directory, found.unread)] if found.unread else []
     total.faults.extend(found.refused)
     total.unlisted.extend(found.unlisted)
     sizes, there = {}, set()

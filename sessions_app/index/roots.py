@@ -3,6 +3,7 @@ Redline's own, the managed root."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,11 @@ def discover_in(root: Path, agent: str) -> Discovery:
     return discover_sessions(root, agent)
 
 
+def keep_unread(root: Path, unread: str) -> None:
+    """Record what an agent has in a root that is not read yet, in a sentence; empty if nothing is."""
+    Root.objects.filter(path=str(root)).exclude(unread=unread).update(unread=unread)
+
+
 def configured_roots() -> list[Root]:
     """The configured and added roots and, if it exists, the managed one, as rows; other rows are marked as not
     configured."""
@@ -62,10 +68,10 @@ def configured_roots() -> list[Root]:
 
 
 def shown_roots() -> list[Root]:
-    """The configured roots, without writing to the database: a root without a row is an unsaved one."""
-    rows = {root.path: root for root in Root.objects.all()}
+    """The configured roots, without writing to the database: a root without a row is an unsaved one. One query."""
+    rows = {root.path: root for root in Root.objects.order_by("pk")}
     roots = []
-    for path, (agent, reader) in wanted_roots().items():
+    for path, (agent, reader) in _wanted(rows.values()).items():
         root = rows.get(path) or Root(path=path)
         root.agent, root.reader = agent, reader
         roots.append(root)
@@ -74,11 +80,17 @@ def shown_roots() -> list[Root]:
 
 def wanted_roots() -> dict[str, tuple[str, str]]:
     """The agent and the configured reader of each root, by its real path."""
+    return _wanted(Root.objects.filter(added=True).order_by("pk"))
+
+
+def _wanted(rows: Iterable[Root]) -> dict[str, tuple[str, str]]:
+    """The same, given the rows of roots that the user added, in their order; others do not count."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
     }
-    for path, agent in Root.objects.filter(added=True).order_by("pk").values_list("path", "agent"):
-        wanted.setdefault(path, (agent, ""))
+    for row in rows:
+        if row.added:
+            wanted.setdefault(row.path, (row.agent, ""))
     managed = managed_place()
     if managed.is_dir():
         wanted.setdefault(str(managed), ("", ""))

@@ -69,5 +69,6 @@ def session_json(session: Session) -> dict[str, Any]:
         "subagentOf": (session.is_subagent and session.parent) or None,
         "broken": {"entry": session.broken_at, "reason": session.broken} if session.broken else None,
         "missing": session.missing,
+        "takenOver": session.taken_over or None,
         "fault": session.fault,
     }

@@ -17,8 +17,8 @@ from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
 from sessions_app.index.open_sessions import OpenSessions, open_sessions
 from sessions_app.index.progress import Indexing, TextProgress
-from sessions_app.index.roots import managed_place, wanted_roots
-from sessions_app.models import Session
+from sessions_app.index.roots import managed_place, shown_roots
+from sessions_app.models import Root, Session
 from sessions_app.querysets import DUE, SessionQuerySet, live
 
 from .session_badges import SessionBadge, marks_of
@@ -127,6 +127,8 @@ class Place:
     """Whether it is the managed root."""
     fault: str
     """Why it cannot be read; empty if it can."""
+    unread: str
+    """What its agent has there that is not read yet; empty if nothing is."""
 
 
 class ListTotals(NamedTuple):
@@ -175,8 +177,8 @@ class Listing:
 def browse(choice: ListFilters, now: datetime) -> Listing:
     """The page of the list for these filters; page numbers beyond the last mean the last."""
     shown = Session.objects.shown()
-    roots = [(path, agent) for path, (agent, _) in wanted_roots().items()]
-    held = open_sessions(roots)
+    roots = shown_roots()
+    held = open_sessions((root.path, root.agent) for root in roots)
     filters = _filters(now, held)
     totals = _totals(shown)
     projects, models = _projects_and_models(shown)
@@ -223,17 +225,18 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     )
 
 
-def _places(roots: Iterable[tuple[str, str]]) -> list[Place]:
+def _places(roots: Iterable[Root]) -> list[Place]:
     managed = str(managed_place())
     return [
         Place(
-            path,
-            AGENTS[agent].label if agent in AGENTS else "",
-            Path(path).exists(),
-            path == managed,
-            progress.fault_of(path),
+            root.path,
+            AGENTS[root.agent].label if root.agent in AGENTS else "",
+            Path(root.path).exists(),
+            root.path == managed,
+            progress.fault_of(root.path),
+            root.unread,
         )
-        for path, agent in roots
+        for root in roots
     ]
 
 

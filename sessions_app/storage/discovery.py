@@ -31,6 +31,8 @@ class Discovery(NamedTuple):
     """The directories among `refused` that cannot be listed."""
     changed_ns: Mapping[Path, int] = MappingProxyType({})
     """When each session that is not a file was last changed, as its own reader reports it."""
+    unread: str = ""
+    """What else is there that is not read yet, in a sentence; empty if nothing is."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:

@@ -79,7 +79,7 @@ KEYS: dict[str, str] = {
     "address": "address",
     "token": "token",
     "connect": "connections",
-    "index": "files entries bytes bytes_read damaged refused seconds",
+    "index": "files entries bytes bytes_read damaged refused unread seconds",
     "completion": "script",
     "tree": "leafId version entries branches labels compactions damage",
     "context": "leafId reader kept tokens basis measuredBy fittingReader",
@@ -231,6 +231,21 @@ def test_missing_and_unreadable_sessions_are_marked_and_an_empty_list_says_what_
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
     assert "is not a session" in listed["broken.jsonl"]["fault"]
+
+
+def test_what_is_not_read_yet_is_said_beside_what_is(redline):
+    store = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
+    store.user("Hi.", session_id=store.session().name)
+    store.take_over("ses_1", "ses_9")
+    said = "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
+    indexed = redline.call("index", store.directory, "--json")
+    assert (indexed.code, indexed.json["refused"]) == (0, [])
+    assert indexed.json["unread"] == [{"path": str(store.directory), "reason": said}]
+    listed = redline.call("sessions")
+    assert "ses_1 (taken over by OpenCode 2)" in listed.out
+    found = redline.call("sessions", "--json")
+    assert [one["takenOver"] for one in found.json] == ["taken over by OpenCode 2"]
+    assert [done.err.count(said) for done in (indexed, listed, found)] == [1, 1, 1]
 
 
 def test_a_session_that_cannot_be_continued_is_marked_and_a_fork_names_its_original(redline):

@@ -153,6 +153,7 @@ class Command(RedlineCommand):
         thinking = level_asked_for(options["thinking"])
         if options["reader"]:
             require_reader_of(agent_at(path), options["reader"])
+        self.warn_if_taken_over(path)
         if not options["dry_run"]:
             session = index_file(path, report=lambda read: self._show_read(read.bytes))
             if options["reader"] not in ("", session.reader):

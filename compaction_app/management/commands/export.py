@@ -12,7 +12,7 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.storage.copies import create_beside
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 
 class Command(RedlineCommand):
@@ -39,7 +39,7 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         leaf = options["leaf"] or loaded.leaf_id
         form, view = options["format"], options["view"]
         export = _export_of(loaded, leaf, view)

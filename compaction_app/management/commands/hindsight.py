@@ -15,7 +15,7 @@ from sessions_app.cli import RedlineCommand, one_line, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -140,7 +140,7 @@ class Command(RedlineCommand):
         self.say(NOT_KNOWN)
 
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
-        loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(path)
         reading = reading_of_file(loaded, options["reader"])
         branch = loaded.tree.branch(loaded.leaf_id)
         found = hindsights(branch, reading.reader, _texts_from(loaded), loaded.log.cwd)

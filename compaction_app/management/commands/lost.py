@@ -16,7 +16,7 @@ from sessions_app.cli import RedlineCommand, one_line, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -45,7 +45,7 @@ class Command(RedlineCommand):
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         branch = loaded.tree.branch(options["leaf"] or loaded.leaf_id)
         reading = reading_of_file(loaded, options["reader"])
         summaries = summaries_on(branch, reading.reader)

@@ -20,6 +20,7 @@ from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
@@ -34,7 +35,6 @@ from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
 from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
 from .fork import RowForkWriter
-from .lines import NEWER
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
 from .reader import OpenCodeReader
@@ -42,7 +42,8 @@ from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
 from .server import OpenCodeServer, is_same_row
 from .settings import model_prices, model_windows, read_settings, user_settings
-from .store import SESSION_TABLES, database_of, opened_session, session_state, session_within
+from .store import SESSION_TABLES, database_of, opened_session, session_owner, session_state, session_within
+from .takeover import MARKS, SENTENCES
 from .writers import DeleteWriter, PruneWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
@@ -50,15 +51,11 @@ DIRECTORY: Final = "opencode"
 _READER: Final = OpenCodeReader()
 _NO_DOCUMENTS: Final = (
     "OpenCode keeps sessions in a database since 1.2, and newer versions do not read the documents of older ones, so "
-    "nothing is written to them. Download the session: OpenCode imports that file, and the copy can be compacted."
+    "nothing is written to them. Download the session: OpenCode 1 imports that file, and the copy can be compacted."
 )
 _NO_ROWS: Final = (
     "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a "
     "new export without what is deleted."
-)
-_NEWER_MESSAGES: Final = (
-    "Messages of this session are recorded in a newer form of OpenCode's, which this version of Redline does not read, "
-    "so what the model sees is not known. Update Redline."
 )
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48
@@ -66,7 +63,7 @@ _IDS_IN_A_MILLISECOND: Final = 1 << 12
 
 
 class OpenCodeAgent(SessionFileAgent):
-    """OpenCode since 1.1. Its sessions are rows or documents, read as lines; any other file is an export."""
+    """OpenCode 1 since 1.1. Its sessions are rows or documents, read as lines; any other file is an export."""
 
     key: str = "opencode"
     label: str = "OpenCode"
@@ -80,7 +77,7 @@ class OpenCodeAgent(SessionFileAgent):
     session_tables: Mapping[str, str] = SESSION_TABLES
     generations: Sequence[Generation] = (
         Generation(
-            "OpenCode 1.1 and newer",
+            "OpenCode 1.1 and newer, before 2",
             _READER,
             OpenCodeRules(_READER),
             (DeleteWriter(), PruneWriter(), RowForkWriter()),
@@ -109,7 +106,7 @@ class OpenCodeAgent(SessionFileAgent):
             return RenderedReader(path, partial(opened_session, path))
         if storage is not None:
             return RenderedReader(path, partial(opened_documents, path, storage))
-        return RenderedReader(path, partial(opened_document, path, lines_of_export, "an export of OpenCode"))
+        return RenderedReader(path, partial(opened_document, path, lines_of_export, "an export of OpenCode 1"))
 
     def state(self, path: Path) -> FileState | None:
         if database_of(path) is not None:
@@ -120,7 +117,12 @@ class OpenCodeAgent(SessionFileAgent):
             return reader.state()
 
     def read_only(self, path: Path) -> str:
+        if database_of(path) is not None:
+            return SENTENCES[session_owner(path)]
         return _NO_DOCUMENTS if storage_of(path) is not None else ""
+
+    def taken_over(self, path: Path) -> str:
+        return MARKS[session_owner(path)] if database_of(path) is not None else ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
         """The client's own form, unless the session's file has it already."""
@@ -177,7 +179,14 @@ class OpenCodeAgent(SessionFileAgent):
         return read_again(raw, place)
 
     def find_client(self, program: Path | None) -> AgentClient | None:
-        return find_client(OpenCodeProgram, self.program, program)
+        found = find_client(OpenCodeProgram, self.program, program)
+        if found is not None and int(found.version.partition(".")[0]) > 1:
+            raise BadInput(
+                "no_client",
+                f"{found.client.program} is OpenCode {found.version}, and what it sends is not known yet. Nothing was "
+                "checked. Give the path of OpenCode 1 after --client, or leave --client out.",
+            )
+        return found
 
     def resume_command(self, path: Path) -> Sequence[str]:
         if database_of(path) is None and storage_of(path) is None:
@@ -185,10 +194,8 @@ class OpenCodeAgent(SessionFileAgent):
         return self.key, "--session", path.stem
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        """An export has no rows, and nothing is deleted from a context of which a part is not read."""
+        """An export has no rows."""
         writers = self.generations[0].writers
-        if NEWER in state.extra:
-            return dict.fromkeys((writer.name for writer in writers), _NEWER_MESSAGES)
         return {writer.name: _NO_ROWS for writer in writers if writer.appends and INFO in state.extra}
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:

@@ -38,14 +38,14 @@ class ExportRow(NamedTuple):
 
 
 def lines_of_export(document: bytes) -> list[bytes] | None:
-    """The lines of an export, each with its newline; None if it is not one."""
+    """The lines of an export, each with its newline; None if it is not one of OpenCode 1."""
     try:
         parse(document)
     except ValueError:
         return None
     found = _members(document, Span(0, len(document)))
     info = mapping_of(parse(found[INFO].of(document))) if INFO in found else {}
-    if not isinstance(info.get("id"), str) or "messages" not in found:
+    if not isinstance(info.get("id"), str) or "messages" not in found or _is_of_second(document, found["messages"]):
         return None
     session = session_row(columns_of(info, info["id"]), 0)
     rows = [session, *_rows_of(document, found["messages"])]
@@ -56,6 +56,12 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
         render(session, described),
         *(render(row, row.data or b"") for row in [*rows[1:], *filter(None, [reverted])]),
     ]
+
+
+def _is_of_second(document: bytes, messages: Span) -> bool:
+    """Whether messages are in the form of OpenCode 2: `{"type": "user", "text": …}`."""
+    found = (_members(document, at) for at in _items(document, messages))
+    return any("type" in message and INFO not in message for message in found)
 
 
 def _rows_of(document: bytes, messages: Span) -> Iterator[Row]:

@@ -1,7 +1,6 @@
 """A session of OpenCode as lines, each rendered from one row. Its order is the client's.
 
     {"type":"session","data":{"title":…},"id":"ses_…"}
-    {"type":"session_message","data":{},"id":"ses_…"}              if there are messages in a newer form, too
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        parts whose message is missing, by id
     {"type":"message","data":…,"id":"msg_…"}                       by time of creation and id
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
@@ -24,8 +23,6 @@ SESSION: Final = "session"
 MESSAGE: Final = "message"
 PART: Final = "part"
 REVERT: Final = "revert"
-NEWER: Final = "session_message"
-"""The table in which a coming version keeps messages, in a form that is not read."""
 HEADER_FIELDS: Final = (
     "id",
     "parent_id",
@@ -125,11 +122,6 @@ def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
         "version": recorded.get("version"),
         "time_created": mapping_of(recorded.get("time")).get("created"),
     }
-
-
-def newer_row(session_id: str) -> Row:
-    """The row that stands for messages that are not read."""
-    return Row(NEWER, session_id, len(b"{}"), data=b"{}")
 
 
 def _in_json(value: object) -> object:

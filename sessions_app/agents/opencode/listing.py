@@ -13,7 +13,7 @@ from sessions_app.storage.files import reported
 from sessions_app.storage.nofollow import scan_directory
 
 from .documents import SUFFIX, changed_ns
-from .store import ID, is_database, listed_sessions
+from .store import ID, is_database, list_database
 
 STORE: Final = Path("storage", "session")
 
@@ -30,15 +30,17 @@ def discover(root: Path) -> Discovery:
     changed: dict[Path, int] = {}
     refused: list[RefusedPath] = []
     unlisted: list[RefusedPath] = []
+    unread = taken_over = 0
     for name in _names(root, unlisted):
         if not is_database(root / name):
             continue
         try:
-            found = listed_sessions(root / name)
+            found = list_database(root / name)
         except RedlineError as fault:
             unlisted.append(RefusedPath(root / name, fault.message))
             continue
-        for one in found:
+        unread, taken_over = unread + found.unread, taken_over + found.taken_over
+        for one in found.sessions:
             if isinstance(one.id, str) and ID.match(one.id):
                 path = root / name / one.id
                 paths.append(path)
@@ -52,7 +54,24 @@ def discover(root: Path) -> Discovery:
             paths.append(path)
             with suppress(RedlineError):  # reading it reports it
                 changed[path] = changed_ns(path, root / STORE.parent)
-    return Discovery(tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed)
+    return Discovery(
+        tuple(sorted(paths)),
+        tuple(sorted(refused + unlisted)),
+        tuple(sorted(unlisted)),
+        changed,
+        _unread(unread, taken_over),
+    )
+
+
+def _unread(count: int, taken_over: int) -> str:
+    """What is said of sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
+    if not count:
+        return ""
+    said = f"{count:,} session{'s' if count > 1 else ''} of OpenCode 2 {'are' if count > 1 else 'is'} not read yet"
+    if not taken_over:
+        return f"{said}."
+    shown = "is shown as OpenCode 1 left it" if taken_over == 1 else "are shown as OpenCode 1 left them"
+    return f"{said}; {taken_over:,} {shown}."
 
 
 def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:

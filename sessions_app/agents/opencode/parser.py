@@ -27,7 +27,7 @@ from sessions_app.sessionlog.raw_json import members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
 from .export import INFO
-from .lines import MESSAGE, NEWER, PART, REVERT, SESSION, Row, frame, named_in
+from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame, named_in
 from .parts import (
     Content,
     assistant_content,
@@ -45,7 +45,6 @@ CALL_SUFFIX: Final = ".call"
 ABORTED: Final = "aborted"
 _ABORTED_ERROR: Final = "MessageAbortedError"
 _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
-_NEWER: Final = "messages of this session are recorded in a newer form, which this version of Redline does not read"
 _BLANKS: Final = b" \t\r\n\v\f"
 
 
@@ -115,10 +114,6 @@ class OpenCodeParser:
             return self._session(row_id, data, line)
         if row.get("type") == MESSAGE:
             return [self._message(row_id, data, line)]
-        if row.get("type") == NEWER:
-            self.state.extra[NEWER] = True
-            self._report(DamageKind.NO_MESSAGE, line, _NEWER)
-            return []
         return self._part(row_id, text_of(row.get("message")), data, line)
 
     def _session(self, row_id: str, data: dict[str, Any], line: Line) -> list[Recorded]:

@@ -1,6 +1,7 @@
 """EDGE: a running OpenCode server on this machine: parts of one session are changed through its HTTP interface.
 
     GET    /global/health                      {"version": "1.18.33", …}
+    GET    /api/info                           {"version": "2.0.16", …}; only OpenCode 2, which has none of the others
     GET    /session/status                     {"ses_1": {"type": "busy"}}; an idle session is not in it
     GET    /session/ses_1                      {"id": "ses_1", "time": {"created": …}, …}
     GET    /session/ses_1/message/msg_1        {"info": {"id": "msg_1", …}, "parts": [{"id": "prt_1", …}, …]}
@@ -52,6 +53,7 @@ PIECE: Final = 1 << 16
 IDLE: Final = "idle"
 OLDEST: Final = (1, 18, 33)
 """The oldest version that is known to show of a part what it would keep."""
+OTHER_INTERFACE: Final = (2,)
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?![\d.])")
 _TIMES: Final = frozenset({"time_created", "time_updated"})
 _COLUMNS: Final = frozenset({"id", "sessionID", "messageID"})
@@ -131,14 +133,27 @@ class OpenCodeServer:
         self._call("DELETE", _place(row))
 
     def _require_version(self) -> None:
-        version = text_of(mapping_of(self._call("GET", "/global/health", is_whole=True)).get("version"))
+        version = self._version()
         numbers = _VERSION.match(version)
-        if numbers is None or tuple(map(int, numbers.groups())) < OLDEST:
+        if numbers is None or not OLDEST <= tuple(map(int, numbers.groups())) < OTHER_INTERFACE:
             raise BadInput(
                 "server_version",
                 f"The server at {self.address} is OpenCode {version[:40] or 'of an unknown version'}. Only those from "
-                f"{'.'.join(map(str, OLDEST))} on show what they would keep of a part. {_UNCHANGED} {_OTHER_WAYS}",
+                f"{'.'.join(map(str, OLDEST))} on, and before 2, are used: older ones do not show what they would keep "
+                f"of a part, and OpenCode 2 has another interface. {_UNCHANGED} {_OTHER_WAYS}",
             )
+
+    def _version(self) -> str:
+        try:
+            return text_of(mapping_of(self._call("GET", "/global/health", is_whole=True)).get("version"))
+        except (Conflict, SystemFailure) as fault:
+            if fault.code not in ("other_database", "not_understood"):
+                raise
+            status, content = self._answer("GET", "/api/info", None)
+            info = _document(content.decode("utf-8", "surrogateescape")) if status == http.client.OK else None
+            if info is None:
+                raise
+            return text_of(info.get("version"))
 
     def _require_idle(self) -> None:
         if text_of(mapping_of(self._statuses().get(self.path.name)).get("type")) not in ("", IDLE):

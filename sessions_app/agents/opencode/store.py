@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,19 +24,18 @@ from sessions_app.storage.rendered import RenderedLine
 
 from .lines import (
     MESSAGE,
-    NEWER,
     PART,
     SESSION,
     Row,
     identity_of,
     in_order,
-    newer_row,
     render,
     revert_row,
     session_row,
     size_of,
 )
 from .parts import mapping_of
+from .takeover import Owner, Takeover
 
 DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
@@ -54,8 +53,6 @@ _LOST_PARTS: Final = (
     f"SELECT rowid, id, {_BYTES.format('data')}, time_updated, message_id FROM part"  # noqa: S608  # a constant
     " WHERE session_id = ? AND NOT EXISTS (SELECT 1 FROM message WHERE id = part.message_id) ORDER BY id"
 )
-_HAS_NEWER: Final = f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{NEWER}'"  # noqa: S608  # a constant
-_NEWER: Final = f"SELECT 1 FROM {NEWER} WHERE session_id = ? LIMIT 1"  # noqa: S608  # a constant
 _DATA: Final = {
     MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
     PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
@@ -70,18 +67,34 @@ _LISTING: Final = (
 )
 _NS: Final = 1_000_000
 """The nanoseconds of a millisecond, in which OpenCode counts."""
+_OWNER_STEP: Final = 7_919
+"""Added for each `Owner`, so that another one is another time of change."""
 
 
 class ListedSession(NamedTuple):
     """A session of a database. The id can be any value.
 
     `changed_ns` is when one of its rows was last changed, in nanoseconds. What is below a millisecond stands for the
-    number of its rows and all their times, so that another value shows a row that was removed or changed. A row whose
-    data is replaced without a new time is not noticed before the session is read; the client always sets the time.
+    number of its rows, all their times and the version that continues it, so that another value shows a row that was
+    removed or changed. A row whose data is replaced without a new time is not noticed before the session is read; the
+    client always sets the time.
     """
 
     id: object
     changed_ns: int
+    is_empty: bool
+    """Whether it has no messages and no parts."""
+
+
+class ListedDatabase(NamedTuple):
+    """The sessions of a database."""
+
+    sessions: list[ListedSession]
+    """Those of OpenCode 1, also if OpenCode 2 has taken them over."""
+    unread: int
+    """The number of sessions of OpenCode 2."""
+    taken_over: int
+    """How many of these are among `sessions`, as OpenCode 1 left them."""
 
 
 def is_database(path: Path) -> bool:
@@ -100,7 +113,8 @@ class DatabaseSource:
         self._connection = connection
         self.identity = (state.device, state.inode)
         self._rows = rows_of(connection, path)
-        self.changed_ns = _listed(connection, "WHERE id = ?", path.name)[0].changed_ns
+        owner = Takeover.of(connection).owner(path.name)
+        self.changed_ns = next(_listed(connection, lambda _: owner, "WHERE id = ?", path.name)).changed_ns
         self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
 
     def render(self, place: int) -> bytes:
@@ -116,35 +130,33 @@ class DatabaseSource:
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     """The rows of the session with this path, in order.
 
-    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if all its messages are in a form that
-    is not read.
+    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has something of it.
     """
-    session = row_of(connection, SESSION, path.name)
-    if session is None:
-        raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
-    messages = {
-        number: Row(MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
-        for number, row_id, size, updated in connection.execute(_MESSAGES, (path.name,))
-    }
-    parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (path.name,)))
-    lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (path.name,)))
-    newer = [newer_row(path.name)] if _is_newer(connection, path) else []
-    if newer and not messages:
+    takeover = Takeover.of(connection)
+    session = row_of(connection, SESSION, path.name) if takeover.has_older else None
+    spoken = _rows_of_messages(connection, path.name) if session is not None else []
+    if not spoken and takeover.owner(path.name) is Owner.SECOND:
         raise BadInput(
             "newer_form",
-            f"{path} is recorded in a newer form of OpenCode's (the table {NEWER}), which this version of Redline does "
-            f"not read. {NOTHING_READ} Update Redline, or continue with the session in OpenCode.",
+            f"{path} is a session of OpenCode 2, which this version of Redline does not read yet. {NOTHING_READ} "
+            "Continue with it in OpenCode.",
         )
-    first = session_row(session, _time(session.get("time_updated")))
-    rows = [first, *newer, *lost, *in_order(messages, parts)]
+    if session is None:
+        raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
+    rows = [session_row(session, _time(session.get("time_updated"))), *spoken]
     reverted = _revert(session.get("revert"), rows)
     return [*rows, reverted] if reverted is not None else rows
 
 
-def _is_newer(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether messages of a session are in the table of a coming version, which older databases lack."""
-    has_table = connection.execute(_HAS_NEWER).fetchone() is not None
-    return has_table and connection.execute(_NEWER, (path.name,)).fetchone() is not None
+def _rows_of_messages(connection: sqlite3.Connection, session_id: str) -> list[Row]:
+    """Parts whose message is missing, then each message with its parts."""
+    messages = {
+        number: Row(MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
+        for number, row_id, size, updated in connection.execute(_MESSAGES, (session_id,))
+    }
+    parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (session_id,)))
+    lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (session_id,)))
+    return [*lost, *in_order(messages, parts)]
 
 
 @contextmanager
@@ -165,23 +177,42 @@ def session_state(path: Path) -> FileState | None:
     if file_state(path.parent) is None:
         return None
     with opened_database(path.parent, NOTHING_READ) as connection:
-        if row_of(connection, SESSION, path.name) is None:
+        if not Takeover.of(connection).has_older or row_of(connection, SESSION, path.name) is None:
             return None
         source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
     return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
 
 
-def listed_sessions(database: Path) -> list[ListedSession]:
-    """Every session of a database."""
+def session_owner(path: Path) -> Owner:
+    """The version that continues a session; OpenCode 1 if there is no such database."""
+    if file_state(path.parent) is None:
+        return Owner.FIRST
+    with opened_database(path.parent, NOTHING_READ) as connection:
+        return Takeover.of(connection).owner(path.name)
+
+
+def list_database(database: Path) -> ListedDatabase:
+    """Every session of a database. One that has no messages but those of OpenCode 2 is only counted."""
     with opened_database(database, "Its sessions were not listed.") as connection:
-        return _listed(connection)
+        takeover = Takeover.of(connection)
+        newer = takeover.session_ids()
+        if not takeover.has_older:
+            return ListedDatabase([], len(newer), 0)
+        others = takeover.owner_of_others()
+
+        def owner(row_id: object) -> Owner:
+            return Owner.SECOND if row_id in newer else others
+
+        listed = [one for one in _listed(connection, owner) if not (one.is_empty and one.id in newer)]
+        return ListedDatabase(listed, len(newer), sum(one.id in newer for one in listed))
 
 
-def _listed(connection: sqlite3.Connection, condition: str = "", *values: str) -> list[ListedSession]:
-    return [
-        ListedSession(row_id, _time(updated) * _NS + (rows + times) % _NS)
-        for row_id, updated, rows, times in connection.execute(_LISTING.format(condition), values)
-    ]
+def _listed(
+    connection: sqlite3.Connection, owner: Callable[[object], Owner], condition: str = "", *values: str
+) -> Iterator[ListedSession]:
+    for row_id, updated, rows, times in connection.execute(_LISTING.format(condition), values):
+        detail = rows + times + _OWNER_STEP * owner(row_id)
+        yield ListedSession(row_id, _time(updated) * _NS + detail % _NS, is_empty=rows == 1)
 
 
 def _part(number: int, row_id: object, size: int | None, updated: object, message_id: object) -> Row:

@@ -16,7 +16,6 @@ from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_certificate import certify
-from sessions_app.storage.session_loader import load_session
 
 WITH_CLIENT: Final = tuple(agent.label for agent in AGENTS.values() if agent.has_client)
 """The agents whose client can be run."""
@@ -49,7 +48,7 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state)
         reader, reason = reading.reader, reading.reason
         if options["agent_package"] is None:

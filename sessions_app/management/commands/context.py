@@ -14,7 +14,7 @@ from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.storage.session_certificate import sent_messages
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.storage.token_sample import tally_of
 from sessions_app.terminal import Column
 
@@ -48,7 +48,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         if options["messages"] and not self.as_json:
             raise BadInput("needs_json", "--messages is for --json. Nothing was read. Give both, or neither.")
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
         known = known_session(loaded.path)

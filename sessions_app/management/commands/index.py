@@ -52,7 +52,7 @@ class Command(RedlineCommand):
             total = index_roots(rebuild=options["rebuild"], report=self._show)
         self.progress.clear()
         seconds = round(time.perf_counter() - started, 3)
-        for refused in total.faults:
+        for refused in (*total.faults, *total.unread):
             self.stderr.write(f"{printable(refused.path)}: {printable(refused.reason)}")
         self.say(
             f"{total.files} sessions with {total.entries} entries, {total.damaged} damaged lines. "
@@ -67,6 +67,7 @@ class Command(RedlineCommand):
                 "damaged": total.damaged,
                 "seconds": seconds,
                 "refused": [{"path": str(path), "reason": reason} for path, reason in total.faults],
+                "unread": [{"path": str(path), "reason": reason} for path, reason in total.unread],
                 **({"salvaged": _salvage_json(salvaged)} if salvaged is not None else {}),
             }
         )

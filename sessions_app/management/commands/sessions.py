@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from sessions_app.cli import RedlineCommand, one_line, printable
 from sessions_app.list.listing import session_json
-from sessions_app.models import Session
+from sessions_app.models import Root, Session
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -33,6 +33,8 @@ class Command(RedlineCommand):
         del options
         sessions = list(Session.objects.for_display().latest_first())
         self.show_json(list(map(session_json, sessions)))
+        for root in Root.objects.exclude(unread="").order_by("pk"):
+            self.stderr.write(f"{printable(root.path)}: {printable(root.unread)}")
         if not sessions:
             self.say("No sessions are indexed. `redline index PATH` indexes the sessions in a directory.")
         else:
@@ -59,7 +61,9 @@ def _row(session: Session) -> list[str]:
 def _state(session: Session) -> str:
     if session.missing:
         return " (missing)"
-    return " (cannot be read)" if session.fault else ""
+    if session.fault:
+        return " (cannot be read)"
+    return f" ({session.taken_over})" if session.taken_over else ""
 
 
 def _gauge(session: Session) -> str:

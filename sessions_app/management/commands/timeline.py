@@ -10,7 +10,6 @@ from sessions_app.cli import RedlineCommand, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
-from sessions_app.storage.session_loader import load_session
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -35,7 +34,7 @@ class Command(RedlineCommand):
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         leaf_id = options["leaf"] or loaded.leaf_id
         reading = reading_of_file(loaded, options["reader"])
         found = timeline_of(loaded.tree.branch(leaf_id), reading.reader)

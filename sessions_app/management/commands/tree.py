@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from sessions_app.cli import RedlineCommand, one_line, printable
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.outline import OutlineRun, labels, runs
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 
 class Command(RedlineCommand):
@@ -19,7 +19,7 @@ class Command(RedlineCommand):
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = self.load_session(options["path"])
         leaf_id = loaded.leaf_id
         found = list(runs(loaded.tree))
         named = labels(loaded.tree)

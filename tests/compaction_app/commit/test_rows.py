@@ -7,6 +7,7 @@ import sqlite3
 import time
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,15 +74,28 @@ def test_prune_puts_the_placeholder_in_the_place_of_the_output(scene):
     assert state == json.loads(old["data"])["state"]
 
 
-@pytest.mark.parametrize("writer", ["", "delete", "prune", "fork"])
-def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(scene, writer):
-    scene.store.newer_message()
-    before = scene.rows()
-    with pytest.raises(RedlineError, match="in a newer form") as raised:
-        scene.delete(writer, CALL, RESULT)
-    assert raised.value.code == "refused_writer"
-    with pytest.raises(RedlineError, match="in a newer form"):
-        fork_session(index_file(scene.path).real_path(), RESULT, datetime.now(UTC))
+@pytest.mark.parametrize(
+    ("taken_over", "phase", "words"),
+    [
+        (["ses_1"], "completed", "has taken this session over"),
+        ([], "completed", "imports nothing more"),
+        ([], "sessions", "is to import this session"),
+    ],
+)
+def test_nothing_is_written_once_opencode_2_uses_the_database(scene, redline, taken_over, phase, words):
+    scene.delete("delete", CALL, RESULT)
+    scene.store.take_over(*taken_over, phase=phase)
+    before, (last, *_) = scene.rows(), reversed(load_session(scene.path).log.entries)
+    attempts = [partial(scene.delete, writer, THINKING) for writer in ("", "delete", "prune", "fork")]
+    attempts += [scene.undo, lambda: fork_session(index_file(scene.path).real_path(), last.id, datetime.now(UTC))]
+    for attempt in attempts:
+        with pytest.raises(RedlineError, match=words) as raised:
+            attempt()
+        assert raised.value.code == "read_only_agent"
+    assert scene.rows() == before
+    for command in ("context", "tree", "doctor", "timeline", "certify"):
+        done = redline.call(command, scene.path, "--json")
+        assert (done.code, words in done.err) == (0, True), command
     assert scene.rows() == before
 
 

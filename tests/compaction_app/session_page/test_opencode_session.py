@@ -14,7 +14,7 @@ from compaction_app.backups.service import RestoreConfirmations, list_backups, r
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -22,7 +22,7 @@ from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client, fetched
 from tests.files import place, snapshot
-from tests.html import fields, link, links, text_of, texts, values
+from tests.html import fields, link, links, missing, text_of, texts, values
 from tests.installation import override_configuration, refusal
 from tests.opencode_plans import sent_of
 from tests.opencode_server import opencode_server
@@ -265,16 +265,30 @@ def test_a_compaction_that_names_no_possible_message_is_indexed(store):
     assert "The summary." in shown(index_file(path).get_absolute_url())
 
 
-def test_a_session_in_a_newer_form_is_named_as_such(store):
-    path = store.session("ses_2")
-    address = index_file(path).get_absolute_url()
-    assert "no entries yet" in shown(address)
-    store.newer_message("ses_2")
-    store.run("UPDATE session SET time_updated = time_updated + 1")
-    with pytest.raises(RedlineError):
-        index_file(path)
-    assert "recorded in a newer form" in authorized_client().get("/").content.decode()
-    assert "recorded in a newer form" in text_of(authorized_client().get(address))
+def test_what_opencode_2_has_taken_over_is_said_where_it_is_shown(store, path, known_root):
+    store.run("UPDATE message SET data = json_set(data, '$.tokens.total', 990000) WHERE id LIKE '%'")
+    session, newer = index_file(path), index_file(store.session("ses_2"))
+    Session.objects.update(window=1_000_000, reserve_tokens=100_000)
+    assert Session.objects.due().get() == session
+    store.take_over("ses_1", "ses_2")
+    total = index_roots()
+    unread = "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
+    assert [tuple(one) for one in total.unread] == [(known_root, unread)]
+    assert not total.faults
+    listed = shown("/")
+    assert missing(listed, unread, "taken over by OpenCode 2", "file missing", "damaged") == ["damaged"]
+    assert not Session.objects.due().exists()
+    reason = "OpenCode 2 has taken this session over"
+    for of in ("", "/timeline", "/doctor", "/compact"):
+        assert shown(f"{session.get_absolute_url()}{of}").count(reason) == 1, of
+    assert "Compact…" not in texts(page(session.get_absolute_url()), "a")
+    with pytest.raises(RedlineError, match="a session of OpenCode 2"):
+        index_file(store.database / "ses_2")
+    assert "a session of OpenCode 2" in text_of(authorized_client().get(newer.get_absolute_url()))
+    Session.objects.all().delete()
+    store.drop_older()
+    index_roots()
+    assert "2 sessions of OpenCode 2 are not read yet." in shown("/")
 
 
 def test_only_a_hand_off_of_documents_is_offered(store, known_root):
@@ -283,7 +297,7 @@ def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     store.user("Go on.")
     older = documents(known_root, store)
     row = index_file(older)
-    reason = "Download the session: OpenCode imports that file"
+    reason = "Download the session: OpenCode 1 imports that file"
     timeline = shown(f"{row.get_absolute_url()}/timeline")
     assert timeline.count(reason) == 1
     assert "Compact that instead" not in timeline

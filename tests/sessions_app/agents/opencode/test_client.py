@@ -130,13 +130,17 @@ def test_a_server_that_would_lose_a_field_is_refused(store, path, served):
     require_ready(path, served.url)
 
 
-def test_an_older_server_is_refused(path, served):
-    for version in ("1.18.33", "1.18.40", "1.20.0", "2.0.0-beta"):
+def test_a_server_with_another_interface_is_refused(path, served):
+    for version in ("1.18.33", "1.18.40", "1.20.0"):
         served.behave(version=version)
         require_ready(path, served.url)
-    for version in ("1.18.32", "1.2.27", "0.0.0-dev-202601010000", "local", ""):
+    for version in ("1.18.32", "1.2.27", "0.0.0-dev-202601010000", "local", "", "2.0.0-beta", "2.0.16"):
         served.behave(version=version)
         assert readiness(path, served.url) == "2 server_version", version
+    served.behave(raw="<!doctype html>", info='{"version": "2.0.16"}')
+    with pytest.raises(RedlineError, match=r"is OpenCode 2\.0\.16.*OpenCode 2 has another interface") as raised:
+        require_ready(path, served.url)
+    assert raised.value.code == "server_version"
 
 
 def test_a_busy_session_is_refused(path, served):
@@ -322,3 +326,10 @@ def test_what_is_not_settings_changes_nothing(home, project, values):
     write(home / ".config" / "opencode", **values)
     assert read_settings(str(project), home, MODEL).budget.reserve_tokens == 32_000
     assert model_windows(home) == {}
+
+
+def test_a_program_of_opencode_2_is_not_run(tmp_path):
+    for version, is_run in (("1.18.33", True), ("opencode v2.0.16", False)):
+        program = place(tmp_path / "bin" / "opencode", f"#!/bin/sh\necho {version}\n".encode())
+        program.chmod(0o755)
+        assert (refusal(lambda path=program: OPENCODE.find_client(path)) == "2 no_client") != is_run, version

@@ -100,18 +100,66 @@ def test_a_damaged_row_is_named_and_the_others_are_read(store, path, change, det
     assert {entry.reply.partition("/")[0] or entry.id for entry in hidden} in ({"msg_0003"}, {"msg_0010"})
 
 
-def test_messages_in_a_newer_form_are_named(store):
-    path, newer = worked_session(store), store.session("ses_2")
+def owners(store: OpenCodeStore, *session_ids: str) -> list[str]:
+    """What a list says of sessions; what it means is said where nothing is written for them, and only there."""
+    found = [OPENCODE.taken_over(store.database / session_id) for session_id in session_ids]
+    reasons = [OPENCODE.read_only(store.database / session_id) for session_id in session_ids]
+    assert [bool(reason) for reason in reasons] == [bool(mark) for mark in found]
+    assert all("OpenCode 2" in reason and "Nothing is written" in reason for reason in reasons if reason)
+    return found
+
+
+def test_what_opencode_2_has_taken_over_is_counted_and_shown_as_it_was_left(store, path):
     entries = load_session(path).log.entries
-    for session_id in ("ses_1", "ses_2"):
-        store.newer_message(session_id)
+    other = worked_session(store, session_id="ses_2")
+    assert owners(store, "ses_1", "ses_2", "ses_9") == ["", "", ""]
+    before = OPENCODE.discover(store.directory)
+    assert (before.paths, before.unread) == ((path, other), "")
+    store.take_over("ses_1", "ses_8", "ses_9")
+    empty = store.session("ses_8")
+    found = OPENCODE.discover(store.directory)
+    assert (found.paths, found.refused) == ((path, other), ())
+    assert found.unread == "3 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
+    assert owners(store, "ses_1", "ses_2") == ["taken over by OpenCode 2", "not in OpenCode 2"]
+    assert {found.changed_ns[one] != before.changed_ns[one] for one in (path, other)} == {True}
+    assert found.changed_ns == {one: changed_ns(one) for one in (path, other)}
     loaded = load_session(path)
-    assert [entry.id for entry in loaded.log.entries] == [entry.id for entry in entries]
-    assert "in a newer form" in loaded.log.damage[0].detail
-    with pytest.raises(RedlineError, match="recorded in a newer form") as refused:
-        load_session(newer)
-    assert refused.value.code == "newer_form"
-    assert not load_session(store.session("ses_3")).log.entries[1:]
+    assert (loaded.log.entries, loaded.log.damaged) == (entries, 0)
+    for newer in (empty, store.database / "ses_9"):
+        with pytest.raises(RedlineError, match=r"a session of OpenCode 2, which .* does not read yet") as refused:
+            load_session(newer)
+        assert refused.value.code == "newer_form"
+    assert refusal(lambda: load_session(store.database / "ses_7")) == "2 no_such_file"
+
+
+@pytest.mark.parametrize("phase", ["", "sessions"])
+def test_nothing_is_written_while_opencode_2_is_to_import_a_session(store, path, phase):
+    store.take_over(phase=phase)
+    assert owners(store, "ses_1") == ["to be taken over by OpenCode 2"]
+    store.run("UPDATE kv SET value = x'ff'")
+    assert owners(store, "ses_1") == ["to be taken over by OpenCode 2"]
+    assert OPENCODE.discover(store.directory).unread == ""
+
+
+def test_a_database_that_opencode_2_made_has_no_older_sessions(store):
+    store.take_over("ses_9")
+    store.drop_older()
+    found = OPENCODE.discover(store.directory)
+    assert (found.paths, found.refused) == ((), ())
+    assert found.unread == "1 session of OpenCode 2 is not read yet."
+    assert OPENCODE.state(store.database / "ses_9") is None
+    assert refusal(lambda: load_session(store.database / "ses_9")) == "2 newer_form"
+
+
+def test_sessions_of_a_preview_of_opencode_2_are_counted(store, path):
+    store.take_over("ses_1", "ses_9", phase="")
+    for table in ("session_v2", "kv"):
+        store.run(f"DROP TABLE {table}")
+    assert owners(store, "ses_1", "ses_2") == ["taken over by OpenCode 2", ""]
+    found = OPENCODE.discover(store.directory)
+    assert found.unread == "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
+    store.run("DELETE FROM session_message")
+    assert owners(store, "ses_1") == [""]
 
 
 def test_rows_with_the_same_id_are_all_read(store):

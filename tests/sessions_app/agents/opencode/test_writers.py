@@ -216,9 +216,12 @@ def test_a_damaged_message_is_reported_or_has_no_entries(tmp_path, messages):
     assert [entry.id for entry in loaded.log.entries if entry.id not in ("ses_1", "m")] == []
 
 
-def test_a_file_that_only_begins_like_an_export_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="is not an export of OpenCode"):
-        load_session(place(tmp_path / "export.json", b'{"info":{"id":"ses_1"},'))
+@pytest.mark.parametrize(
+    "rest", ["", '"messages":[{"id":"msg_1","type":"user","text":"Hi.","time":{"created":1}}]}'], ids=["torn", "second"]
+)
+def test_a_file_that_only_begins_like_an_export_of_opencode_1_is_refused(tmp_path, rest):
+    with pytest.raises(BadInput, match="is not an export of OpenCode 1"):
+        load_session(place(tmp_path / "export.json", f'{{"info":{{"id":"ses_1"}},{rest}'.encode()))
 
 
 @pytest.mark.parametrize("seed", seeds(4))
