@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -19,10 +20,13 @@ import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TextIO
 
+import django
+from django.apps import apps
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
@@ -32,15 +36,36 @@ from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
 from .sessionlog.printable import printable as printable
 from .sqlite import failure_of
+from .storage.files import reported
 from .terminal import Screen
 
 if TYPE_CHECKING:
+    # Commands that only read a session do not load the models.
+    from .models import Session
     from .storage.session_loader import LoadedSession
 
+SESSION_HELP: Final = "a session: its path, its short id as `redline sessions` prints it, or its id in the agent"
+"""The help of an argument of the type `session`."""
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
 PORTS: Final = 65_536
+
+
+class SessionName(NamedTuple):
+    """A session as a command line names it: by a path or an id."""
+
+    text: str
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it is the path of a file, or looks like none of an id."""
+        return os.path.lexists(self.text) or re.fullmatch(r"[0-9A-Za-z_-]+", self.text) is None
+
+
+NEWEST: Final = SessionName("")
+"""The default of a session that need not be named: the newest of this directory."""
+NEWEST_HELP: Final = f"{SESSION_HELP} (default: the newest session of this directory)"
 
 
 def shell_quoted(text: str) -> str:
@@ -124,7 +149,8 @@ class Progress:
 class _Parser(CommandParser):
     """Reports invalid arguments like every other error.
 
-    Every text and every `Path` argument of every command is validated; `type="port"` is a port.
+    Every text and every `Path` argument of every command is validated; `type="port"` is a port, and `type="session"`
+    a session, which is a `Path` once the command runs.
     """
 
     def __init__(self, *, as_json: bool, **kwargs: Any) -> None:
@@ -133,6 +159,7 @@ class _Parser(CommandParser):
         self.register("type", None, _text)
         self.register("type", Path, _path)
         self.register("type", "port", _port)
+        self.register("type", "session", _session)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(
@@ -163,6 +190,11 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _session(text: str) -> SessionName:
+    _path(text)
+    return SessionName(text)
+
+
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < PORTS):
         raise ArgumentTypeError(f"{text} is not a port: a number from 0 to {PORTS - 1}")
@@ -178,6 +210,9 @@ class RedlineCommand(BaseCommand):
     needs_database = False
     as_json = False
     _output_fault: OSError | None = None
+    name: str = ""
+    newest: str = ""
+    """The newest session of this directory in words, if the command was given none."""
     requires_system_checks: tuple[str, ...] = ()
     """No checks by Django: `_run` checks the configuration, and reports errors like any others."""
 
@@ -208,7 +243,7 @@ class RedlineCommand(BaseCommand):
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
-        self.as_json = wants_json(argv)
+        self.as_json, self.name = wants_json(argv), argv[1]
         self.progress = Progress()
         try:
             parser = self.create_parser(argv[0], argv[1])
@@ -259,11 +294,64 @@ class RedlineCommand(BaseCommand):
         try:
             if self.needs_database:
                 self.open_database()
-            return self.run(options) or DONE
+            return self.run(self._with_paths(options)) or DONE
         except DatabaseError as fault:
             raise failure_of(fault) from fault
         finally:
             self.progress.clear()
+
+    def _with_paths(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with the paths of the sessions that are named, or not named, in them."""
+
+        def path_of(value: object) -> object:
+            if isinstance(value, list):
+                return list(map(path_of, value))
+            if value == NEWEST:
+                return self.newest_session(is_asked=not options.get("yes")).path
+            return self._named_path(value) if isinstance(value, SessionName) else value
+
+        return {name: path_of(value) for name, value in options.items()}
+
+    def _named_path(self, name: SessionName) -> Path:
+        """Raises what `session_with_id` raises."""
+        if name.is_path:
+            return Path(name.text)
+        self._load_index()
+        from .index.named_session import session_with_id
+
+        return session_with_id(name.text).path
+
+    def newest_session(self, *, is_asked: bool = True) -> Session:
+        """The newest session of the current directory, which standard error names.
+
+        `is_asked`: the user sees which one it is before anything is done. Otherwise, and without a terminal, raises
+        BadInput `bad_arguments`; raises what `newest_session` raises.
+        """
+        if not is_asked or not self.can_ask:
+            why = "without a terminal" if is_asked else "with --yes"
+            raise BadInput(
+                "bad_arguments",
+                f"The session must be named {why}. Nothing was done. `redline sessions` lists them, with their ids; "
+                f"`redline {self.name} --help` shows the arguments.",
+            )
+        self._load_index()
+        from .index.named_session import newest_session
+
+        with reported(Path(os.curdir), "Nothing was done."):
+            directory = str(Path.cwd())
+        session = newest_session(directory, datetime.now(UTC), lambda read: self.progress.show(str(read)))
+        self.progress.clear()
+        agent = session.agent_label or "unknown agent"
+        self.newest = f"{session.short_id} “{one_line(session.heading, 60)}” ({agent})"
+        sys.stderr.write(f"The newest session of this directory is {self.newest}: {printable(session.path)}\n")
+        return session
+
+    def _load_index(self) -> None:
+        """Load the models, which a command that is given a path may not need, and make the database ready."""
+        if not apps.ready:
+            django.setup()
+        if not self.needs_database:
+            self.open_database()
 
     def open_database(self) -> None:
         """Make the database ready, and complete the steps of killed processes. Raises what `open_database` raises."""

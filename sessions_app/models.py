@@ -6,6 +6,8 @@ file is marked as missing, and a header id that appears elsewhere is a hint, nev
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shlex
 from datetime import datetime
@@ -28,6 +30,7 @@ from .storage.files import real_path
 
 PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?(?:\.zst)?|\.db/[^/]+)"
 """The paths of sessions in addresses: a file, or a name in a database. A file name may contain anything."""
+SHORT_ID_LENGTH: Final = 8
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """The characters of a path that need no escape: RFC 3986."""
 
@@ -189,6 +192,11 @@ class Session(models.Model):
                 f"{path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
             )
         return path
+
+    @property
+    def short_id(self) -> str:
+        """What names it on a command line: made of its path, so that a copy has another one."""
+        return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:SHORT_ID_LENGTH]
 
     @property
     def heading(self) -> str:

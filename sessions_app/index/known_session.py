@@ -19,9 +19,16 @@ from sessions_app.storage.session_loader import LoadedSession
 from .session_reading import reading_of
 
 
+def known_sessions(limit: int) -> list[Session]:
+    """The sessions that were used last, without those whose file is gone."""
+    if not _is_index_readable():
+        return []
+    return list(Session.objects.present().for_display().latest_first()[:limit])
+
+
 def known_session(path: Path) -> Session | None:
     """The row of the file at a real path; None if it was not read, or the database is that of another version."""
-    if not Path(str(connection.settings_dict["NAME"])).exists() or not is_current():
+    if not _is_index_readable():
         return None
     try:
         str(path).encode()
@@ -32,6 +39,10 @@ def known_session(path: Path) -> Session | None:
     names = [str(path.relative_to(root)) for root in roots]
     rows = Session.objects.select_related("root").filter(root__path__in=roots, relative_path__in=names)
     return next((session for session in rows if session.path == path and session.read_as), None)
+
+
+def _is_index_readable() -> bool:
+    return Path(str(connection.settings_dict["NAME"])).exists() and is_current()
 
 
 def reading_of_file(loaded: LoadedSession, chosen: str = "") -> Reading:

@@ -48,6 +48,7 @@ def session_json(session: Session) -> dict[str, Any]:
     url = session.get_absolute_url() if session.has_page else None
     return {
         "id": session.pk,
+        "shortId": session.short_id,
         "url": url,
         "api": f"/api{url}" if url else None,
         "path": str(session.path),

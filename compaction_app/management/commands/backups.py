@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
 from compaction_app.backups.service import keeps_its_bytes, list_backups
 from sessions_app.agents.registry import agent_at
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.backups import verify
 from sessions_app.storage.files import real_path
@@ -28,7 +27,8 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file; it may be gone by now")
+        help = f"{SESSION_HELP}; its file may be gone by now"  # noqa: A001  # as argparse calls it
+        parser.add_argument("path", type="session", metavar="SESSION", help=help)
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])

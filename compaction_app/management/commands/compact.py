@@ -36,7 +36,7 @@ from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP, agent_at, require_reader_of
-from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of_session
@@ -73,7 +73,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
@@ -127,6 +127,8 @@ class Command(RedlineCommand):
             # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
             show_summary(self, planned, preflight.reading, preflight.writer, preflight.effect, torn)
+            if self.newest:
+                self.say(f"Session: {self.newest}")
         committed = None
         confirmations = self._confirmed(preflight, planned.loaded.path, options)
         if confirmations is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
-from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import real_path
 from sessions_app.terminal import Column
@@ -29,7 +29,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
         session = index_file(real_path(options["path"]))

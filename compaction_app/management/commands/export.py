@@ -9,7 +9,7 @@ from compaction_app.core.branch_views import VIEWS, messages_in
 from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.agents.registry import agent_at
-from sessions_app.cli import RedlineCommand, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.storage.copies import create_beside
 from sessions_app.storage.session_loader import LoadedSession
@@ -22,7 +22,7 @@ class Command(RedlineCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument("--format", choices=list(FORMS), default="markdown", help="(default: markdown)")
         parser.add_argument(
             "--view",

@@ -11,7 +11,7 @@ from compaction_app.hindsight.presenter import Sums, view_overview
 from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import RedlineCommand, one_line, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
@@ -62,9 +62,9 @@ class Command(RedlineCommand):
         parser.add_argument(
             "paths",
             nargs="*",
-            type=Path,
-            metavar="PATH",
-            help="a session file (default: all indexed sessions)",
+            type="session",
+            metavar="SESSION",
+            help=f"{SESSION_HELP} (default: all indexed sessions)",
         )
         parser.add_argument("--entry", default="", metavar="ID", help="one compaction, with everything that came back")
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)

@@ -13,7 +13,7 @@ from compaction_app.lab.loss_plot import loss_plot
 from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
 from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
 from compaction_app.lab.trials import KEEPS, trials_of
-from sessions_app.cli import RedlineCommand, plural, printable, shell_path
+from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable, shell_path
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.storage.files import reported
@@ -40,7 +40,7 @@ class Command(RedlineCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="session files")
+        parser.add_argument("paths", type="session", nargs="+", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--strategies",
             default=",".join(KEYS),

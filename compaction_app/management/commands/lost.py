@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -12,7 +11,7 @@ from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import RedlineCommand, one_line, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
@@ -37,7 +36,7 @@ class Command(RedlineCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument("--entry", default="", metavar="ID", help="one summary, with everything that it lost")
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"

@@ -20,7 +20,7 @@ from compaction_app.navigation.entry_change import MakeChange
 from compaction_app.navigation.fork import fork_session, plan_fork
 from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.navigation.presenter import text_said
-from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
 from sessions_app.storage.files import real_path
 
@@ -39,7 +39,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         step = parser.add_mutually_exclusive_group(required=True)
         step.add_argument(
             "--move", metavar="ID", help="let the agent continue after this entry, or before a user's message"

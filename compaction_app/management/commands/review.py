@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -16,18 +17,39 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("number", type=int, metavar="RUN", help="the number of the run")
+        parser.add_argument(
+            "number",
+            nargs="?",
+            type=int,
+            metavar="RUN",
+            help="the number of the run (default: the newest plan of the newest session of this directory)",
+        )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        number = options["number"]
-        found = Run.objects.with_session().filter(pk=number).first()
-        if found is None:
-            raise BadInput(
-                "no_such_run",
-                f"There is no run {number}. Nothing was printed. The page Runs lists all of them.",
-            )
+        found = self._newest_plan() if options["number"] is None else _run_with(options["number"])
         account = account_of(found)
         compaction = Compaction.objects.select_related("backup").filter(run=found).first()
         self.show_json(review_document(account, compaction))
         self.say_all(review_markdown(account, compaction).splitlines())
         return None
+
+    def _newest_plan(self) -> Run:
+        session = self.newest_session()
+        found = Run.objects.with_session().filter(session=session, snapshot__isnull=False).order_by("pk").last()
+        if found is None:
+            raise BadInput(
+                "no_such_run",
+                f"Nothing was planned for {session.path}. Nothing was printed. To make a plan: `redline compact "
+                f"{session.short_id}`",
+            )
+        sys.stderr.write(f"Its newest plan is run {found.pk}.\n")
+        return found
+
+
+def _run_with(number: int) -> Run:
+    found = Run.objects.with_session().filter(pk=number).first()
+    if found is None:
+        raise BadInput(
+            "no_such_run", f"There is no run {number}. Nothing was printed. The page Runs lists all of them."
+        )
+    return found

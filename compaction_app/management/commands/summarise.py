@@ -26,7 +26,7 @@ from compaction_app.planning.usage import UsageTotals
 from compaction_app.summaries.drafts import WantedSummary, keep_supplied, kept_draft, save_text, supplied_by
 from compaction_app.summaries.hooks_asked import ask_hooks_about, keeping, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
-from sessions_app.cli import RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
+from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
@@ -53,7 +53,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--leave-for",
             metavar="ID",

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
@@ -12,7 +11,7 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.live_question import confirmed
 from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_confirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
-from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
@@ -32,7 +31,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="the session that was compacted")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--compaction",
             metavar="ID",

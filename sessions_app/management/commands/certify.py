@@ -11,7 +11,7 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, package_at, reader_of_version
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable
+from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
@@ -25,7 +25,7 @@ class Command(RedlineCommand):
     help = "Check that a session's agent can continue it: what providers enforce, and what the agent itself rebuilds."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )

@@ -9,7 +9,14 @@ from typing import Any, Final
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import RedlineCommand
+from sessions_app.children import redline_command
+from sessions_app.cli import RedlineCommand, one_line
+from sessions_app.index.known_session import known_sessions
+
+SESSIONS: Final = "sessions"
+MOST: Final = 200
+"""Sessions that are offered, the newest first."""
+TITLE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +25,28 @@ class CommandCompletion:
 
     summary: str
     flags: Mapping[str, str]
+    takes_session: bool
 
 
 class Command(RedlineCommand):
-    help = "Print a shell script that completes commands, flags and paths."
+    help = "Print a shell script that completes commands, flags, sessions and paths."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("shell", choices=sorted(SCRIPTS), help="the shell to print the script for")
+        parser.add_argument(
+            "shell",
+            choices=[*sorted(SCRIPTS), SESSIONS],
+            help=f"the shell to print the script for; or {SESSIONS}, which the scripts call: the ids with the titles",
+        )
+
+    def warns(self, options: dict[str, Any]) -> bool:
+        return bool(options["shell"] != SESSIONS)
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if options["shell"] == SESSIONS:
+            named = [(session.short_id, one_line(session.heading, TITLE)) for session in known_sessions(MOST)]
+            self.show_json([{"shortId": name, "title": title} for name, title in named])
+            self.say_all((f"{name}\t{title}" for name, title in named), paged=False)
+            return None
         script = "\n".join(SCRIPTS[options["shell"]](dict(_commands())))
         self.say(script)
         self.show_json({"script": script})
@@ -38,7 +58,17 @@ def _commands() -> Iterator[tuple[str, CommandCompletion]]:
         command = load_command_class(str(app), name) if app != "django.core" else None
         if isinstance(command, RedlineCommand):
             parser = command.create_parser("redline", name)
-            yield name, CommandCompletion(str(command.help), dict(_flags(parser)))
+            takes_session = any(action.type == "session" for action in parser._actions)
+            yield name, CommandCompletion(str(command.help), dict(_flags(parser)), takes_session)
+
+
+def _ask_for_sessions() -> str:
+    """The command that prints the ids, whatever the directory and the PATH are when the shell completes."""
+    return shlex.join(redline_command("completion", SESSIONS)) + " 2>/dev/null"
+
+
+def _names(commands: Mapping[str, CommandCompletion], separator: str) -> str:
+    return separator.join(name for name, one in commands.items() if one.takes_session)
 
 
 def _flags(parser: ArgumentParser) -> Iterator[tuple[str, str]]:
@@ -61,6 +91,11 @@ def _bash(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     yield f"        COMPREPLY=($(compgen -W '{' '.join(commands)} --help --version' -- \"$current\"))"
     yield "    elif [[ $current == -* ]]; then"
     yield '        COMPREPLY=($(compgen -W "$flags" -- "$current"))'
+    yield f"    elif [[ ' {_names(commands, ' ')} ' == *\" ${{COMP_WORDS[1]}} \"* && $current =~ ^[0-9a-f]*$ ]]; then"
+    yield "        local IFS=$'\\n'"
+    yield f"        local ids=$({_ask_for_sessions()} | cut -f1)"
+    yield '        COMPREPLY=($(compgen -W "$ids" -- "$current") $(compgen -f -- "$current"))'
+    yield "        compopt -o filenames 2>/dev/null"
     yield "    fi"
     yield "}"
     # Anything else is completed as a path.
@@ -78,7 +113,14 @@ def _zsh(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     for name, completed in commands.items():
         yield f"        {name}) flags=({' '.join(_described(*flag) for flag in completed.flags.items())});;"
     yield "    esac"
-    yield "    if [[ $PREFIX == -* ]]; then _describe flag flags; else _files; fi"
+    yield "    if [[ $PREFIX == -* ]]; then _describe flag flags; return; fi"
+    yield f"    case $words[2] in {_names(commands, '|')})"
+    yield "        local -a sessions"
+    # The titles come from sessions: what `_describe` takes for the end of an id, or expands, is taken out.
+    yield f"        sessions=(\"${{(@f)$({_ask_for_sessions()} | tr -d ':\\\\' | tr '\\t' :)}}\")"
+    yield "        _describe session sessions;;"
+    yield "    esac"
+    yield "    _files"
     yield "}"
     yield "compdef _redline redline"
 
@@ -95,6 +137,10 @@ def _fish(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
                 f"complete -c redline -n '__fish_seen_subcommand_from {name}' -l {flag.removeprefix('--')}"
                 f" -d {_fish_quoted(meaning)}"
             )
+    yield (
+        f"complete -c redline -n '__fish_seen_subcommand_from {_names(commands, ' ')}'"
+        f" -a {_fish_quoted(f'({_ask_for_sessions()})')}"
+    )
 
 
 def _fish_quoted(text: str) -> str:

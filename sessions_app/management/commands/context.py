@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
+from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, one_line, printable, text_lines
 from sessions_app.index.known_session import known_session, reading_of_file
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
@@ -33,7 +32,7 @@ class Command(RedlineCommand):
     help = "Show what the model sees of a session's branch."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, one_line, printable
+from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, one_line, printable
 from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
 from sessions_app.storage.examination import diagnose
@@ -22,7 +22,7 @@ class Command(RedlineCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--fix",
             action="store_true",

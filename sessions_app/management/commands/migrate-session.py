@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import RedlineCommand, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.storage.files import real_path
 
@@ -19,7 +18,10 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "path", type=Path, metavar="PATH", help="a session file of version 1 or 2, or without a header"
+            "path",
+            type="session",
+            metavar="SESSION",
+            help=f"a session of version 1 or 2, or without a header; {SESSION_HELP}",
         )
 
     def run(self, options: dict[str, Any]) -> int | None:

@@ -12,6 +12,7 @@ from sessions_app.terminal import Column
 
 COLUMNS: Final = (
     Column("SESSION", cut="end"),
+    Column("ID", style="cyan"),
     Column("PROJECT", cut="end", spare=True),
     Column("AGENT", spare=True),
     Column("ENTRIES", right=True, spare=True),
@@ -45,6 +46,7 @@ class Command(RedlineCommand):
 def _row(session: Session) -> list[str]:
     return [
         one_line(session.title or "(no user message)", 80),
+        session.short_id,
         printable(Path(session.cwd).name if session.cwd else "?"),
         printable(session.agent_key or "?"),
         str(session.entry_count),

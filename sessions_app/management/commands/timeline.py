@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
@@ -27,7 +26,7 @@ class Command(RedlineCommand):
     help = "List the changes of a branch's context: compactions, summaries and edits, and what each removed."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )

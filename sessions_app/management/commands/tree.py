@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import RedlineCommand, one_line, printable
+from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, one_line, printable
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.storage.session_loader import LoadedSession
@@ -16,7 +15,7 @@ class Command(RedlineCommand):
     help = "Draw a session's branches, with labels, compactions and the leaf."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = self.load_session(options["path"])

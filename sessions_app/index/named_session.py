@@ -1,0 +1,95 @@
+"""The indexed session that a command line names by an id, or that was used last in a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from django.db.models import Q
+
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict
+
+from .indexer import index_roots
+from .open_sessions import open_sessions
+from .progress import Report
+
+LEAST: Final = 4
+"""The characters of the beginning of an id that name a session."""
+MOST_LISTED: Final = 5
+NOT_DONE: Final = "Nothing was done."
+
+
+def session_with_id(name: str) -> Session:
+    """The session with this id, or whose id begins so: its short id, that of its agent, or its number in the API.
+
+    A session whose file is gone is meant only if there is no other. Raises BadInput `no_such_file`, and Conflict
+    `several_sessions` if several are meant.
+    """
+    exact: list[int] = []
+    begun: list[int] = []
+    sessions = Session.objects.select_related("root").only("root__path", "relative_path", "header_id")
+    for session in sessions.iterator():
+        ids = (session.short_id, session.header_id)
+        if name in (*ids, str(session.pk)):
+            exact.append(session.pk)
+        elif len(name) >= LEAST and any(one.startswith(name) for one in ids):
+            begun.append(session.pk)
+    found = list(Session.objects.among(exact or begun).for_display().latest_first())
+    found = [session for session in found if not session.missing] or found
+    if not found:
+        raise BadInput(
+            "no_such_file",
+            f"There is no file {name}, and no indexed session has an id that begins so. {NOT_DONE} `redline sessions` "
+            "lists the ids; `redline index` reads new sessions.",
+        )
+    if len(found) > 1:
+        raise Conflict(
+            "several_sessions", f"{name} means {_listed(found)}. {NOT_DONE} Give more of the id, or the path."
+        )
+    return found[0]
+
+
+def newest_session(directory: str, now: datetime, report: Report) -> Session:
+    """The session that was used last in a directory, after the index was brought up to date.
+
+    It is one that an agent recorded there, or whose file is there. Raises BadInput `no_session_here`, and Conflict
+    `several_sessions` if several of them are live, so that it is not clear which one is meant.
+    """
+    index_roots(report=report)
+    sessions = Session.objects.shown().present().filter(_is_of(directory), fault="", is_subagent=False)
+    found = [
+        session
+        for session in sessions.filter(imported_at=None).for_display().latest_first()
+        if session.cwd == directory or str(session.path.parent) == directory
+    ]
+    if not found:
+        raise BadInput(
+            "no_session_here",
+            f"There is no session of {directory}. {NOT_DONE} Name a session: `redline sessions` lists them.",
+        )
+    opened = open_sessions({(session.root.path, session.root.agent) for session in found})
+    live = [session for session in found if session.is_live(now) or opened.agent_of(session)]
+    if len(live) > 1:
+        raise Conflict(
+            "several_sessions",
+            f"Several sessions of {directory} are live: {_listed(live)}. {NOT_DONE} Name one of them.",
+        )
+    return found[0]
+
+
+def _is_of(directory: str) -> Q:
+    """Whether a session may be of a directory: it is recorded in it, or its file is in it or below."""
+    place = Path(directory)
+    below = Q(cwd=directory) | Q(root__path=directory)
+    for root in place.parents:
+        below |= Q(root__path=str(root), relative_path__startswith=f"{place.relative_to(root)}/")
+    return below
+
+
+def _listed(sessions: Sequence[Session]) -> str:
+    named = [f"{session.short_id} “{session.heading}” ({session.path})" for session in sessions[:MOST_LISTED]]
+    more = len(sessions) - MOST_LISTED
+    return f"{', '.join(named)}{f' and {more:,} more' if more > 0 else ''}"
