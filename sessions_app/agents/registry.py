@@ -38,6 +38,20 @@ READERS_HELP: Final = f"one of {', '.join(READERS)} (default: chosen by location
 """The help of a flag that names a reader."""
 
 T = TypeVar("T")
+
+
+def _writers_help() -> str:
+    agents: dict[str, dict[str, None]] = {}
+    for agent, generation in GENERATIONS.values():
+        for writer in generation.writers:
+            agents.setdefault(writer.name, {})[agent.label] = None
+    named = (f"{name} ({', '.join(labels)})" for name, labels in agents.items())
+    return f"{', '.join(named)}, if the version that continues the session honours it (default: the best one)"
+
+
+WRITERS_HELP: Final = _writers_help()
+"""The help of a flag that names a writer."""
+
 VERBATIM_READER: Final = "atomic-0.9"
 DELETION_READER: Final = "atomic-0.8"
 PI_READER: Final = "pi"

@@ -1,6 +1,7 @@
 """The command `connect`: the change is shown, confirmed and written; a connection is listed and removed."""
 
 import json
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -35,8 +36,21 @@ def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redli
     assert ended.code == 5
     assert not missing(ended.out, '-  "model": "opus"\n+  "model": "opus",\n', "redline ask claude-code")
     assert "redline connect claude-code --yes" in ended.err
+    assert re.match(r"In .*settings\.json, \d+ lines would be added and 1 line removed\.\n", ended.out)
     assert redline.call("connect", "claude-code", "--json").refusal == "5 not_confirmed"
     assert snapshot(redline.home) == before
+
+
+def test_a_long_change_is_summed_up_and_shown_on_request(redline):
+    ended = redline.call("connect", "pi")
+    assert ended.code == 5
+    summary, more = ended.out.splitlines()
+    assert re.fullmatch(r".*/redline\.ts is a new file of \d{3} lines\.", summary)
+    assert more == "--full shows them."
+    full = redline.call("connect", "pi", "--full").out.splitlines()
+    assert (full[0], len(full) > 500, "+" in {line[:1] for line in full}) == (summary, True, True)
+    connected(redline, "pi")
+    assert "redline.ts is deleted, with its " in redline.call("connect", "pi", "--remove").out
 
 
 def test_connected_listed_and_removed(redline, settings_file):

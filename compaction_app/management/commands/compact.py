@@ -25,6 +25,7 @@ from compaction_app.management.plan_display import (
 )
 from compaction_app.planning.dry_run import dry_run
 from compaction_app.planning.effective_parameters import own_parameters
+from compaction_app.planning.model_registry import LEVELS
 from compaction_app.planning.plan import Plan
 from compaction_app.planning.planners import EMBEDDED, OFF, is_llm, level_asked_for, require_planner
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
@@ -35,7 +36,7 @@ from compaction_app.session_activity import Activity, effect_of
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import READERS_HELP, agent_at, require_reader_of
+from sessions_app.agents.registry import READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -93,15 +94,15 @@ class Command(RedlineCommand):
             "--thinking",
             metavar="LEVEL",
             default="",
-            help=f"the thinking level of a model, or {OFF} (default: the session's, as the model takes it)",
+            help=f"the thinking level of a model: {', '.join(LEVELS)}, or {OFF} "
+            "(default: the session's, as the model takes it)",
         )
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")
         parser.add_argument(
             "--writer",
             metavar="NAME",
             default="",
-            help="how the deletion is recorded: context-compaction, context-edit or fork, if the session's agent "
-            "honours it (default: the best one)",
+            help=f"how the deletion is recorded: {WRITERS_HELP}",
         )
         parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay")
         parser.add_argument("--query", help="what the planner treats as important")

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable, shell_path, shell_quoted
 from sessions_app.connections.configuration_change import ConfigurationChange
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
@@ -31,6 +31,8 @@ from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Redline
 from sessions_app.storage.files import reported
 from sessions_app.web.running_server import running_server
 
+LINES_SHOWN: Final = 60
+"""The longest change that is shown without `--full`."""
 STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "bold", " ": ""}
 
 
@@ -48,6 +50,9 @@ class Command(RedlineCommand):
         end.add_argument("--remove", action="store_true", help="take the change back, and end the connection")
         end.add_argument(
             "--revoke", action="store_true", help="end the connection, and leave the agent's file as it is"
+        )
+        parser.add_argument(
+            "--full", action="store_true", help=f"show every line of a change that has more than {LINES_SHOWN}"
         )
         parser.add_argument("--yes", action="store_true", help="do it without asking")
         parser.add_argument("--no-test", action="store_true", help="do not test the connection afterwards")
@@ -69,7 +74,7 @@ class Command(RedlineCommand):
 
     def _connect(self, options: dict[str, Any]) -> int | None:
         change = planned_connection(options["agent"], options["project"])
-        self._show(change)
+        self._show(change, full=options["full"])
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
         arguments = _arguments(change.agent.key, change.project)
@@ -97,7 +102,7 @@ class Command(RedlineCommand):
         key, project = options["agent"], options["project"]
         try:
             change = planned_removal(key, project)
-            self._show(change)
+            self._show(change, full=options["full"])
             for remark in change.remarks:
                 self.say(printable(remark), "yellow")
             arguments = f"{_arguments(key, change.project)} --remove"
@@ -125,13 +130,26 @@ class Command(RedlineCommand):
         self.say(f"{label} is no longer connected{printable(_where(one.project))}; its token is void.", "green")
         self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
-    def _show(self, change: ConfigurationChange) -> None:
+    def _show(self, change: ConfigurationChange, *, full: bool) -> None:
+        """What happens to the file, in a line, and the change itself, if it is short or if all of it is wanted."""
+        path = printable(change.file.real)
         if not change.changes_file:
-            self.say(f"{printable(change.file.real)} stays as it is.")
+            self.say(f"{path} stays as it is.")
+            return
+        diff = change.diff()
+        added, removed = (sum(line.sign == sign for line in diff) for sign in "+-")
+        if change.is_new:
+            self.say(f"{path} is a new file of {plural(added, 'line')}.")
+        elif change.is_deletion:
+            self.say(f"{path} is deleted, with its {plural(removed, 'line')}.")
+        else:
+            self.say(f"In {path}, {plural(added, 'line')} would be added and {plural(removed, 'line')} removed.")
+        if len(diff) > LINES_SHOWN and not full:
+            self.say("--full shows them.")
             return
         lines = (
             self.screen.paint(printable(f"{'' if line.sign == '@' else line.sign}{line.text}"), STYLES[line.sign])
-            for line in change.diff()
+            for line in diff
         )
         self.say_all(lines, paged=self.can_ask)
 

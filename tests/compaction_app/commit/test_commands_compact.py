@@ -23,6 +23,7 @@ from compaction_app.management.live_question import is_live_confirmed
 from compaction_app.models import Compaction
 from compaction_app.session_activity import Activity
 from redline.main import main
+from sessions_app.agents.registry import GENERATIONS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
@@ -316,6 +317,13 @@ def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(red
     assert words in found.json["obstacle"]["message"]
     assert words in redline.call("compact", path, "--dry-run").out
     assert redline.call("compact", path, "--json").error == code
+
+
+def test_the_help_lists_every_writer_and_reader(redline):
+    shown = re.sub(r"\s", "", redline.call("compact", "--help").out)  # it is wrapped behind hyphens, too
+    writers = {writer.name for _, one in GENERATIONS.values() for writer in one.writers}
+    assert len(writers) == 8
+    assert [name for name in (*writers, *GENERATIONS) if name not in shown] == []
 
 
 def test_every_confirmation_has_a_flag():

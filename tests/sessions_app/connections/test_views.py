@@ -53,8 +53,18 @@ def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(
     monkeypatch.setenv("PATH", "/nowhere")
     assert "The program codex was not found." in words(browser)
     page = words(browser, CONNECT)
-    assert "the program claude was not found" in page
+    assert "the program claude was not found on the PATH" in page
     assert "in an empty home" not in page
+
+
+def test_a_connected_agent_whose_program_this_server_does_not_find_asks_all_the_same(
+    browser, redline, settings_file, monkeypatch
+):
+    connected(browser)
+    monkeypatch.setenv("PATH", "/nowhere")
+    page = words(browser)
+    assert "Its program claude is not on the PATH with which this server was started." in page
+    assert "claude was not found" not in page
 
 
 def test_the_change_is_shown_and_nothing_is_written(browser, redline, settings_file):
