@@ -220,6 +220,11 @@ class Agent(Protocol):
         """
         ...
 
+    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
+        """The ids of the entries around whose text the agent puts words of its own: `sent_messages` gives only what was
+        recorded of them."""
+        ...
+
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the position of an earlier one; None if there is none any more."""
         ...

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.certificate import LedgerResult
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import (
     FINDINGS_KEPT,
     AgentConsequence,
@@ -159,6 +159,11 @@ class SessionFileAgent(ABC):
         """Its sessions record none."""
         del entries, line
         return None
+
+    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
+        """It sends what was recorded."""
+        del context, line
+        return ()
 
     def find_client(self, program: Path | None) -> AgentClient | None:
         """Its package is compared instead, if it has one."""

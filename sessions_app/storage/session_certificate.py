@@ -124,6 +124,16 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
         yield from (json.loads(stringify(message)) for message in sent)
 
 
+def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext) -> list[str]:
+    """The ids of the entries around which the agent puts words of its own that `sent_messages` does not have.
+
+    Raises Conflict `session_rewritten` if the file has changed since it was loaded.
+    """
+    with agent.open(loaded.path) as reader:
+        _require_unchanged(reader, loaded)
+        return list(agent.reworded_entries(context, lambda entry: reader.read_at(entry.offset, entry.length)))
+
+
 def _resume(
     client: AgentClient, loaded: LoadedSession, agent: Agent, context: ActiveContext, leaf_id: str
 ) -> PackageResult:

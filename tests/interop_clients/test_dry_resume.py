@@ -94,11 +94,15 @@ def test_codex_with_its_own_provider_and_items_that_it_sends_in_another_form(ver
 
 
 @versions("claude-code")
-def test_claude_code_with_half_of_a_surrogate_pair(version, tmp_path):
+def test_claude_code_with_half_of_a_surrogate_pair_and_the_notice_of_a_subagent(version, tmp_path):
     lines = [
         *(claude_sessions.user("p1", None), claude_sessions.reply("r1", "p1", claude_sessions.call("c1"))),
         claude_sessions.user("x", "r1", [claude_sessions.answer("c1", "cut \ud83d here")]),
         claude_sessions.reply("r2", "x"),
+        claude_sessions.user(
+            "n", "r2", [claude_sessions.text("n1"), claude_sessions.text("n2")], origin={"kind": "task-notification"}
+        ),
+        claude_sessions.reply("r3", "n"),
     ]
     path = tmp_path / ".claude" / "projects" / "p" / f"{claude_sessions.SESSION_ID}.jsonl"
     require_equal(place(path, claude_sessions.timed(lines)), client_program("claude-code", version))

@@ -416,7 +416,7 @@ def test_each_agents_messages(session, redline):
     shown = redline.call("context", path, "--json", "--messages").json
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
     asked, answered = (json.dumps(message["content"]) for message in shown["messages"])
-    assert ("go" in asked, "done" in answered) == (True, True)
+    assert ("go" in asked, "done" in answered, shown["reworded"]) == (True, True, [])
     assert "messages" not in redline.call("context", path, "--json").json
 
 

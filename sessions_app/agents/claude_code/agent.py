@@ -34,7 +34,7 @@ from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules
 from .running_clients import PROJECTS, open_elsewhere, open_sessions
-from .sent import CURRENT, OLDER, sent_messages
+from .sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
 from .sent_lines import content_of
 from .settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
 from .tree import ClaudeCodeTree
@@ -113,7 +113,10 @@ class ClaudeCodeAgent(SessionFileAgent):
         return {"role": message.role, "content": content_of(message, parse(line))}
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line, OLDER if context.reader == _OLDER_READER.name else CURRENT)
+        return sent_messages(context, line, _habits_of(context))
+
+    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
+        return reworded_entries(context, line, _habits_of(context))
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         return ledger_result(entries, line)
@@ -143,6 +146,10 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
         return model_windows(home)
+
+
+def _habits_of(context: ActiveContext) -> Habits:
+    return OLDER if context.reader == _OLDER_READER.name else CURRENT
 
 
 CLAUDE_CODE: Final = ClaudeCodeAgent()

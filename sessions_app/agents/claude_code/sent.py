@@ -66,10 +66,12 @@ class Habits(NamedTuple):
     """After commands that the user ran in the client no reply is added."""
     parts_prompts_at_errors: bool
     """The next prompt is not joined with one that an error answered."""
+    rewords_notices: bool
+    """A notice of a task in the background is one text, in words of the client's own."""
 
 
-CURRENT: Final = Habits(*[True] * 8)
-OLDER: Final = Habits(*[False] * 8)
+CURRENT: Final = Habits(*[True] * 9)
+OLDER: Final = Habits(*[False] * 9)
 _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
 
 
@@ -115,11 +117,11 @@ def sent_messages(
 ) -> Iterator[Mapping[str, Any]]:
     """The messages of a context with role and content; a content that is one text is one block.
 
-    What the client adds on each start is not among them, nor its own words: an attachment that was not recorded as
-    rendered is sent here as what it adds, without them. `closed`: the session is resumed with another prompt; if not,
-    the request is the one after its last line.
+    What the client adds on each start is not among them, nor its own words around what was recorded: see
+    `reworded_entries`. `closed`: the session is resumed with another prompt; if not, the request is the one after its
+    last line.
     """
-    lines = list(sent_lines(context.messages, line, reads_rendered=habits.reads_rendered))
+    lines = list(_lines_of(context, line, habits))
     if habits.moves_early_results:
         lines = _with_results_after_calls(lines)
     if habits.drops_other_thinking:
@@ -138,6 +140,19 @@ def sent_messages(
             yield {"role": "assistant", "content": _reply_content(turn.blocks, habits, keeps_order=turn.keeps_order)}
         else:
             yield from user_messages(turn.lines, drops_blank_texts=habits.drops_blank_texts)
+
+
+def reworded_entries(context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits = CURRENT) -> Iterator[str]:
+    """The ids of the entries around which the client puts words of its own: notices of tasks in the background, such as
+    a subagent's, and attachments that were not recorded as rendered."""
+    lines = _lines_of(context, line, habits)
+    yield from (message.entry.id for message, sent in zip(context.messages, lines, strict=True) if sent.is_reworded)
+
+
+def _lines_of(context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits) -> Iterator[SentLine]:
+    return sent_lines(
+        context.messages, line, reads_rendered=habits.reads_rendered, rewords_notices=habits.rewords_notices
+    )
 
 
 # ---- rules 8, 9 and 11 on lines ----------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class SentLine(NamedTuple):
     model: str = ""
     is_file: bool = False
     """Whether it is an attachment of a file or a directory."""
+    is_reworded: bool = False
+    """Whether the client puts words of its own around it, which are not among the blocks."""
 
     @property
     def is_speech(self) -> bool:
@@ -70,6 +72,8 @@ CAVEAT: Final = ("<local-command-caveat>",)
 COMMAND: Final = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>")
 OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(?!\d)")
 """Models to which the client sends no messages of the system between others; to unknown ones it does."""
+NOTICE: Final = "task-notification"
+"""The origin of what a user's line says of a task in the background, such as a subagent's."""
 _AUTHORS: Final = {
     Role.ASSISTANT: Author.ASSISTANT,
     Role.TOOL_RESULT: Author.RESULT,
@@ -78,11 +82,11 @@ _AUTHORS: Final = {
 
 
 def sent_lines(
-    messages: Iterable[Message], line: Callable[[Entry], bytes], *, reads_rendered: bool
+    messages: Iterable[Message], line: Callable[[Entry], bytes], *, reads_rendered: bool, rewords_notices: bool
 ) -> Iterator[SentLine]:
-    """The lines of a request, in the order of the context; `line` reads an entry's recorded bytes.
+    """The lines of a request, one for each message and in their order; `line` reads an entry's recorded bytes.
 
-    `reads_rendered`: attachments are sent as they were rendered.
+    `reads_rendered`: attachments are sent as they were rendered. `rewords_notices`: notices are reworded.
     """
     for message in messages:
         data, entry = parse(line(message.entry)), message.entry
@@ -91,9 +95,10 @@ def sent_lines(
         else:
             author = _AUTHORS.get(message.role, Author.USER)
             blocks = content_of(message, data)
+            is_notice = rewords_notices and author is Author.USER and _is_notice(data)
             yield SentLine(
                 author,
-                blocks,
+                _one_text(blocks) if is_notice else blocks,
                 reply=entry.reply,
                 sent=message.sent,
                 ends_with_result=_ends_with_result(data),
@@ -101,6 +106,7 @@ def sent_lines(
                 is_summary=message.role == Role.COMPACTION_SUMMARY,
                 is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
                 model=entry.model[1] if entry.model is not None else "",
+                is_reworded=is_notice,
             )
 
 
@@ -127,6 +133,18 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
         return [_result(data, message)]
     blocks = _left(data["message"]["content"], message.blocks)
     return [*map(_as_sent, blocks)] if message.role == Role.ASSISTANT else blocks
+
+
+def _is_notice(data: Mapping[str, Any]) -> bool:
+    origin = data.get("origin")
+    return isinstance(origin, dict) and origin.get("kind") == NOTICE
+
+
+def _one_text(blocks: list[ContentBlock]) -> list[ContentBlock]:
+    """Blocks that are texts as one text."""
+    if len(blocks) < 2 or not all(map(is_text, blocks)):
+        return blocks
+    return [text_block("\n".join(str(block.get("text", "")) for block in blocks))]
 
 
 def _begins(blocks: Sequence[ContentBlock], marks: tuple[str, ...]) -> bool:
@@ -207,7 +225,8 @@ def _attachment(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
         texts = None if texts is None or attachment.get("type") == QUEUED else []
     blocks = [*map(text_block, texts)] if texts is not None else _unrendered(attachment)
     author = author if all(map(is_text, blocks)) else Author.CLIENT
-    return SentLine(author, blocks, is_file=attachment.get("type") in FILES)
+    is_reworded = texts is None and any(map(is_text, blocks))
+    return SentLine(author, blocks, is_file=attachment.get("type") in FILES, is_reworded=is_reworded)
 
 
 def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:

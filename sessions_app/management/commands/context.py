@@ -12,7 +12,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize, significant
-from sessions_app.storage.session_certificate import sent_messages
+from sessions_app.storage.session_certificate import reworded_entries, sent_messages
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.storage.token_sample import tally_of
 from sessions_app.terminal import Column
@@ -40,7 +40,8 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--messages",
             action="store_true",
-            help="with --json: also the messages with role and content, as the agent sends them",
+            help="with --json: also the messages with role and content, as the agent sends them, and in `reworded` "
+            "the ids of entries around which it puts words of its own that are not shown",
         )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
 
@@ -78,6 +79,7 @@ class Command(RedlineCommand):
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
         if options["messages"]:
             shown["messages"] = list(sent_messages(loaded, reading.agent, context))
+            shown["reworded"] = reworded_entries(loaded, reading.agent, context)
         self.show_json(shown)
         if not self.as_json:
             texts = loaded.texts([message.source for message in context.messages])

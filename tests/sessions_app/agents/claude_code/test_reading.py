@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from tests.claude_sessions import (
     Object,
     answer,
@@ -21,11 +22,12 @@ from tests.claude_sessions import (
     talk,
     text,
     thinking,
+    timed,
     user,
 )
 from tests.work_counts import calls_made
 
-from .sent_messages import CURRENT, OLDER, sent, tree_of
+from .sent_messages import CURRENT, OLDER, line_in, sent, tree_of
 
 CAVEAT, CLOSED = "<local-command-caveat>", "No response requested."
 TAGGED = "<system-reminder>\nA\n</system-reminder>"
@@ -463,6 +465,11 @@ SENT: dict[str, tuple[Any, ...]] = {
         ],
         "p1 / !c1 / =c1 / r3",
     ),
+    "the notice of a background task is one text": (
+        [*(P1, R1), user("p2", "r1", [text("n1"), text("n2")], origin={"kind": "task-notification"}), R2],
+        "p1 / r1 / n1\nn2 / r2",
+        "p1 / r1 / n1 | n2 / r2",
+    ),
     "a second call of one id is left out": (
         [*answered("c1"), reply("r2", "x", "a", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / a / (no content) / r3",
@@ -656,6 +663,19 @@ def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_
     assert shown("A") == ["user: p1"]
     assert shown("A", type="queued_command", prompt="more") == ["user: more\n | p1"]
     assert shown(type="file", content="inside") == ["user: inside\n | p1"]
+
+
+def test_the_entries_around_which_the_client_puts_words_of_its_own_are_named():
+    lines = [
+        *(P1, R1, user("n", "r1", origin={"kind": "task-notification"}), reply("r2", "n")),
+        *(user("h", "r2", origin={"kind": "human"}), reply("r3", "h")),
+        *(attachment("a", "r3", "A"), attachment("b", "a", type="queued_command", prompt="later"), user("p4", "b")),
+    ]
+    raw = timed(lines)
+    branch = tree_of(lines).branch("p4")
+    for generation, expected in ((CURRENT, ["n", "b"]), (OLDER, ["b"])):
+        context = generation.reader.rebuild(branch)
+        assert list(CLAUDE_CODE.reworded_entries(context, line_in(raw))) == expected
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
