@@ -22,7 +22,8 @@ from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.outline import labels, name_of
-from sessions_app.sessionlog.session import is_complete_line, title_of, title_of_prompt
+from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sessionlog.titles import title_of, title_of_prompt
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.files import Fingerprint, GrowthKind
 from sessions_app.storage.locks import LockedSession

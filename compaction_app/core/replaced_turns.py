@@ -9,14 +9,12 @@ from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.noise import without_images
+from sessions_app.sessionlog.titles import title_of
 
 from .mentions import Statement
 
 WORDS: Final = 160
 """Characters of what the user said."""
-_READ: Final = 1_000
-"""Characters of it that are read."""
 
 
 class FileTouch(NamedTuple):
@@ -87,5 +85,5 @@ def turns_of(
 
 def _words(user: Message, texts: Mapping[str, Texts]) -> str:
     text = user.text(texts[user.source.id])
-    words = " ".join(without_images(text[:_READ]).split())
+    words = title_of(text, WORDS + 1)
     return words if len(words) <= WORDS else f"{words[:WORDS]}…"

@@ -10,7 +10,8 @@ from compaction_app.audit_entry import written_by_redline
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
-from sessions_app.sessionlog.noise import is_noise, noise_words, without_images
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.titles import title_of
 from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 
 from .authors import author_of
@@ -67,10 +68,8 @@ def _described(state: BranchState, stretch: Stretch) -> Entry:
 def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
     text = joined_in_short(texts, entry.blocks)
     if kind is RowKind.TURN:
-        text = without_images(text[: 4 * length]).strip()
-        if is_noise(text):
-            return RowText(_beginning(noise_words(text), length), author="command")
-        return RowText(_beginning(text, length), is_said=True)
+        words = _beginning(title_of(text, length + 1), length)
+        return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
     if kind is RowKind.SUMMARY:
         return RowText(_beginning(text, length), author="branch summary")
     if entry.is_message:

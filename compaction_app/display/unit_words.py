@@ -8,7 +8,7 @@ from typing import Final
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import WHOLE, Object
 from sessions_app.sessionlog.entries import BlockType, Texts
-from sessions_app.sessionlog.noise import without_images
+from sessions_app.sessionlog.noise import spoken
 from sessions_app.sessionlog.targets import Target
 
 from .tool_call_text import call_words
@@ -42,4 +42,4 @@ def unit_words(transcript: Transcript, found: Object, texts: Mapping[str, Texts]
         text = known.block(block.index)
         if block.type == BlockType.TOOL_CALL:
             return " ".join(call_words(text, block.call_id or "", project))[:CHARACTERS]
-    return " ".join(without_images(text[:BEGINNING]).split())[:CHARACTERS]
+    return " ".join(spoken(text[:BEGINNING], entry.role).split())[:CHARACTERS]

@@ -20,7 +20,7 @@ from compaction_app.display.tool_call_text import ARGUMENT_CHARACTERS, call_path
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
-from sessions_app.sessionlog.noise import without_images
+from sessions_app.sessionlog.noise import spoken
 from sessions_app.sessionlog.targets import Target
 
 CACHED: Final = 4
@@ -117,6 +117,6 @@ def _line(entry: TranscriptEntry, block: Block | None, texts: Mapping[str, Texts
         tool, words = call_words(text, block.call_id or "", project)
         return ProposalLine(tool, "call", words, call_path(text, block.call_id or "", project))
     text = found.joined(entry.blocks) if block is None else found.block(block.index)
-    words = " ".join(without_images(text[:BEGINNING]).split())[:ARGUMENT_CHARACTERS]
+    words = " ".join(spoken(text[:BEGINNING], entry.role).split())[:ARGUMENT_CHARACTERS]
     author = author_of(entry.role, entry.tool_name, block.type if block is not None else "", entry.entry_type)
     return ProposalLine(author, "thinking" if block is not None and block.is_thinking else "message", words, "")

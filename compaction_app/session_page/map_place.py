@@ -13,7 +13,7 @@ from compaction_app.display.entry_texts import texts_of
 from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
-from sessions_app.sessionlog.noise import without_images
+from sessions_app.sessionlog.noise import spoken
 from sessions_app.templatetags.formatting import escape_line, in_measure
 
 WORDS: Final = 60
@@ -90,7 +90,7 @@ def _name(session: Session, state: BranchState, entry: Entry) -> str:
 
 
 def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | None) -> str:
-    text = without_images(joined_in_short(texts_of(session, [entry])[entry.id], blocks)[:4_000])
+    text = spoken(joined_in_short(texts_of(session, [entry])[entry.id], blocks)[:4_000], entry.role)
     if session.cwd.strip("/"):
         text = text.replace(f"{session.cwd.rstrip('/')}/", "")
     return escape_line(beginning_of(" ".join(text.split()), WORDS))

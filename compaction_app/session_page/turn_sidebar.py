@@ -15,7 +15,7 @@ from compaction_app.display.entry_notes import WORDS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.noise import without_images
+from sessions_app.sessionlog.titles import title_of
 from sessions_app.storage.files import Fingerprint
 from sessions_app.storage.session_loader import read_texts
 
@@ -24,6 +24,7 @@ from .time_lines import day_of, turn_facts
 TURNS_SHOWN: Final = 60
 EVENTS_SHOWN: Final = 6
 """Branches, labels and compactions that are shown of one turn."""
+TITLE_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,5 +164,5 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
     for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
         blocks = state.tree.entry(entry_id).blocks
-        state.titles[entry_id] = " ".join(without_images(texts.joined(blocks)[:1_000]).split())[:80]
+        state.titles[entry_id] = title_of(texts.joined(blocks), TITLE_CHARACTERS)
     return {entry.id: state.titles.get(entry.id, "") for entry in users}

@@ -34,9 +34,11 @@ from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.measure import Measured
 from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.sessionlog.provider_rules import SentConversation
-from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session, title_of, title_of_prompt
+from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session
+from sessions_app.sessionlog.titles import title_of, title_of_prompt
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import sample_of
@@ -396,7 +398,8 @@ class Scan:
         session.recorded_window = parser.state.window
         session.entry_count = self._count
         session.size = self._found.st_size
-        session.title = session.name or session.first_user_message
+        named = session.name if not is_noise(session.name) else ""
+        session.title = named or session.first_user_message or session.name
         session.compaction_count = self._compactions + self._torn_compactions
         session.damage_count = parser.damaged + self._tree_damaged
         session.damage = [*msgspec.to_builtins(parser.damage), *self._tree_damage]

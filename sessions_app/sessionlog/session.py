@@ -11,11 +11,9 @@ import msgspec
 
 from .entries import Entry, Texts
 from .errors import BadInput
-from .jsjson import parse, well_formed
+from .jsjson import parse
 from .lines import Line
-from .noise import is_noise, without_images
 
-TITLE_LENGTH: Final = 200
 FIELDS_NAMED: Final = 6
 NAMED_LENGTH: Final = 40
 HEAD_BYTES: Final = 65_536
@@ -187,13 +185,3 @@ def _first_line(head: bytes) -> str:
     named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
     fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
     return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."
-
-
-def title_of_prompt(text: str) -> str:
-    """The beginning of what a user said first; empty if it is noise."""
-    return "" if is_noise(text) else title_of(without_images(text))
-
-
-def title_of(text: str) -> str:
-    """The beginning of a text, on one line, at most TITLE_LENGTH characters."""
-    return well_formed(" ".join(text[: 4 * TITLE_LENGTH].split())[:TITLE_LENGTH]).replace("\0", "")

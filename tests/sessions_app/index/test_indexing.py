@@ -499,6 +499,13 @@ def test_the_title_and_the_default_query_are_the_users_first_and_last_messages_w
     noise = ("/ide", exit_, "[Request interrupted by user]")
     assert index_file(place_session(tmp_path / "s.jsonl", *noise, "Mend the parser.")).title == "Mend the parser."
     assert index_file(place_session(tmp_path / "t.jsonl", *noise)).title == ""
+    for name, said, title in (
+        (exit_, "Mend the `parser`, **now**.", "Mend the parser, now."),
+        (exit_, "/ide", "/exit"),
+        ("`parse` **mended**", "Mend it.", "parse mended"),
+    ):
+        path = place_session(tmp_path / "n.jsonl", said, {"type": "session_info", "name": name})
+        assert index_file(path).title == title
     replies = (assistant(text("a " * 99)), assistant(text("b " * 99)))
     path = place_session(tmp_path / "u.jsonl", "Mend the parser.", *replies, "/exit")
     assert redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
