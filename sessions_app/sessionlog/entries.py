@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from .controls import Control
+from .opaque import Opaque
 
 UNITS_PER_TOKEN: Final = 4
 
@@ -202,6 +203,8 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
 
     whole: str | None
     blocks: tuple[str, ...]
+    opaque: tuple[Opaque, ...] = ()
+    """What of the entry is not text, in order; a label stands for it in these texts."""
 
     def block(self, index: int) -> str:
         """The text of the block at this index of the recorded array."""

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 HEAD_CHARACTERS: Final = 1 << 18
 """How much of an image in Base64 is looked at, a multiple of four: a JPEG may have a preview before its size."""
+_FEW_CHARACTERS: Final = 64
+"""The same for the other formats."""
 _MOST_PIXELS: Final = 1 << 16
 """No side of an image that a model takes is longer."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -37,9 +39,12 @@ def size_in_base64(text: str) -> ImageSize | None:
     mark = text.find(_DATA_MARK, 0, _LONGEST_MARK)
     start = mark + len(_DATA_MARK) if mark >= 0 else 0
     try:
-        return image_size(binascii.a2b_base64(text[start : start + HEAD_CHARACTERS]))
+        head = binascii.a2b_base64(text[start : start + _FEW_CHARACTERS])
+        if head.startswith(_JPEG):
+            head = binascii.a2b_base64(text[start : start + HEAD_CHARACTERS])
     except ValueError:
         return None
+    return image_size(head)
 
 
 def image_size(head: bytes) -> ImageSize | None:

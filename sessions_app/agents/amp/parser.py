@@ -23,17 +23,19 @@ from sessions_app.sessionlog.entries import (
     Texts,
     tokens_of,
 )
+from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import parse, stringify, utf16_length, well_formed
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.raw_json import items, members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
 from .thread import MESSAGE, THREAD
 
 CURRENT_VERSION: Final = 1
-IMAGE_UNITS: Final = 4_800
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _RESULT: Final = "tool_result"
+_IMAGE: Final = "[image]"
 _YEAR_10000: Final = 253_402_300_800_000
 
 
@@ -115,22 +117,26 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
 
 
 def text_of_result(block: Mapping[str, Any]) -> str:
-    """The text of a result: a string, texts, or whatever was recorded."""
+    """The text of a result: a string, texts and the names of images, or whatever was recorded."""
     content = block.get("content", block.get("run"))
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(one, dict) and "text" in one for one in content):
-        return "\n".join(_text(one["text"]) for one in content)
+    if isinstance(content, list) and all(
+        isinstance(one, dict) and ("text" in one or _is_image(one)) for one in content
+    ):
+        return "\n".join(_IMAGE if _is_image(one) else _text(one["text"]) for one in content)
     return stringify(content) if content is not None else ""
 
 
 def _described(blocks: Sequence[object], place: Entry) -> tuple[Entry, Texts]:
     """A message without its results; its other blocks are counted without them."""
-    found = [_block(block, at) for at, block in enumerate(without_results(blocks))]
+    own = without_results(blocks)
+    found = [_block(block, at) for at, block in enumerate(own)]
     kept = tuple(block for block, _ in found)
     tokens = tokens_of(sum(block.units for block in kept))
     entry = msgspec.structs.replace(place, kind=EntryKind.MESSAGE, blocks=kept, tokens=tokens)
-    return entry, Texts(None, tuple(text for _, text in found))
+    images = tuple(_image(block, at) for at, block in enumerate(own) if _is_image(block))
+    return entry, Texts(None, tuple(text for _, text in found), images)
 
 
 def without_results(blocks: Sequence[object]) -> list[object]:
@@ -138,16 +144,28 @@ def without_results(blocks: Sequence[object]) -> list[object]:
 
 
 def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Texts]:
-    text = text_of_result(block)
+    text, content = text_of_result(block), block.get("content")
+    images = tuple(_image(one) for one in content if _is_image(one)) if isinstance(content, list) else ()
     entry = msgspec.structs.replace(
         place,
         kind=EntryKind.MESSAGE,
         role=Role.TOOL_RESULT,
-        tokens=tokens_of(utf16_length(text)),
+        tokens=tokens_of(utf16_length(text) + sum(image.units for image in images)),
         result_for=well_formed(_text(block.get("tool_use_id") or block.get("toolUseID"))),
         failed=block.get("is_error") is True,
     )
-    return entry, Texts(text, ())
+    return entry, Texts(text, (), images)
+
+
+def _is_image(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "image"
+
+
+def _image(block: Any, at: int | None = None) -> Opaque:
+    source = block.get("source")
+    return Opaque(
+        IMAGE_UNITS, at, _IMAGE, size_in_base64(_text(source.get("data"))) if isinstance(source, dict) else None
+    )
 
 
 def _block(block: object, at: int) -> tuple[Block, str]:
@@ -162,7 +180,7 @@ def _block(block: object, at: int) -> tuple[Block, str]:
         block_type, call_id = BlockType.TOOL_CALL, well_formed(_text(found.get("id")))
         text = f"toolCall {call_id} {_text(found.get('name'))} {stringify(found.get('input'))}"
     elif kind == "image":
-        return Block(at, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), "[image]"
+        return Block(at, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), _IMAGE
     else:
         block_type, text = well_formed(kind) or BlockType.UNKNOWN, stringify(block)
     units = utf16_length(text)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sessions_app.agents.pi.records import IMAGE_UNITS
+from sessions_app.sessionlog.image_size import ImageSize, size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, utf16_length
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, bytes_of, document_units
 
 SNAPSHOT: Final = "prompt_snapshot"
 """The attachment that is not part of the conversation."""
@@ -28,8 +29,6 @@ _NAMES: Final = ("displayPath", "filename", "path", "name")
 _MEDIA: Final = ("image", "document")
 _DATA: Final = frozenset({"base64", "data", "blob"})
 """The fields that have data as Base64."""
-PAGE_BYTES: Final = 100_000
-"""The bytes of a document that are estimated like an image: about a page."""
 NAME_CHARACTERS: Final = 200
 LEVELS: Final = 20
 """How deep data is looked for in a value: those that are recorded are nested by hundreds only to do harm."""
@@ -40,6 +39,12 @@ class Media(NamedTuple):
 
     label: str
     units: int
+    is_text: bool = False
+    size: ImageSize | None = None
+
+    def opaque(self, block: int | None = None) -> tuple[Opaque, ...]:
+        """What of it is not text, in this block or in an attachment."""
+        return () if self.is_text else (Opaque(self.units, block, self.label, self.size),)
 
 
 def media_of(block: object) -> Media | None:
@@ -49,12 +54,13 @@ def media_of(block: object) -> Media | None:
     source, name = _object(block.get("source")), _text(block.get("title"))[:NAME_CHARACTERS]
     data = _text(source.get("data"))
     if source.get("type") == "text":
-        return Media("\n".join(filter(None, (name, data))), utf16_length(data))
+        return Media("\n".join(filter(None, (name, data))), utf16_length(data), is_text=True)
     kind = _text(source.get("media_type"))[:NAME_CHARACTERS] or str(block["type"])
-    pages = 1 if block["type"] == "image" else 1 + _bytes_of(data) // PAGE_BYTES
-    size = f"{_bytes_of(data):,} bytes" if data else ""
+    is_image = block["type"] == "image"
+    size = f"{bytes_of(data):,} bytes" if data else ""
     where = _text(source.get("url") or source.get("file_id"))[:NAME_CHARACTERS]
-    return Media(f"[{', '.join(filter(None, (name, kind, size, where)))}]", pages * IMAGE_UNITS)
+    label = f"[{', '.join(filter(None, (name, kind, size, where)))}]"
+    return Media(label, IMAGE_UNITS, size=size_in_base64(data)) if is_image else Media(label, document_units(data))
 
 
 def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -123,15 +129,9 @@ def _without_data(value: Any, levels: int = LEVELS) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: f"[{_bytes_of(one):,} bytes]"
-        if name in _DATA and isinstance(one, str)
-        else _without_data(one, levels - 1)
+        name: f"[{bytes_of(one):,} bytes]" if name in _DATA and isinstance(one, str) else _without_data(one, levels - 1)
         for name, one in value.items()
     }
-
-
-def _bytes_of(base64: str) -> int:
-    return max(0, len(base64) * 3 // 4 - base64[-2:].count("="))
 
 
 def _object(value: object) -> Mapping[str, Any]:

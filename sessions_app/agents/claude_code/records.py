@@ -235,17 +235,21 @@ def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[E
         media = {index: found for index, block in enumerate(content) if (found := media_of(block))}
         content = [_as_shared(block) for block in content]
     blocks, texts, units = describe_content(content, role)
-    if media and blocks is not None:
-        blocks = tuple(_as_media(block, media.get(block.index)) for block in blocks)
+    if blocks is not None and (media or texts.opaque):
+        sealed = [one for one in texts.opaque if one.block not in media]
+        weights = {one.block: one.units for one in sealed} | {index: found.units for index, found in media.items()}
+        blocks = tuple(_weighing(block, weights.get(block.index)) for block in blocks)
         shown = (media[index].label if index in media else text for index, text in enumerate(texts.blocks))
-        texts, units = Texts(None, tuple(shown)), sum(block.units for block in blocks)
+        opaque = (one for index, found in media.items() for one in found.opaque(index))
+        texts, units = Texts(None, tuple(shown), (*sealed, *opaque)), sum(block.units for block in blocks)
     return Entry(**common, role=role, blocks=blocks, tokens=tokens_of(units)), texts
 
 
-def _as_media(block: Block, media: Media | None) -> Block:
-    if media is None:
+def _weighing(block: Block, units: int | None) -> Block:
+    """A block with the estimate of what it has beside text, if it has that."""
+    if units is None:
         return block
-    return msgspec.structs.replace(block, tokens=tokens_of(media.units), units=media.units)
+    return msgspec.structs.replace(block, tokens=max(1, tokens_of(units)), units=units)
 
 
 def _as_shared(block: object) -> object:
@@ -255,6 +259,8 @@ def _as_shared(block: object) -> object:
     if block.get("type") == "tool_use":
         shared = {"type": BlockType.TOOL_CALL, "name": block.get("name"), "arguments": block.get("input")}
         return {**shared, "id": block["id"]} if "id" in block else shared
+    if block.get("type") == BlockType.THINKING and "signature" in block:
+        return {**block, "thinkingSignature": block["signature"]}
     return {"type": block["type"]} if media_of(block) else block
 
 
@@ -269,8 +275,10 @@ def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tup
         common["type"] = sys.intern(f"{common['type']}:{kind}")
     common["kind"] = EntryKind.MESSAGE if kind != SNAPSHOT and whole else EntryKind.OTHER
     images = [] if rendered_texts(data) is not None else images_of(attachment)
-    units = utf16_length(whole) + sum(media.units for media in map(media_of, images) if media is not None)
-    return Entry(**common, role=Role.CUSTOM, tokens=tokens_of(units)), Texts(whole=whole, blocks=())
+    media = [found for found in map(media_of, images) if found is not None]
+    units = utf16_length(whole) + sum(found.units for found in media)
+    opaque = tuple(one for found in media for one in found.opaque())
+    return Entry(**common, role=Role.CUSTOM, tokens=tokens_of(units)), Texts(whole, (), opaque)
 
 
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:

@@ -27,7 +27,9 @@ from sessions_app.sessionlog.entries import (
     Texts,
     tokens_of,
 )
+from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import parse, stringify, trim, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
 
 KEY: Final = "codex"
 SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
@@ -35,7 +37,6 @@ SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
 REASONING: Final = "reasoning"
 COMPACTED: Final = "compacted"
 """The type of a line that Codex's compaction writes, and of the summary on it if it has no items."""
-IMAGE_UNITS: Final = 4800
 SPAWN: Final = "spawn_agent"
 """The tool that starts a subagent."""
 PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
@@ -211,16 +212,14 @@ def _is_injected(item: Mapping[str, Any]) -> bool:
 
 
 def _reasoning(item: Mapping[str, Any]) -> _Content:
-    """One block: a summary, or the reasoning itself. Of what is only encrypted, base64 gives the length."""
-    texts = [*_texts_in(item.get("content")), *_texts_in(item.get("summary"))]
-    text = "\n\n".join(texts)
+    """One block: a summary, or the reasoning itself; or what is only encrypted."""
+    text = "\n\n".join([*_texts_in(item.get("content")), *_texts_in(item.get("summary"))])
     encrypted = item.get("encrypted_content")
-    units = utf16_length(text)
-    if not text and isinstance(encrypted, str):
-        units = len(encrypted) * 3 // 4
+    opaque = () if text or not isinstance(encrypted, str) else (Opaque(encrypted_units(encrypted), 0),)
+    units = opaque[0].units if opaque else utf16_length(text)
     kind = BlockType.THINKING if text else BlockType.REDACTED_THINKING
     block = Block(0, kind, max(1, tokens_of(units)), units)
-    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units)
+    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
 
 
 def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
@@ -260,15 +259,17 @@ def _output(item: Mapping[str, Any]) -> _Content:
 def _step(item: Mapping[str, Any]) -> _Content:
     """Something that the model did and that has no result of its own: a web search, an image."""
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
-    units = IMAGE_UNITS if "result" in item else utf16_length(text)
+    image = (Opaque(IMAGE_UNITS, 0, text, size_in_base64(item["result"])),) if "result" in item else ()
+    units = IMAGE_UNITS if image else utf16_length(text)
     block = Block(0, name_of(item["type"]), max(1, tokens_of(units)), units)
-    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units)
+    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
 
-def _opaque(item: Mapping[str, Any]) -> _Content:
+def _compaction(item: Mapping[str, Any]) -> _Content:
     """A compaction that only its provider can read."""
-    units = len(item["encrypted_content"]) * 3 // 4
-    return _Content(Role.COMPACTION_SUMMARY, None, Texts(whole=ENCRYPTED, blocks=()), units)
+    units = encrypted_units(item["encrypted_content"])
+    opaque = Opaque(units, label=ENCRYPTED)
+    return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), units)
 
 
 def _agent_message(item: Mapping[str, Any]) -> _Content:
@@ -293,9 +294,9 @@ ITEMS: Final[Mapping[str, ItemKind]] = {
     "tool_search_output": ItemKind(_output, {"call_id": str, "tools": list}),
     "web_search_call": ItemKind(_step, {}),
     "image_generation_call": ItemKind(_step, {"result": str}),
-    "compaction": ItemKind(_opaque, {"encrypted_content": str}),
-    "compaction_summary": ItemKind(_opaque, {"encrypted_content": str}),
-    "context_compaction": ItemKind(_opaque, {"encrypted_content": str}),
+    "compaction": ItemKind(_compaction, {"encrypted_content": str}),
+    "compaction_summary": ItemKind(_compaction, {"encrypted_content": str}),
+    "context_compaction": ItemKind(_compaction, {"encrypted_content": str}),
     "agent_message": ItemKind(_agent_message, {"content": list}),
     "additional_tools": ItemKind(_tools, {"tools": list}),
 }
@@ -313,21 +314,32 @@ CONTENT_IN: Final = {
 def _describe_content(content: list[Any]) -> tuple[tuple[Block, ...], Texts, int]:
     """The blocks of an array, their texts, and its total of UTF-16 units."""
     described = [_describe_block(part, index) for index, part in enumerate(content)]
-    blocks = tuple(block for block, _ in described)
-    texts = Texts(whole=None, blocks=tuple(text for _, text in described))
-    return blocks, texts, sum(block.units for block in blocks)
+    blocks = tuple(block for block, _, _ in described)
+    texts = tuple(text for _, text, _ in described)
+    opaque = tuple(found for _, _, found in described if found is not None)
+    return blocks, Texts(None, texts, opaque), sum(block.units for block in blocks)
 
 
-def _describe_block(part: object, index: int) -> tuple[Block, str]:
+def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None]:
+    """A part of a content as a block, its text, and what of it is not text."""
     kind = name_of(part.get("type")) if isinstance(part, Mapping) else ""
     if isinstance(part, Mapping) and kind in _TEXTS and isinstance(text := part.get("text"), str):
         units = utf16_length(text)
-        return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text
-    if kind == "input_image":
-        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), "[image]"
+        return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text, None
+    if isinstance(part, Mapping) and kind in ("input_image", "encrypted_content"):
+        found = _opaque(part, kind, index)
+        block_type = BlockType.IMAGE if kind == "input_image" else kind
+        return Block(index, block_type, max(1, tokens_of(found.units)), found.units), found.label, found
     text = stringify(part)
     units = utf16_length(text)
-    return Block(index, kind or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text
+    return Block(index, kind or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text, None
+
+
+def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
+    """An image, or what one agent told another and only the provider can read."""
+    if kind == "input_image":
+        return Opaque(IMAGE_UNITS, index, "[image]", size_in_base64(_text(part.get("image_url"))))
+    return Opaque(encrypted_units(_text(part.get(kind))), index, ENCRYPTED)
 
 
 def _texts_in(parts: object) -> Iterator[str]:
@@ -350,8 +362,12 @@ def count_of(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
 
 
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _stored(value: object) -> str:
-    return well_formed(value) if isinstance(value, str) else ""
+    return well_formed(_text(value))
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, tokens_of
+from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units, encrypted_units
 
 CLEARED: Final = "[Old tool result content cleared]"
 INTERRUPTED: Final = "[Tool execution was interrupted]"
@@ -19,7 +21,9 @@ ATTACHED: Final = "Attached media from tool result:"
 """What the client sends in the place of something recorded, as in section 2 of the measured facts."""
 COMPLETED: Final = "completed"
 CLEARED_STATUS: Final = "cleared"
-IMAGE_UNITS: Final = 4_800
+PDF: Final = "application/pdf"
+_SEALED: Final = ("signature", "redactedData", "reasoningEncryptedContent")
+"""The fields in which providers give reasoning in a form of their own."""
 NOT_SENT: Final = frozenset({"text/plain", "application/x-directory"})
 """The media types of files whose content is recorded as a text beside them."""
 
@@ -62,7 +66,7 @@ def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content |
     if recorded_type == "text":
         return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, text_of(part.get("text")))
     if recorded_type == "reasoning":
-        return _block(BlockType.THINKING, text_of(part.get("text")))
+        return _reasoning(part)
     return None
 
 
@@ -77,9 +81,9 @@ def call_content(part: Mapping[str, Any], call_id: str) -> Content:
 
 def result_content(part: Mapping[str, Any]) -> Content:
     """The result of a tool part. The files that belong to it are named below its output."""
-    text, files = output_of(part), attachments_of(part)
-    units = utf16_length(text) + IMAGE_UNITS * len(files)
-    return Content(Role.TOOL_RESULT, Texts("\n".join([text, *map(_name_of, files)]), ()), units)
+    text, files = output_of(part), tuple(map(_opaque, attachments_of(part)))
+    units = utf16_length(text) + sum(file.units for file in files)
+    return Content(Role.TOOL_RESULT, Texts("\n".join([text, *(file.label for file in files)]), (), files), units)
 
 
 def input_of(part: Mapping[str, Any]) -> object:
@@ -131,23 +135,36 @@ def _text(role: str, text: str, *, sent: bool = True) -> Content:
     return Content(role, Texts(text, ()), utf16_length(text), sent=sent)
 
 
-def _block(block_type: str, text: str) -> Content:
-    units = utf16_length(text)
-    block = Block(0, block_type, _tokens(text), units)
-    return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))
+def _reasoning(part: Mapping[str, Any]) -> Content:
+    """Reasoning; if it has no text, what its provider alone can read."""
+    text = text_of(part.get("text"))
+    sealed = "" if text else _encrypted(part)
+    units = encrypted_units(sealed) if sealed else utf16_length(text)
+    block = Block(0, BlockType.REDACTED_THINKING if sealed else BlockType.THINKING, max(1, tokens_of(units)), units)
+    return Content(Role.ASSISTANT, Texts(None, (text,), (Opaque(units, 0),) if sealed else ()), units, (block,))
+
+
+def _encrypted(part: Mapping[str, Any]) -> str:
+    """What a provider gave with reasoning for itself."""
+    by_provider = mapping_of(part.get("metadata")).values()
+    found = (text_of(mapping_of(metadata).get(name)) for metadata in by_provider for name in _SEALED)
+    return max(found, key=len, default="")
 
 
 def _file(part: Mapping[str, Any]) -> Content:
-    mime = text_of(part.get("mime"))
+    mime, file = text_of(part.get("mime")), _opaque(part, 0)
     block_type = BlockType.IMAGE if is_image(mime) else "file"
-    block = Block(0, block_type, tokens_of(IMAGE_UNITS), IMAGE_UNITS)
-    texts = Texts(None, (_name_of(part),))
-    return Content(Role.USER, texts, IMAGE_UNITS, (block,), sent=mime not in NOT_SENT)
+    block = Block(0, block_type, tokens_of(file.units), file.units)
+    return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=mime not in NOT_SENT)
 
 
-def _name_of(file: Mapping[str, Any]) -> str:
-    """A file for people: its content, which may be megabytes of data, is not shown."""
-    return f"[{text_of(file.get('mime'))}: {text_of(file.get('filename')) or 'file'}]"
+def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
+    """A file, named for people: its content, which may be megabytes of data, is not shown."""
+    mime, url = text_of(file.get("mime")), text_of(file.get("url"))
+    label = f"[{mime}: {text_of(file.get('filename')) or 'file'}]"
+    if mime == PDF:
+        return Opaque(document_units(url), block, label)
+    return Opaque(IMAGE_UNITS, block, label, size_in_base64(url) if is_image(mime) else None)
 
 
 def _tokens(text: str) -> int:

@@ -19,6 +19,7 @@ from .parts import (
     CLEARED,
     CLEARED_STATUS,
     COMPACTION,
+    PDF,
     SUBTASK,
     attachments_of,
     input_of,
@@ -28,7 +29,6 @@ from .parts import (
     text_of,
 )
 
-PDF: Final = "application/pdf"
 _USERS: Final = frozenset({Role.USER, Role.CUSTOM})
 _STANDING_TEXTS: Final = {"compaction": COMPACTION, "subtask": SUBTASK}
 Part = tuple[Entry, Mapping[str, Any]]

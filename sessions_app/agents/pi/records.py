@@ -26,7 +26,9 @@ from sessions_app.sessionlog.entries import (
     Texts,
     tokens_of,
 )
+from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
 
 from .controls import (
@@ -40,13 +42,13 @@ from .controls import (
     thinking_level_control,
 )
 
-IMAGE_UNITS: Final = 4800
 UNDO: Final = "redline.undo"
 """The type of the custom entries that Redline appends to move the leaf to before a compaction."""
 MOVE: Final = "redline.move"
 """The type of those that it appends to move the leaf to any other entry."""
 _OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
 _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
+_PERHAPS_OPAQUE: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING, BlockType.THINKING})
 
 KEY: Final = "pi"
 
@@ -224,12 +226,15 @@ def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ..
         return None, Texts(whole=text, blocks=()), utf16_length(text)
     blocks = []
     texts = []
+    opaque = []
     uncounted = _uncounted(role)
     for index, recorded in enumerate(content):
         block, text = _describe_block(recorded, index, uncounted)
         blocks.append(block)
         texts.append(text)
-    return tuple(blocks), Texts(whole=None, blocks=tuple(texts)), sum(block.units for block in blocks)
+        if block.type in _PERHAPS_OPAQUE and (found := _opaque(recorded, index, text)) is not None:
+            opaque.append(found)
+    return tuple(blocks), Texts(None, tuple(texts), tuple(opaque)), sum(block.units for block in blocks)
 
 
 def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
@@ -266,6 +271,16 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
     text = stringify(recorded)
     return Block(index, _label(kind) or BlockType.UNKNOWN, _block_tokens(text), 0), text
+
+
+def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
+    """What a block has that is not text. The agents themselves estimate only images."""
+    if recorded["type"] == BlockType.IMAGE:
+        return Opaque(IMAGE_UNITS, index, text, size_in_base64(_text(recorded.get("data"))))
+    if recorded["type"] == BlockType.REDACTED_THINKING:
+        return Opaque(encrypted_units(_text(recorded.get("data"))), index, text)
+    signature = _text(recorded.get("thinkingSignature"))
+    return Opaque(encrypted_units(signature), index) if signature and not text else None
 
 
 def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:

@@ -1,4 +1,4 @@
-"""The size of an image is read from its first bytes, whatever they are."""
+"""The size of an image is read from its first bytes, whatever they are; providers count its tokens by it."""
 
 import base64
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.image_size import image_size, size_in_base64
+from sessions_app.sessionlog.image_size import ImageSize, image_size, size_in_base64
+from sessions_app.sessionlog.image_tokens import image_tokens
 from tests.budget import examples
 
 
@@ -63,3 +64,35 @@ def test_what_has_no_size(head):
 def test_anything_is_read(head, text):
     image_size(head)
     size_in_base64(text)
+
+
+SCREEN, PAGE = (3840, 2160), (1075, 1520)
+COUNTED = {
+    "claude-opus-4-7": {(1000, 1000): 1296, (1512, 982): 1944, SCREEN: 4784, PAGE: 2145},
+    "us.anthropic.claude-opus-5-v1:0": {SCREEN: 4784, (28, 1): 1},
+    "claude-sonnet-4-5-20250929": {(1000, 1000): 1296, SCREEN: 1560, PAGE: 1551},
+    "claude-opus-4-20250514": {SCREEN: 1560},
+    "anthropic/claude-3.7-sonnet": {SCREEN: 1560, (200, 200): 64},
+    "claude": {(1, 1): 1},
+    "gpt-5.6": {(1024, 1024): 1229, (1920, 1280): 2880},
+    "openai/gpt-5.3-codex": {(640, 480): 360},
+    "gpt-4.1-mini": {(1024, 1024): 1659},
+    "gpt-4o-2024-08-06": {(1024, 1024): 765, (2048, 4096): 1105, (10, 10): 255},
+    "gpt-5-2025-08-07": {(1024, 1024): 630},
+    "o3": {(1024, 1024): 675},
+    "gemini-3-pro": {(100, 100): None},
+    "local": {(100, 100): None},
+}
+
+
+@pytest.mark.parametrize("model", COUNTED)
+def test_the_tokens_of_an_image_are_those_that_the_provider_counts(model):
+    expected = COUNTED[model]
+    assert {size: image_tokens(model, ImageSize(*size)) for size in expected} == expected
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-4-5", "gpt-5.4", "gpt-4o"])
+def test_no_image_costs_more_than_a_model_takes(model):
+    most = {"claude-opus-5": 4784, "claude-sonnet-4-5": 1568, "gpt-5.4": 3000, "gpt-4o": 85 + 170 * 8}[model]
+    sizes = [(side, other) for side in (1, 27, 500, 5000, 60_000) for other in (1, 999, 60_000)]
+    assert all(1 <= (image_tokens(model, ImageSize(*size)) or 0) <= most for size in sizes)
