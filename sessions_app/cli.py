@@ -87,11 +87,6 @@ def shell_path(path: Path) -> str:
     return f"./{path}" if str(path).startswith("-") else str(path)
 
 
-def plural(count: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def one_line(text: str, width: int) -> str:
     """The beginning of a text on one line, with white space collapsed."""
     shortened = " ".join(text[: 4 * width].split())

@@ -255,5 +255,5 @@ def test_a_line_of_a_million_characters_is_a_short_page(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 1_000_000)))
     assert len(browser.get(address).content) < 250_000
     whole = browser.get(f"{address}/entries/e3/text?block=0")
-    assert "600,000 more characters are not shown" in text_of(whole)
+    assert "600,000 more characters not shown" in text_of(whole)
     assert json.dumps("x") not in whole.content.decode()

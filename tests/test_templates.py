@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
 from django.conf import settings
+
+from sessions_app.sessionlog.printable import plural
 
 TEMPLATES: Final = Path(settings.TEMPLATES[0]["DIRS"][0])
 LONGEST: Final = 120
@@ -86,3 +89,25 @@ def faults_of(name: str) -> Iterator[str]:
 def test_a_template_has_one_element_on_a_line_and_shows_its_nesting():
     faults = [fault for name in names() for fault in faults_of(name)]
     assert not faults, "\n".join(faults)
+
+
+def test_a_count_is_followed_by_a_noun_that_agrees_with_it():
+    plurals = re.compile(r"\|count \}\}\s+(?:more |other |earlier )?(?!is\b|ms\b)[a-z]+s\b(?!\{)")
+    found = {name: plurals.findall((TEMPLATES / name).read_text(encoding="utf-8")) for name in names()}
+    # Where there is one, another sentence is shown.
+    found["review/groups.html"].remove("|count }} proposals")
+    assert {name: words for name, words in found.items() if words} == {}, 'say |counted:"noun"'
+
+
+@pytest.mark.parametrize(
+    ("noun", "words"),
+    [
+        ("entry", "entries"),
+        ("reply", "replies"),
+        ("day", "days"),
+        ("match", "matches"),
+        ("damaged line", "damaged lines"),
+    ],
+)
+def test_a_noun_is_in_the_plural_unless_there_is_one(noun, words):
+    assert [plural(number, noun) for number in (0, 1, 1_204)] == [f"0 {words}", f"1 {noun}", f"1,204 {words}"]

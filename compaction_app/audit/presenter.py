@@ -5,19 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from django.core.paginator import Page, Paginator
 
+from compaction_app.display.entry_texts import texts_of
+from compaction_app.display.links import entry_address
+from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
+from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.printable import plural
 
 from .service import AuditState, verify
 
 PAGE_SIZE: Final = 100
 HASH_SHOWN: Final = 12
+WORDS_SHOWN: Final = 60
+"""Characters of an entry that a change names."""
+_NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
+"""The changes whose words end with the id of an entry."""
+
+
+class EntrySaid(NamedTuple):
+    """The entry that a change names, by what it says."""
+
+    before: str
+    """The words of the change before it: `to`, `“a label” on`."""
+    words: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +49,8 @@ class AuditRow:
     run_id: int | None
     """The run of the compaction, if there is one."""
     certificate: Certificate | None
+    said: EntrySaid | None
+    """Of a move or a label, as long as its session is shown and has the entry."""
 
     @property
     def targets(self) -> str:
@@ -38,9 +59,9 @@ class AuditRow:
         entries = len(self.entry.targets) - blocks
         words = []
         if entries:
-            words.append("1 entry" if entries == 1 else f"{entries:,} entries")
+            words.append(plural(entries, "entry"))
         if blocks:
-            words.append("1 block" if blocks == 1 else f"{blocks:,} blocks")
+            words.append(plural(blocks, "block"))
         return " and ".join(words)
 
     @property
@@ -101,7 +122,23 @@ def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> Audi
         session=session,
         run_id=run_id if entry.action == AuditEntry.Action.COMMIT else None,
         certificate=certificate_of(entry),
+        said=_said(entry, session) if session is not None and entry.action in _NAMING else None,
     )
+
+
+def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
+    """The entry whose id ends what a change says of itself."""
+    before, _, entry_id = entry.writer.rpartition(" ")
+    key = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).last()
+    found = entries_at([key]).get(key) if key is not None else None
+    if found is None:
+        return None
+    try:
+        text = joined_in_short(texts_of(session, [found])[found.id], found.blocks)
+    except RedlineError:
+        return None  # its session's page says what is wrong with the file
+    words = beginning_of(" ".join(text.split()), WORDS_SHOWN)
+    return EntrySaid(before, words, entry_address(session.get_absolute_url(), entry_id)) if words else None
 
 
 def _sessions_at(paths: Iterable[str]) -> dict[str, Session]:

@@ -32,6 +32,7 @@ from sessions_app.sessionlog.errors import (
     SystemFailure,
 )
 from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import Parser, ParserState
 from sessions_app.storage import backups as backup_files
 from sessions_app.storage.files import CHUNK, SessionReader, file_state, real_path
@@ -270,7 +271,7 @@ def restore_needs(
         last = change.newer[-1]
         needs["drop_newer"] = ConfirmationNeeded(
             "newer_entries",
-            f"{session} has {len(change.newer)} lines that came after {backup.name}, the last one "
+            f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
             f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
             "Nothing was restored. If that is intended, use --drop-newer.",
             "--drop-newer",

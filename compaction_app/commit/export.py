@@ -15,6 +15,7 @@ from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.models import Compaction
 from sessions_app.cli import printable
 from sessions_app.sessionlog.measure import significant
+from sessions_app.sessionlog.printable import plural
 
 from .last_look import AmountRow, last_look
 from .units import ReviewAccount, ReviewUnit
@@ -115,12 +116,12 @@ def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[st
     yield f"- Agent: {_code(run.session.agent.label)}"
     yield f"- Planner: {_code(run.planner)}"
     yield (
-        f"- Context: {account.before} before, {account.after} after; about {significant(account.struck):,} tokens "
-        "struck"
+        f"- Context: {account.before} before, {account.after} after; about "
+        f"{plural(significant(account.struck), 'token')} struck"
     )
     yield (
         f"- {len(account.approved):,} approved, {len(account.kept):,} kept, {len(account.undecided):,} undecided; "
-        f"{account.entries:,} entries and {account.blocks:,} blocks go"
+        f"{plural(account.entries, 'entry')} and {plural(account.blocks, 'block')} go"
     )
     if account.is_unread:
         yield "- The session has changed since: its texts cannot be shown any more"
@@ -175,7 +176,7 @@ def _decision(unit: ReviewUnit) -> str:
     status, approval = _STATUS[unit.item.standing], unit.approval
     if approval is None:
         return status
-    together = f"with {approval.together - 1:,} others" if approval.is_bulk else "alone"
+    together = f"with {plural(approval.together - 1, 'other')}" if approval.is_bulk else "alone"
     return f"{status} {_moment(approval.at)}, {together}"
 
 

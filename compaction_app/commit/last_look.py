@@ -9,6 +9,7 @@ from typing import Final
 from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
 from compaction_app.core.token_map import KINDS
 from sessions_app.sessionlog.measure import apportion
+from sessions_app.sessionlog.printable import plural
 
 from .units import ReviewAccount, ReviewUnit
 
@@ -193,6 +194,6 @@ def _most(sums: Sequence[KindSum]) -> list[KindSum]:
     rest = [one for one in sums if not one.name]
     others, shown = found[TOOLS:], found[:TOOLS]
     if others:
-        name = f"{len(others):,} others"
+        name = plural(len(others), "other")
         shown.append(KindSum(name, sum(one.struck for one in others), sum(one.stays for one in others)))
     return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
@@ -160,7 +161,7 @@ def refuse_recent(judge: Judgement, entry: TranscriptEntry, target: Target) -> R
     return refuse(
         Code.RECENT_CONTEXT,
         target,
-        f"it is among the last {count} entries, which are kept",
+        f"it is among the last {plural(count, 'entry')}, which {'is' if count == 1 else 'are'} kept",
         "Choose an older one.",
     )
 

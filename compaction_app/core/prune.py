@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target, request_of
 
 from .errors import Code, Refusal
@@ -63,8 +64,8 @@ class PrunePlanner:
         tokens = sum(old.tokens for old in self._old)
         if tokens < LEAST_TOKENS:
             raise Exhausted(
-                f"Old tool results that could go have about {tokens:,} tokens. Pruning begins at {LEAST_TOKENS:,}, and "
-                f"the newest {SAFE_TOKENS:,} are safe."
+                f"Old tool results that could go have about {plural(tokens, 'token')}. Pruning begins at "
+                f"{LEAST_TOKENS:,}, and the newest {SAFE_TOKENS:,} are safe."
             )
         self._is_requested = True
         reasons = self._reasons()

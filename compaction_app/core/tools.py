@@ -22,6 +22,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice
+from sessions_app.sessionlog.printable import plural
 
 from .budget import Budget
 from .errors import Code, Refusal
@@ -238,7 +239,7 @@ class Workbench:
         mismatch = _count_mismatch(arguments, len(kept))
         if mismatch is not None:
             skipped.append({"reason": mismatch})
-            return self._changed(name, details, None, f"Nothing was deleted: {len(kept)} matches, {mismatch}.")
+            return self._changed(name, details, None, f"Nothing was deleted: {plural(len(kept), 'match')}, {mismatch}.")
         return self._changed(name, details, self.store.delete_objects(kept) if kept else None)
 
     def _reason_to_skip(self, match: Match) -> str | None:

@@ -17,6 +17,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.protection import Protection
 
 from .authors import author_of
@@ -383,7 +384,7 @@ def minor_item(entries: Sequence[Entry]) -> EntryItem:
     names = Counter(map(name_of, entries))
     words = ", ".join(name if number == 1 else f"{number} {name}" for name, number in names.items())
     note = EntryNote("not part of the model's context", quoted=words)
-    return EntryItem("note", f"{len(entries)} entries", entries[0].id, marks=[note], standing="quiet")
+    return EntryItem("note", f"{plural(len(entries), 'entry')}", entries[0].id, marks=[note], standing="quiet")
 
 
 def _author(entry: Entry, block: Block | None = None) -> str:

@@ -11,6 +11,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.titles import title_of
 from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 
@@ -85,9 +86,9 @@ def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowT
     reader = state.reading.reader
     if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
         turns = entry.control.turns
-        return RowText(f"{turns:,} turn{'' if turns == 1 else 's'} taken back")
+        return RowText(f"{plural(turns, 'turn')} taken back")
     note = meaning_of(entry, reader, state.tree)
-    meaning = f"a summary of {len(texts.whole):,} characters" if texts.whole else note.words
+    meaning = f"a summary of {plural(len(texts.whole), 'character')}" if texts.whole else note.words
     return RowText(f"Compaction by {by}: {meaning}{note.tail}")
 
 

@@ -11,6 +11,7 @@ from compaction_app.lookups import known_session
 from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.examination import diagnose
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.error_handlers import status_of
@@ -46,7 +47,7 @@ def _page(request: HttpRequest, session: Session, fault: RedlineError | None = N
 
 def _written(repaired: RepairedCopy) -> str:
     account = repaired.account
-    copy = f"Wrote {escape_line(repaired.path.name)}, {account.copy_size:,} bytes"
+    copy = f"Wrote {escape_line(repaired.path.name)}, {plural(account.copy_size, 'byte')}"
     if repaired.lost_path is None:
         return f"{copy}. Nothing of the session is lost."
-    return f"{copy}, and {escape_line(repaired.lost_path.name)}, {account.lost_size:,} bytes."
+    return f"{copy}, and {escape_line(repaired.lost_path.name)}, {plural(account.lost_size, 'byte')}."

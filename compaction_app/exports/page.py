@@ -11,7 +11,7 @@ from compaction_app.rendering.ansi import without_styles
 from compaction_app.rendering.markdown import rendered_markdown
 from compaction_app.rendering.markup import sanitized
 from compaction_app.rendering.pictures import Picture
-from sessions_app.sessionlog.printable import printable, printable_lines
+from sessions_app.sessionlog.printable import plural, printable, printable_lines
 
 from .spoken_entry import ExportHead, SpokenEntry, SpokenText
 
@@ -73,7 +73,7 @@ def _text(spoken: SpokenText) -> str:
     drawn = f"<pre>{escape(text)}</pre>"
     if lines <= OPEN_LINES:
         return drawn
-    return f"<details><summary>{lines:,} lines</summary>{drawn}</details>"
+    return f"<details><summary>{plural(lines, 'line')}</summary>{drawn}</details>"
 
 
 def _picture(picture: Picture) -> str:

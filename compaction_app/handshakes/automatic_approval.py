@@ -39,6 +39,7 @@ from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
 from sessions_app.sessionlog.entries import BlockType
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.printable import plural
 
 from .approval import ReviewedPlan, approve
 
@@ -104,7 +105,7 @@ def words_of(rule: PassRule) -> str:
         "empty outputs": rule.empty,
     }
     named = ", ".join(name for name, is_named in names.items() if is_named)
-    return f"{named}, up to {rule.most_tokens:,} tokens"
+    return f"{named}, up to {plural(rule.most_tokens, 'token')}"
 
 
 def passes(run: Run, rule: PassRule) -> bool:

@@ -28,6 +28,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change
@@ -246,8 +247,8 @@ def _require_same_branch(question: Question, session: Session) -> None:
     if question.branch is not None and question.branch != branch_of(branch):
         raise Conflict(
             "moved_on",
-            f"{path} has {len(branch):,} entries up to {question.leaf}, and the agent has {question.branch.entries:,}, "
-            f"or others. {COMPACTS}",
+            f"{path} has {plural(len(branch), 'entry')} up to {question.leaf}, and the agent has "
+            f"{question.branch.entries:,}, or others. {COMPACTS}",
         )
 
 

@@ -25,6 +25,7 @@ from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.sessionlog.measure import ContextSize, significant
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column
@@ -106,11 +107,11 @@ class RequestScreen:
         if kind == EventKind.ASKED and data["turn"] == 1:
             self._command.progress.clear()
             self._command.say(
-                f"The model is at {host}: the first request has {data['characters']:,} characters. "
+                f"The model is at {host}: the first request has {plural(data['characters'], 'character')}. "
                 f"{self.first_request}."
             )
         elif kind == EventKind.ASKED:
-            self._command.progress.show(f"request {data['turn']}: {data['characters']:,} characters to {host}")
+            self._command.progress.show(f"request {data['turn']}: {plural(data['characters'], 'character')} to {host}")
         elif kind == EventKind.RETRIED:
             self._command.progress.clear()
             self._command.say(f"Retry in {data['seconds']:g} s: {one_line(data['why'], 200)}")
@@ -126,10 +127,9 @@ class RequestScreen:
         about = "about " if found["estimated"] else ""
         cost = f" {about}${found['cost']:.4f}." if found["cost"] is not None else " The cost is not known."
         tokens = found["input"] + found["cacheRead"] + found["cacheWrite"]
-        return [
-            f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
-            f"{tokens:,} tokens), {found['received']:,} received ({about}{found['output']:,} tokens).{cost}"
-        ]
+        sent = f"{plural(found['sent'], 'character')} sent ({about}{plural(tokens, 'token')})"
+        received = f"{found['received']:,} received ({about}{plural(found['output'], 'token')})"
+        return [f"{plural(found['requests'], 'request')} to {printable(found['host'])}: {sent}, {received}.{cost}"]
 
 
 class PlanningScreen(RequestScreen):
@@ -175,12 +175,13 @@ def show_summary(
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
-        f"{stats.objects_deleted} of {stats.objects_before} objects go, about {significant(planned.struck):,} tokens. "
+        f"{stats.objects_deleted} of {plural(stats.objects_before, 'object')} go, "
+        f"about {plural(significant(planned.struck), 'token')}. "
         f"The context has {planned.size}; afterwards {planned.after}."
     )
     command.say(
         f"By the agent's own count that is {stats.percent_reduction}%; the target is "
-        f"{target_reduction(found.compression_ratio):g}%, about {significant(planned.goal):,} tokens."
+        f"{target_reduction(found.compression_ratio):g}%, about {plural(significant(planned.goal), 'token')}."
     )
     command.say(
         f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
@@ -197,8 +198,8 @@ def show_summary(
     back, tokens = _not_applied(planned, writer)
     if back:
         command.say(
-            f"The agent will not apply {len(back)} of these, about {significant(tokens):,} tokens, to keep its latest "
-            f"thinking replayable or its calls answered: {_named(back)}."
+            f"The agent will not apply {len(back)} of these, about {plural(significant(tokens), 'token')}, to keep its "
+            f"latest thinking replayable or its calls answered: {_named(back)}."
         )
     for taker, left in unanswered(plan.transcript, validated.targets).items():
         command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")

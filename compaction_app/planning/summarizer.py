@@ -14,6 +14,7 @@ from compaction_app.providers.client import size_of
 from compaction_app.providers.errors import Overflow, ProviderError
 from compaction_app.providers.types import Endpoint, Request
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.printable import plural
 
 from .model_registry import ResolvedModel
 from .model_request import ModelRequests, RequestListener
@@ -83,7 +84,7 @@ class Summarizer:
         if tokens + request.output_limit > self._model.window:
             raise Overflow(
                 "summary_too_long",
-                f"The conversation has about {tokens:,} tokens, and the window of {self._model.planner} has "
+                f"The conversation has about {plural(tokens, 'token')}, and the window of {self._model.planner} has "
                 f"{self._model.window:,}. Nothing was sent.",
                 "Choose a model with a larger window.",
             )

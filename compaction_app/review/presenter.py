@@ -14,9 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from compaction_app.core.decisions import Step
 from compaction_app.core.groups import ONLY_HERE, Group, group_key, stairs
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent, tokens_to_delete
+from compaction_app.display.tool_call_text import beginning_of
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Texts
@@ -27,6 +29,7 @@ from .chips import Chip, FilterChoices, by_frequency, chips_of, choices_of
 from .filters import ReviewFilter
 from .grouped_review import CACHED, GroupedReview, ReviewKey
 from .last_few import LastFew
+from .lines import line_of
 from .outline import Stay
 from .review_map import StruckMap, struck_map
 from .review_text import fold_words, step_text
@@ -40,6 +43,8 @@ GROUPS: Final = 60
 """Groups that are shown at a time."""
 EXAMPLES: Final = 3
 EXAMPLE: Final = 36
+STEP_WORDS: Final = 80
+"""Characters of the line of what a decision was about."""
 STAYS_SHOWN: Final = 60
 """Entries that are unfolded in place at a time."""
 
@@ -150,9 +155,20 @@ class ReviewDesk(GroupedReview):
             chips=self.chips(),
             groups=self._groups(on_page, keys, shown, unfolded=unfolded),
             left=len(groups) - len(on_page),
-            last=step_text(self.last.step) if self.last is not None else "",
+            last=self.step_words(self.last.step) if self.last is not None else "",
             last_at=self.last.at if self.last is not None else None,
         )
+
+    def step_words(self, step: Step) -> str:
+        """A decision in words, with the line of what it was about. Raises what reading raises."""
+        return step_text(step, self._said_of)
+
+    def _said_of(self, target: Target) -> str:
+        entry = self.transcript.entry(target.entry_id)
+        if entry is None:
+            return target.entry_id
+        line = self.lines.get(target) or line_of(self.run, self.transcript, entry)
+        return beginning_of(line.words or line.tool, STEP_WORDS)
 
     def chips(self) -> list[Chip]:
         facts = [self.facts[item.target] for item in self.matching]

@@ -12,7 +12,8 @@ from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.links import entry_address
 from compaction_app.display.tool_call_text import beginning_of
 from sessions_app.sessionlog.measure import significant
-from sessions_app.templatetags.formatting import count, escape_line, in_measure
+from sessions_app.sessionlog.printable import plural
+from sessions_app.templatetags.formatting import escape_line, in_measure
 
 from .lines import line_of
 from .presenter import ReviewDesk
@@ -81,7 +82,7 @@ def _name(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None, tur
     if item is None:
         return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, stays"
     row = desk.proposal_rows([item])[0]
-    return f"{where}, {what}, {count(significant(row.tokens))} tokens, {row.mark.words}"
+    return f"{where}, {what}, {plural(significant(row.tokens), 'token')}, {row.mark.words}"
 
 
 def _address(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from compaction_app.core.decisions import Step
 from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.targets import Target
 
 STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
 QUOTES: Final = "\"'”’»)"
@@ -29,7 +31,7 @@ def fold_words(entries: Sequence[TranscriptEntry]) -> str:
             counts[name] = counts.get(name, 0) + 1
     among = sorted(counts.items(), key=lambda pair: -pair[1])[:4]
     words = ", ".join(f"{count:,} {_plural(name[:40], count)}" for name, count in among)
-    entry_words = "1 entry stays" if len(entries) == 1 else f"{len(entries):,} entries stay"
+    entry_words = f"{plural(len(entries), 'entry')} {'stays' if len(entries) == 1 else 'stay'}"
     return f"{entry_words} ({words})" if words else entry_words
 
 
@@ -49,8 +51,8 @@ _DONE: Final = {
 }
 
 
-def step_text(step: Step) -> str:
-    """A decision in words: rejected 0000003c; approved 17 proposals."""
-    entries = list(dict.fromkeys(target.entry_id for target in step.targets))
-    what = entries[0] if len(entries) == 1 else f"{len(step.targets):,} proposals"
-    return f"{_DONE[step.kind]} {what}"
+def step_text(step: Step, words: Callable[[Target], str]) -> str:
+    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. `words` says what a target deletes."""
+    if len({target.entry_id for target in step.targets}) > 1:
+        return f"{_DONE[step.kind]} {plural(len(step.targets), 'proposal')}"
+    return f"{_DONE[step.kind]}: {words(step.targets[0])}"

@@ -38,7 +38,6 @@ from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
 from .keys import BUTTONS, KEYS
 from .presenter import Page, ReviewDesk, Shown
 from .review_place import place_at_point, place_of
-from .review_text import step_text
 from .target_ref import anchor, ref_of, target_of
 
 GROUPINGS: Final = {
@@ -238,7 +237,7 @@ def _changed(
         "went": _place(desk, step) if decision and decision.kind is None else None,
     }
     if decision is not None:
-        context["message"] = f"{_words(decision, step)}."
+        context["message"] = f"{_words(desk, decision, step)}."
     else:
         context |= _again(desk, form)
     context |= {"changes": changes} if page is None else {"page": page}
@@ -297,12 +296,13 @@ def _decide(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
     return Step(decision.kind, decision.targets)
 
 
-def _words(decision: DecisionRequest, step: Step | None) -> str:
+def _words(desk: ReviewDesk, decision: DecisionRequest, step: Step | None) -> str:
     if step is None:
         return "There is nothing to undo"
     if not step.targets:
         return "Nothing was undecided there"
-    return f"Undone: {step_text(step)}" if decision.kind is None else step_text(step).capitalize()
+    words = desk.step_words(step)
+    return f"Undone: {words}" if decision.kind is None else f"{words[0].upper()}{words[1:]}"
 
 
 def _only_item(desk: ReviewDesk, step: Step | None) -> ReviewItem | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from compaction_app.core.states import EventKind, RunState
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -84,23 +85,22 @@ def _hit(match: Mapping[str, Any]) -> Hit:
 def _sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind == EventKind.PREPARED:
         return (
-            f"{data['entries']:,} entries can be planned on; {data['protected']:,} of them are protected. Tokens are "
-            f"the agent's own count here and below, characters / 4: {data['tokens']:,}."
+            f"{plural(data['entries'], 'entry')} can be planned on, {data['protected']:,} of them protected. Tokens "
+            f"are the agent's own count here and below, characters / 4: {data['tokens']:,}."
         )
     if kind == EventKind.CARRIED:
         dropped = len(data["dropped"])
-        text = f"{data['kept']:,} earlier deletions were kept"
-        text += f", {data['pinned']:,} objects stay pinned" if data["pinned"] else ""
-        return text + (f"; {dropped:,} are no longer valid and were dropped." if dropped else ".")
+        text = f"{plural(data['kept'], 'earlier deletion')} kept"
+        text += f", {plural(data['pinned'], 'object')} pinned" if data["pinned"] else ""
+        return text + (f"; {dropped:,} dropped, no longer valid." if dropped else ".")
     if kind in (EventKind.NUDGED, EventKind.HOOKED):
         return str(data["text"])
     if kind == EventKind.RETRIED:
         return f"Retry {data['attempt']}, after {data['seconds']:g} s: {data['why']}"
     if kind == EventKind.TRIMMED:
-        results = "1 old result" if data["results"] == 1 else f"{data['results']:,} old results"
         return (
-            f"{results} of {data['characters']:,} characters dropped from the conversation with the model, which "
-            "can request them again."
+            f"{plural(data['results'], 'old result')} of {plural(data['characters'], 'character')} dropped from the "
+            "conversation with the model, which can request them again."
         )
     if kind == EventKind.ENDED:
         return f"The run ended: {RunState(data['state']).sentence}. {data.get('message', '')}".strip()

@@ -9,6 +9,7 @@ from compaction_app.display.branches import branch_state
 from compaction_app.exports.branch_export import LABELS, BranchExport
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.models import Session
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import Fingerprint
 
 
@@ -19,13 +20,12 @@ def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport
     """
     state = branch_state(session, leaf_id)
     messages = messages_in(view, state.branch, state.context)
-    entries = len(messages)
     facts = [
         session.agent_label,
         session.cwd,
         session.model,
         LABELS[view].lower(),
-        f"{entries:,} entr{'y' if entries == 1 else 'ies'}",
+        plural(len(messages), "entry"),
         f"leaf {state.leaf_id}",
     ]
     return BranchExport(

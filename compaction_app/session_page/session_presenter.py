@@ -27,6 +27,7 @@ from compaction_app.display.shown_text import ShownText, clamp
 from compaction_app.models import Compaction
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.provider_rules import Breakage
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
@@ -280,7 +281,7 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
             f"line {fault['number']:,}",
             shown=ShownText(
                 clamp(raw.decode("utf-8", "backslashreplace"))[0],
-                f"{fault['length']:,} bytes in all" if left else "",
+                f"{plural(fault['length'], 'byte')} in all" if left else "",
             ),
             remarks=[EntryNote(fault["detail"], icon="broken")],
         )

@@ -55,7 +55,7 @@ from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.printable import printable
+from sessions_app.sessionlog.printable import plural, printable
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
@@ -128,8 +128,7 @@ class SummaryTask:
     @property
     def counted(self) -> str:
         """How many entries are replaced, in words."""
-        count = self.replacement.entries
-        return f"{count:,} entr{'y' if count == 1 else 'ies'}"
+        return plural(self.replacement.entries, "entry")
 
     @property
     def estimate(self) -> int:

@@ -27,6 +27,7 @@ from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import ParserState, require_session
 from sessions_app.storage.backups import Backup, delete_backup, list_backups
 from sessions_app.storage.documents import DOCUMENT_SUFFIX
@@ -233,7 +234,7 @@ def remove(name: str, backups: int) -> ImportRemoval:
         if len(removal.backups) != backups:
             raise Conflict(
                 "other_backups",
-                f"{name} now has {len(removal.backups)} backups instead of {backups}. Nothing was removed. "
+                f"{name} now has {plural(len(removal.backups), 'backup')} instead of {backups}. Nothing was removed. "
                 "Check the new number, then confirm again.",
             )
         with reported(path, "Not all of it was removed."):

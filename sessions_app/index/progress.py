@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sessions_app.sessionlog.printable import plural
+
 
 class ReadSoFar(NamedTuple):
     """The progress of reading one file, in bytes."""
@@ -48,7 +50,7 @@ class TextProgress(NamedTuple):
     sessions: int
 
     def __str__(self) -> str:
-        return f"searchable: {self.searchable:,} of {self.sessions:,} sessions"
+        return f"searchable: {self.searchable:,} of {plural(self.sessions, 'session')}"
 
     @property
     def percent(self) -> int:

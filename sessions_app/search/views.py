@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from sessions_app.models import Session
+from sessions_app.sessionlog.printable import plural
 from sessions_app.web.redirects import wants_fragment
 
 from .filters import SORTS, SearchFilters
@@ -47,7 +48,7 @@ def results(request: HttpRequest) -> HttpResponse:
 def _title(found: SearchResults) -> str:
     if not found.query.finds:
         return "Search"
-    return f"{found.places:,} place{'' if found.places == 1 else 's'}: {found.filters.text[:60]}"
+    return f"{plural(found.places, 'place')}: {found.filters.text[:60]}"
 
 
 def _session(key: str) -> Session | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from .printable import plural
 from .provider_rules import Violation
 
 
@@ -61,8 +62,8 @@ class LedgerResult(msgspec.Struct, frozen=True, rename="camel"):
     def sentence(self) -> str:
         others = f", and {self.recorded:,} are recorded as they were sent" if self.recorded else ""
         return (
-            f"{self.reproduced:,} of the {self.messages:,} messages of the last {self.compared:,} recorded requests "
-            f"are those that Redline reads{others}."
+            f"{self.reproduced:,} of the {plural(self.messages, 'message')} of the last "
+            f"{plural(self.compared, 'recorded request')} are those that Redline reads{others}."
         )
 
 
@@ -124,7 +125,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def sentence(self) -> str:
         """What was checked, in one line."""
-        checked = f"{self.messages:,} messages as in {self.versions or self.reader}"
+        checked = f"{plural(self.messages, 'message')} as in {self.versions or self.reader}"
         compared = ["the approved plan"] if self.difference is not None else []
         compared += [f"{one.name} {one.version}" for one in self._compared if one.outcome is not PackageOutcome.FAILED]
         return f"{checked}, compared with {' and '.join(compared)}" if compared else checked

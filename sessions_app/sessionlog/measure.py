@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from .printable import plural
+
 LEAST: Final = 0.4
 MOST: Final = 2.5
 
@@ -91,8 +93,8 @@ class ContextSize(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Such as `about 178,000 tokens` or `177,657 tokens, reported`."""
         if self.is_rounded:
-            return f"about {self.shown:,} tokens"
-        return f"{self.shown:,} tokens, {self.basis}"
+            return f"about {plural(self.shown, 'token')}"
+        return f"{plural(self.shown, 'token')}, {self.basis}"
 
     @property
     def is_rounded(self) -> bool:

@@ -30,6 +30,15 @@ def editable(text: str) -> str:
     return _ACTING.sub(lambda found: _escape(found[0]), lines)
 
 
+def plural(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one: `1 entry`, `1,204 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        noun = f"{noun[:-1]}ie"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'sh', 's', 'x')) else 's'}"
+
+
 def _escape(character: str) -> str:
     if character.isprintable():
         return character

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.printable import plural
 
 from .files import CHUNK, FileState, file_state, opened, pread, reported, sync
 from .locks import NOTHING_WRITTEN, AppendIntent, LockedSession
@@ -169,8 +170,8 @@ def _find_fault(
 ) -> RedlineError | None:
     """The reason why the written bytes must not stay, or None. `_take_back` completes the message."""
     if written < len(payload):
-        what = f"only {written} of {len(payload)} bytes could be written: the disk is full, or a limit is reached"
-        return SystemFailure("disk_full", f"{path}: {what}.")
+        what = f"only {written:,} of {plural(len(payload), 'byte')} could be written"
+        return SystemFailure("disk_full", f"{path}: {what}: the disk is full, or a limit is reached.")
     try:
         sync(fd)
     except OSError as error:
@@ -204,7 +205,7 @@ def _take_back(
         look = "Check the session: its agent may have continued past the line."
         return SystemFailure("line_stays", f"{fault.message} {stays} {look}")
     kept = locked.set_aside()
-    left = f"Redline's {len(mine)} bytes at byte {start} were not cut off, because {why}."
+    left = f"Redline's {plural(len(mine), 'byte')} at byte {start} were not cut off, because {why}."
     raise SystemFailure("append_left", f"{fault.message} {left} Check that line; {kept} has the complete one.")
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import HEAD_BYTES
 from sessions_app.storage.nofollow import open_file, stat_file
 
@@ -212,7 +213,7 @@ class SessionReader:
         if (now.device, now.inode) != (previous.device, previous.inode):
             return Growth(GrowthKind.REWRITTEN, "it was replaced by another file")
         if now.size < previous.size:
-            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {now.size:,} bytes")
+            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {plural(now.size, 'byte')}")
         edge = min(EDGE, previous.size)
         if sha256_of(self._read_all(0, edge)) != previous.head:
             return Growth(GrowthKind.REWRITTEN, "its beginning changed")

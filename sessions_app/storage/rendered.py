@@ -16,6 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
+from sessions_app.sessionlog.printable import plural
+
 from .files import FileState, Fingerprint, Growth, GrowthKind, SessionReader
 
 
@@ -86,7 +88,7 @@ class RenderedReader(SessionReader):
         if (now.device, now.inode) != (previous.device, previous.inode):
             return Growth(GrowthKind.REWRITTEN, "its store was replaced by another one")
         if now.size < previous.size:
-            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {now.size:,} bytes")
+            return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {plural(now.size, 'byte')}")
         if self._digest(previous.size) != previous.head:
             return Growth(GrowthKind.REWRITTEN, f"a line before byte {previous.size:,} changed")
         return Growth(GrowthKind.GROWN if now.size > previous.size else GrowthKind.UNCHANGED)

@@ -24,6 +24,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.provider_rules import violations
 
 from .files import GrowthKind, SessionReader
@@ -91,9 +92,12 @@ def first_difference(rebuilt: Sequence[RebuiltMessage], context: ActiveContext, 
             continue
         entry = f" (entry {context.messages[number - 1].entry.id})" if expected is not None else ""
         if found is None:
-            return f"it rebuilds {number - 1:,} messages instead of {len(ours):,}: message {number}{entry} is missing"
+            rebuilds = f"it rebuilds {plural(number - 1, 'message')} instead of {len(ours):,}"
+            return f"{rebuilds}: message {number}{entry} is missing"
         if expected is None:
-            return f"it rebuilds {len(rebuilt):,} messages instead of {len(ours):,}: the next one is {found.role}"
+            return (
+                f"it rebuilds {plural(len(rebuilt), 'message')} instead of {len(ours):,}: the next one is {found.role}"
+            )
         if found.role != expected.role:
             return f"message {number}{entry} is {found.role} instead of {expected.role}"
         return f"message {number}{entry}, {found.role}, has another content"

@@ -13,6 +13,7 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import ParserState, SessionLog, is_complete_line, log_of, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
@@ -96,7 +97,7 @@ class TornLine(NamedTuple):
     length: int
 
     def __str__(self) -> str:
-        return f"a torn line of {self.length:,} bytes, from byte {self.offset:,} on"
+        return f"a torn line of {plural(self.length, 'byte')}, from byte {self.offset:,} on"
 
 
 def torn_line_of(path: Path) -> TornLine | None:

@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog import measure
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import duration_words
-from sessions_app.sessionlog.printable import printable, printable_lines
+from sessions_app.sessionlog.printable import plural, printable, printable_lines
 
 register = template.Library()
 
@@ -28,6 +28,12 @@ _RANDOM_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]
 def count(number: int | None) -> str:
     """A number with thousands separators: 12,817."""
     return "" if number is None else f"{number:,}"
+
+
+@register.filter
+def counted(number: int | None, noun: str) -> str:
+    """A number with its noun: 1 entry, 12,817 entries."""
+    return "" if number is None else plural(number, noun)
 
 
 @register.filter
@@ -119,6 +125,12 @@ def significant(number: int) -> int:
 def in_measure(estimate: int, size: ContextSize | None) -> str:
     """An estimate in the measure of a context, to three significant digits: 71,900."""
     return count(measure.significant(estimate if size is None else size.of(estimate)))
+
+
+@register.filter
+def tokens_in(estimate: int, size: ContextSize | None) -> str:
+    """The same with its noun: 1 token, 71,900 tokens."""
+    return plural(measure.significant(estimate if size is None else size.of(estimate)), "token")
 
 
 @register.filter

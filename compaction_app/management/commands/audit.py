@@ -8,6 +8,7 @@ from compaction_app.audit.presenter import certificate_of
 from compaction_app.audit.service import AuditState, verify
 from compaction_app.models import AuditEntry
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
+from sessions_app.sessionlog.printable import plural
 from sessions_app.terminal import Column
 
 HASH_SHOWN: Final = 12
@@ -64,8 +65,7 @@ def _sentence(state: AuditState) -> str:
         return f"The audit log is broken at entry {state.broken.position}. {state.broken.kind.sentence}"
     if not state.count:
         return "The audit log has no entries yet."
-    entries = "entry" if state.count == 1 else "entries"
-    return f"The audit log is whole: {state.count:,} {entries}, the last with SHA-256 {state.sha256}"
+    return f"The audit log is whole: {plural(state.count, 'entry')}, the last with SHA-256 {state.sha256}"
 
 
 def _document(entry: AuditEntry) -> dict[str, Any]:

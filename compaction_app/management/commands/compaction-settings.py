@@ -7,8 +7,9 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
-from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 from sessions_app.terminal import Column
 
@@ -50,7 +51,7 @@ def _words(view: SettingsView) -> Iterator[str]:
     if not view.of_agent:
         yield f"{view.agent} has no settings of compaction that Redline knows."
     elif view.compacts_automatically:
-        above = f" above {view.threshold:,} tokens" if view.threshold is not None else ""
+        above = f" above {plural(view.threshold, 'token')}" if view.threshold is not None else ""
         yield f"Automatic compaction is on{above}."
     else:
         yield f"Automatic compaction is off, by {printable(view.switched_off_in)}."

@@ -11,6 +11,7 @@ from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.copies import create_beside
 from sessions_app.storage.session_loader import LoadedSession
 
@@ -48,7 +49,7 @@ class Command(RedlineCommand):
         note = export.note if form == "jsonl" else ""
         written = {"path": str(output), "format": form, "view": view, "bytes": size}
         self.show_json({**written, "entries": len(export.messages), "leafId": leaf, "note": note})
-        self.say(f"{printable(output)}: {size:,} bytes. {note}".rstrip())
+        self.say(f"{printable(output)}: {plural(size, 'byte')}. {note}".rstrip())
         return None
 
 
@@ -56,11 +57,11 @@ def _export_of(loaded: LoadedSession, leaf: str, view: str) -> BranchExport:
     branch = loaded.tree.branch(leaf)
     reading = reading_of_file(loaded)
     messages = messages_in(view, branch, reading.reader.rebuild(branch))
-    agent, count = agent_at(loaded.path), len(messages)
+    agent = agent_at(loaded.path)
     facts = [
         agent.label,
         LABELS[view].lower(),
-        f"{count:,} entr{'y' if count == 1 else 'ies'}",
+        plural(len(messages), "entry"),
         f"leaf {leaf}",
     ]
     head = ExportHead(loaded.path.name, facts)

@@ -11,10 +11,11 @@ from compaction_app.hindsight.presenter import Sums, view_overview
 from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
@@ -112,7 +113,7 @@ class Command(RedlineCommand):
             raise BadInput("bad_arguments", "--entry and --reader need a PATH. Nothing was done.")
         self.open_database()
         now = timezone.now()
-        looked_at = update(now, lambda done, total: self.progress.show(f"{done} of {total} sessions"))
+        looked_at = update(now, lambda done, total: self.progress.show(f"{done:,} of {plural(total, 'session')}"))
         self.progress.clear()
         if options["update"]:
             self.show_json({"sessions": looked_at})
@@ -207,7 +208,8 @@ def _lines(found: Hindsight) -> Iterator[str]:
     yield ""
     yield f"{plural(len(found.fetched), 'call')} brought back what had gone:"
     for call in found.fetched:
-        yield f"  {one_line(call.name, WIDTH)}  ({call.again} of {call.tokens} tokens, {printable(call.entry_id)})"
+        tokens = f"{call.again} of {plural(call.tokens, 'token')}"
+        yield f"  {one_line(call.name, WIDTH)}  ({tokens}, {printable(call.entry_id)})"
     for way, words in WAYS.items():
         names = [one for one in found.returned if one.way is way]
         yield ""

@@ -13,9 +13,10 @@ from compaction_app.lab.loss_plot import loss_plot
 from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
 from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
 from compaction_app.lab.trials import KEEPS, trials_of
-from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable, shell_path
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import reported
 from sessions_app.storage.session_loader import load_session
 from sessions_app.terminal import Column

@@ -22,6 +22,7 @@ from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.navigation.presenter import text_said
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -131,7 +132,7 @@ class Command(RedlineCommand):
         entry_id, now = options["fork"], datetime.now(UTC)
         plan = plan_fork(path, entry_id, now)
         what = "every recorded line of" if plan.is_copy else "what the model sees of"
-        self.say(f"A new session would have {what} a branch of {len(plan.branch):,} entries.")
+        self.say(f"A new session would have {what} a branch of {plural(len(plan.branch), 'entry')}.")
         self.say(f"{printable(path)} would not be changed. To undo it, delete the new session.")
         document = {"action": "fork", "entry": entry_id, "needs": ["--yes"], "created": None, "again": None}
         if options["dry_run"]:

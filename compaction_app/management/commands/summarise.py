@@ -26,10 +26,11 @@ from compaction_app.planning.usage import UsageTotals
 from compaction_app.summaries.drafts import WantedSummary, keep_supplied, kept_draft, save_text, supplied_by
 from compaction_app.summaries.hooks_asked import ask_hooks_about, keeping, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
-from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path, reported
 
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -126,7 +127,7 @@ class Command(RedlineCommand):
 
     def _show(self, task: SummaryTask) -> None:
         what = "would be replaced" if task.is_compaction else "would be left"
-        self.say(f"{task.counted} {what}, about {task.estimate:,} tokens as the agent estimates.")
+        self.say(f"{task.counted} {what}, about {plural(task.estimate, 'token')} as the agent estimates.")
         if task.left_out:
             self.say(
                 f"The oldest {plural(task.left_out, 'message')} of them do not fit, and are not shown to the model."

@@ -13,6 +13,7 @@ from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_c
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import ConfirmationNeeded
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 
@@ -90,7 +91,7 @@ class Command(RedlineCommand):
 
     def _show(self, plan: UndoPlan) -> None:
         wanted = set(plan.wanted)
-        what = "The whole compaction" if plan.is_whole else f"{len(plan.back):,} deletions of the compaction"
+        what = "The whole compaction" if plan.is_whole else f"{plural(len(plan.back), 'deletion')} of the compaction"
         self.say(f"{what} {printable(plan.state.undone_id)} by {plan.writer.name} would be undone.")
         self.say(printable(plan.way.sentence))
         if plan.server is not None:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.printable import plural
 
 PROBE: Final = "REDLINE-PROBE"
 """The prompt with which a session is continued."""
@@ -67,10 +68,10 @@ def difference(
     for theirs, mine in zip_longest(found, ours):
         if theirs is None:
             missing = f"message {mine.number + 1:,} ({mine.role}) is missing"
-            return f"it sends {len(found):,} messages instead of {len(ours):,}: {missing}"
+            return f"it sends {plural(len(found), 'message')} instead of {len(ours):,}: {missing}"
         if mine is None:
             if not _may_be_added(theirs, theirs.blocks, openings):
-                return f"after the {len(ours):,} messages of the session it sends another one, {theirs.role}"
+                return f"after the {plural(len(ours), 'message')} of the session it sends another one, {theirs.role}"
             continue
         name = f"message {mine.number + 1:,}"
         if theirs.role != mine.role:

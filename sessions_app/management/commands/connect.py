@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable, shell_path, shell_quoted
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.connections.configuration_change import ConfigurationChange
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
@@ -28,6 +28,7 @@ from sessions_app.connections.service import (
 from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.connections.trial import ConnectionTest, try_connection
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import reported
 from sessions_app.web.running_server import running_server
 

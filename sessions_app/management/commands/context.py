@@ -12,6 +12,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize, significant
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.session_certificate import reworded_entries, sent_messages
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.storage.token_sample import tally_of
@@ -99,7 +100,7 @@ class Command(RedlineCommand):
             self.say_all(self.screen.table(COLUMNS, rows))
             measured = "as in the index" if known is not None else "measured from the file, which is not indexed"
             rest = f"; about {significant(outside):,} in no message: instructions and tools" if outside else ""
-            self.say(f"{len(context.messages)} messages, {size}, {measured}{rest}.")
+            self.say(f"{plural(len(context.messages), 'message')}, {size}, {measured}{rest}.")
             if fitting:
                 self.say(
                     f"The provider reported far fewer tokens than {reading.reader.name} reads here; what "
@@ -134,7 +135,7 @@ class Command(RedlineCommand):
             seen = f"the model sees {_kept_blocks(message)} blocks"
         else:
             seen = "the model sees it"
-        self.say(f"{printable(entry.id)} {printable(what)}, about {tokens:,} tokens; {seen}.", "bold")
+        self.say(f"{printable(entry.id)} {printable(what)}, about {plural(tokens, 'token')}; {seen}.", "bold")
         self.say_all(text_lines(text))
 
 

@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, one_line, printable
 from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.files import real_path
 
@@ -66,12 +67,12 @@ class Command(RedlineCommand):
 
     def _difference(self, repaired: RepairedCopy) -> Iterator[str]:
         account = repaired.account
-        yield f"Wrote {printable(repaired.path)}, {account.copy_size:,} bytes."
+        yield f"Wrote {printable(repaired.path)}, {plural(account.copy_size, 'byte')}."
         if repaired.lost_path is not None:
-            yield f"Wrote {printable(repaired.lost_path)}, {account.lost_size:,} bytes that could not be saved."
+            yield f"Wrote {printable(repaired.lost_path)}, {plural(account.lost_size, 'byte')} that could not be saved."
         kept = account.original_size - account.lost_size
         yield (
-            f"Of {account.original_size:,} bytes, {kept:,} are in the copy and {account.lost_size:,} are not; "
+            f"Of {plural(account.original_size, 'byte')}, {kept:,} are in the copy and {account.lost_size:,} are not; "
             f"{account.inserted_size:,} were inserted:"
         )
         for change in account.changes:

@@ -8,13 +8,14 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.children import exit_with_parent
-from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.cli import RedlineCommand, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.index.progress import ReadSoFar
 from sessions_app.salvage import Salvage, SalvagedTable, salvage_database
 from sessions_app.search.text_index import TextIndexer
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.printable import plural
 from sessions_app.web.broadcast import relay_through
 
 
@@ -55,8 +56,9 @@ class Command(RedlineCommand):
         for refused in (*total.faults, *total.unread):
             self.stderr.write(f"{printable(refused.path)}: {printable(refused.reason)}")
         self.say(
-            f"{total.files} sessions with {total.entries} entries, {total.damaged} damaged lines. "
-            f"They have {total.bytes} bytes; {total.bytes_read} were read in {seconds} s."
+            f"{plural(total.files, 'session')} with {plural(total.entries, 'entry')}, "
+            f"{plural(total.damaged, 'damaged line')}. {total.bytes_read:,} of {plural(total.bytes, 'byte')} read in "
+            f"{seconds} s."
         )
         self.show_json(
             {

@@ -6,6 +6,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.migrated_copy import write_version_3
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
 
@@ -26,6 +27,6 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         written = write_version_3(real_path(options["path"]))
-        self.say(f"Wrote {printable(written.path)}, {written.size} bytes.")
+        self.say(f"Wrote {printable(written.path)}, {plural(written.size, 'byte')}.")
         self.show_json({"written": str(written.path), "bytes": written.size})
         return None

@@ -5,9 +5,10 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, plural, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.terminal import Column
 

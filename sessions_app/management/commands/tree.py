@@ -8,6 +8,7 @@ from django.core.management.base import CommandParser
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, one_line, printable
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.outline import OutlineRun, labels, runs
+from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.session_loader import LoadedSession
 
 
@@ -44,7 +45,7 @@ class Command(RedlineCommand):
         )
         if self.as_json:
             return None
-        self.say(f"{printable(loaded.path)}: {len(loaded.log.entries)} entries, version {loaded.log.version}")
+        self.say(f"{printable(loaded.path)}: {plural(len(loaded.log.entries), 'entry')}, version {loaded.log.version}")
         self.say_all(self._draw(loaded, found, named))
         for fault in damage:
             self.say(f"damaged: line {fault.number} {printable(fault.detail)}", "red")
@@ -62,7 +63,8 @@ class Command(RedlineCommand):
                 if mark:
                     yield f"{inner}   {self.screen.paint(mark, 'cyan')}"
             if len(run.entries) > 1:
-                yield f"{inner}   … {len(run.entries)} entries, {run.tokens} tokens, to {_headline(run.last, texts)}"
+                counted = f"{plural(len(run.entries), 'entry')}, {plural(run.tokens, 'token')}"
+                yield f"{inner}   … {counted}, to {_headline(run.last, texts)}"
 
 
 def _headline(entry: Entry, texts: Mapping[str, Texts]) -> str:

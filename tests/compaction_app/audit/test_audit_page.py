@@ -15,7 +15,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import sha256_of
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import missing, text_of
+from tests.html import links, missing, text_of
 from tests.runs import approve_proposals, plan_session
 
 NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)
@@ -93,6 +93,16 @@ def test_each_change_says_what_was_done(browser, redline):
     assert shown.count("Fork") == 1
     assert not missing(shown, "Restore", "from s.bak", "not known", "Undo", "no file", "Passed")
     assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
+
+
+def test_a_move_and_a_label_name_their_entry_by_what_it_says(browser, redline, known_root):
+    session = index_file(place(known_root / "work.jsonl", session_bytes(working_session(steps=4))))
+    record(1, action=AuditEntry.Action.MOVE, session=session.path, writer="to e1")
+    record(2, action=AuditEntry.Action.LABEL, session=session.path, writer="“here” on e1")
+    record(3, action=AuditEntry.Action.MOVE, session=session.path, writer="to gone")
+    answer = browser.get("/audit")
+    assert not missing(text_of(answer), "to: Mend the parser.", "“here” on: Mend the parser.", "to gone")
+    assert ("Mend the parser.", f"{session.get_absolute_url()}/entries/e1") in links(answer)
 
 
 def test_a_broken_log_says_where_and_what_that_means(browser, redline):

@@ -263,7 +263,8 @@ def test_in_place_only_what_changed_and_is_shown_is_answered(browser, run):
     assert answer.status_code == 200
     assert shown_entries(answer) == [first.entry_id]
     assert {"bar", f"r-{group}", "message"} <= set(ids(answer))
-    assert f"Approved {first.entry_id}." in text_of(answer)
+    words = element(answer, ".proposal__what").attributes["title"]
+    assert f"Approved: {words}." in text_of(answer)
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
     again = post(browser, run, in_place=True, reopen=ref_of(first), **extent(opened(browser, run, first)))
     assert len(elements(again, ".proposal__open")) == 1, "an open proposal stays open"

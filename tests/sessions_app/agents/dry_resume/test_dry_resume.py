@@ -58,7 +58,7 @@ def test_what_a_client_adds_is_not_a_difference(sent):
         ([FIRST, said("assistant", "two", "more"), *END], ANOTHER),
         ([FIRST, said("assistant", "two", tool_calls=[{"id": "c1"}]), *END], ANOTHER),
         ([FIRST, said("user", "two"), *END], "message 2 is user instead of assistant"),
-        ([FIRST, *END], "it sends 1 messages instead of 2: message 2 (assistant) is missing"),
+        ([FIRST, *END], "it sends 1 message instead of 2: message 2 (assistant) is missing"),
         ([*SESSION, said("user", "three"), *END], f"{MORE}, user"),
         ([*SESSION, said("assistant", "three"), *END], f"{MORE}, assistant"),
         ([*SESSION, said("user", "three", PROBE)], f"{MORE}, user"),
