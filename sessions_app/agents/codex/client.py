@@ -30,6 +30,7 @@ class CodexProgram:
     openings: tuple[str, ...] = INJECTED_TEXTS
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
+        """Older versions take the address of the provider `openai` from here, newer ones from the configuration."""
         return {
             **scratch.environment,
             "CODEX_HOME": str(codex_home(scratch)),

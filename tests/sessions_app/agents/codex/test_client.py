@@ -41,6 +41,7 @@ if sys.argv[1:] == ["--version"]:
     sys.exit()
 home = pathlib.Path(os.environ["CODEX_HOME"])
 configured = tomllib.loads((home / "config.toml").read_text())
+assert os.environ["OPENAI_BASE_URL"] == configured["openai_base_url"]
 
 
 def text(role, *texts):
