@@ -42,6 +42,12 @@ INDEX: Final = frozenset({"sessions_app.entry"})
 """The tables that only repeat what session files have."""
 REBUILT: Final[Mapping[str, frozenset[str]]] = {"sessions_app.session": frozenset(SETTLED)}
 """The fields of other tables that do: one that cannot be read is left to the next reading."""
+NAMED: Final[Mapping[str, tuple[str, ...]]] = {
+    "sessions_app.root": ("path",),
+    "sessions_app.session": ("root_id", "relative_path"),
+}
+"""What everything else belongs to, with the columns of an index that identify a row: by them alone a row is made again
+that cannot be read."""
 WAL: Final = "-wal"
 FILES: Final = ("", WAL, "-shm")
 """What SQLite appends to the name of a database for the files that belong to it."""
@@ -59,6 +65,8 @@ class SalvagedTable:
     name: str
     """That of its rows for people, such as "audit entry"."""
     rows: int = 0
+    by_name: int = 0
+    """Rows of these that were made again by their index: what the user chose for them is lost."""
     unusable: int = 0
     """Rows that were read, but contradict their table, or belong to a row that is lost."""
     has_gaps: bool = False
@@ -66,7 +74,7 @@ class SalvagedTable:
 
     @property
     def is_whole(self) -> bool:
-        return not self.unusable and not self.has_gaps
+        return not (self.by_name or self.unusable or self.has_gaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +246,14 @@ def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, pa
 
 def _bring_over(source: sqlite3.Connection, model: type[models.Model]) -> SalvagedTable:
     table = SalvagedTable(str(model._meta.verbose_name))
-    columns = [_Column(model, field) for field in model._meta.concrete_fields]
-    names = ", ".join(connection.ops.quote_name(column.name) for column in columns)
+    name, columns = model._meta.db_table, [_Column(model, field) for field in model._meta.concrete_fields]
+    quoted = ", ".join(connection.ops.quote_name(column.name) for column in columns)
     insert = (
-        f"INSERT OR IGNORE INTO {connection.ops.quote_name(model._meta.db_table)} ({names}) "  # noqa: S608
+        f"INSERT OR IGNORE INTO {connection.ops.quote_name(name)} ({quoted}) "  # noqa: S608
         f"VALUES ({', '.join(['%s'] * len(columns))})"
     )
     with connection.cursor() as cursor:
-        for row in readable_rows(source, model._meta.db_table, [column.name for column in columns]):
+        for row in readable_rows(source, name, [column.name for column in columns]):
             if row is None:
                 table.has_gaps = True
                 continue
@@ -255,7 +263,23 @@ def _bring_over(source: sqlite3.Connection, model: type[models.Model]) -> Salvag
             is_in = is_usable and cursor.rowcount == 1
             table.rows += is_in
             table.unusable += not is_in
+        if not table.is_whole and model._meta.label_lower in NAMED:
+            for values in _indexed_rows(source, name, NAMED[model._meta.label_lower]):
+                # One that is there already is passed over.
+                cursor.execute(insert, [values.get(column.name, column.default) for column in columns])
+                table.by_name += cursor.rowcount
+            table.rows += table.by_name
     return table
+
+
+def _indexed_rows(source: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What an index has of the rows of a table: their ids, and these columns. It is read from both ends."""
+    names = ", ".join(f'"{column}"' for column in ("id", *columns))
+    for direction in ("ASC", "DESC"):
+        order = ", ".join(f'"{column}" {direction}' for column in columns)
+        with suppress(sqlite3.DatabaseError):
+            for row in source.execute(f'SELECT {names} FROM "{table}" ORDER BY {order}'):  # noqa: S608
+                yield dict(zip(("id", *columns), row, strict=True))
 
 
 class _Column:
@@ -277,8 +301,10 @@ class _Column:
 
     def kept(self, value: Any) -> Any:
         """The value, or the default in place of one that cannot be read."""
-        if self._can_read(value):
-            return value
+        return value if self._can_read(value) else self.default
+
+    @property
+    def default(self) -> Any:
         return self._field.get_db_prep_save(self._field.get_default(), connection)
 
     def _can_read(self, value: object) -> bool:

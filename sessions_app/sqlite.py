@@ -41,8 +41,8 @@ NOT_THE_INDEX: Final = (
 """What a database has that no session file has."""
 _SALVAGE: Final = (
     "stop the server, then run `redline index --salvage`: it makes a new database and a new index, brings over "
-    f"{NOT_THE_INDEX}, as far as they can be read, and keeps the old file. Without it, a file that is moved away takes "
-    "all of that with it: `redline index` makes only a new index."
+    f"{NOT_THE_INDEX}, as far as they can be read, and keeps the old file. If you only move the file away, all of that "
+    "is lost: `redline index` then makes nothing but a new index."
 )
 _PRIMARY: Final = 0xFF
 """The bits of a result code without its extension."""

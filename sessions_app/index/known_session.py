@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from django.db import connection
-
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import agent_at, require_reader_of
 from sessions_app.database import is_current
 from sessions_app.models import Session
+from sessions_app.sqlite import database_path
 from sessions_app.storage.session_loader import LoadedSession
 
 from .session_reading import reading_of
@@ -42,7 +41,7 @@ def known_session(path: Path) -> Session | None:
 
 
 def _is_index_readable() -> bool:
-    return Path(str(connection.settings_dict["NAME"])).exists() and is_current()
+    return database_path().exists() and is_current()
 
 
 def reading_of_file(loaded: LoadedSession, chosen: str = "") -> Reading:

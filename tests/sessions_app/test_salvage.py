@@ -161,7 +161,12 @@ def test_what_is_not_the_index_survives_and_the_index_is_made_again(redline, dat
     assert (ended := redline.call("index", "--salvage", "--json")).code == 0, ended
     (kept,) = redline.data.glob("*.damaged")
     assert (kept.read_bytes(), str(kept)) == (damaged, ended.json["salvaged"]["kept"])
-    assert ended.json["salvaged"]["tables"]["audit entry"] == {"rows": 1, "unusable": 0, "gaps": False}
+    assert ended.json["salvaged"]["tables"]["audit entry"] == {
+        "rows": 1,
+        "byName": 0,
+        "unusable": 0,
+        "gaps": False,
+    }
     assert (rows(), verify(), Entry.objects.count()) == (before, audit, entries)
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA integrity_check")
@@ -189,6 +194,21 @@ def test_rows_that_are_lost_are_named_with_what_belongs_to_them(redline, databas
     assert "others cannot be read" in ended.out
     assert 100 < RunEvent.objects.count() < 200
     assert (Session.objects.get().title != b"\xff", Session.objects.get().damage) == (True, [])
+
+
+def test_nothing_is_lost_with_the_rows_of_roots_and_sessions_that_have_an_index(redline, database, path):
+    before = rows()
+    connection.close()
+    with closing(sqlite3.connect(database)) as opened:
+        query = "SELECT rootpage FROM sqlite_master WHERE name IN ('sessions_app_root', 'sessions_app_session')"
+        tables = [number - 1 for (number,) in opened.execute(query)]
+    damage(database, *tables)
+    ended = redline.call("index", "--salvage")
+    assert "session: 1 row; 1 of them by their names alone: what you chose for them is lost" in ended.out
+    after = rows()
+    assert [one["reader"] for one in after.pop("Session")] == [""]
+    assert after == {name: one for name, one in before.items() if name != "Session"}
+    assert Session.objects.get().path == path
 
 
 def test_changes_that_sqlite_has_not_written_into_the_file_yet_survive_also_a_kill_at_the_end(

@@ -80,7 +80,6 @@ class Command(RedlineCommand):
                 "sha256": restored.sha256,
                 "previousBackup": previous,
                 "overtaken": restored.overtaken,
-                "remarks": [note] if note else [],
                 "stillOpenIn": [writer._asdict() for writer in restored.writers],
             }
         )

@@ -109,6 +109,8 @@ class Command(RedlineCommand):
 
 def _words_of(table: SalvagedTable) -> str:
     words = [f"{table.name}: {plural(table.rows, 'row')}"]
+    if table.by_name:
+        words.append(f"{table.by_name:,} of them by their names alone: what you chose for them is lost")
     if table.unusable:
         words.append(f"{table.unusable:,} more cannot be used")
     if table.has_gaps:
@@ -120,7 +122,12 @@ def _salvage_json(salvaged: Salvage) -> dict[str, Any]:
     return {
         "kept": str(salvaged.kept),
         "tables": {
-            table.name: {"rows": table.rows, "unusable": table.unusable, "gaps": table.has_gaps}
+            table.name: {
+                "rows": table.rows,
+                "byName": table.by_name,
+                "unusable": table.unusable,
+                "gaps": table.has_gaps,
+            }
             for table in salvaged.tables
         },
     }
