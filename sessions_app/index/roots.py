@@ -47,7 +47,9 @@ def discover_in(root: Path, agent: str) -> Discovery:
 
 def keep_unread(root: Path, unread: str) -> None:
     """Record what an agent has in a root that is not read yet, in a sentence; empty if nothing is."""
-    Root.objects.filter(path=str(root)).exclude(unread=unread).update(unread=unread)
+    outdated = Root.objects.filter(path=str(root)).exclude(unread=unread)
+    if outdated.exists():
+        outdated.update(unread=unread)
 
 
 def configured_roots() -> list[Root]:

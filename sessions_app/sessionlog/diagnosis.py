@@ -76,7 +76,7 @@ class Finding(NamedTuple):
             agents.setdefault((one.severity, one.text), []).append(one.agent)
         return tuple(
             SharedConsequence(
-                "every agent" if 1 < len(self.consequences) == len(names) else ", ".join(names), severity, text
+                "every version" if 1 < len(self.consequences) == len(names) else ", ".join(names), severity, text
             )
             for (severity, text), names in agents.items()
         )

@@ -72,7 +72,7 @@ def test_people_read_each_consequence_once(redline, damaged):
     assert "line 1, byte 0: the session has no header line" in lines
     refused = "pi 0.87 and newer, pi before 0.87, Atomic 0.9.11 and newer, Atomic 0.9.9 and 0.9.10"
     assert f"    {refused}: refuses to open the session" in lines
-    assert "    every agent: sends nothing of what came before this entry" in lines
+    assert "    every version: sends nothing of what came before this entry" in lines
 
 
 def test_a_read_only_diagnosis_needs_no_database(fresh, tmp_path):

@@ -218,8 +218,8 @@ def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
     session.user("on", parent="00000000-0000-4000-8000-00000000000f")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))
     assert "Is not valid JSON" in shown
-    assert "loss: Claude Code: skips the line" in shown
-    assert "has a parent that does not exist loss: Claude Code: may not find what comes before" in shown
+    assert "loss: every version: skips the line" in shown
+    assert "has a parent that does not exist loss: every version: may not find what comes before" in shown
     assert "Redline does not repair sessions of Claude Code." in shown
 
 

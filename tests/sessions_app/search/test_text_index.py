@@ -166,7 +166,7 @@ def test_a_killed_pass_is_continued(redline, tmp_path, monkeypatch):
         next(work)
         work.close()
         assert (store.passages(), store.searchable()) == (2, 0)
-    assert str(list(update_texts())[-1]) == "searchable: 1 of 1 sessions"
+    assert str(list(update_texts())[-1]) == "searchable: 1 of 1 session"
     assert words_in(redline) == {f"word{number}" for number in range(7)}
 
 
