@@ -108,7 +108,7 @@ interop-core: $(VENV)/.installed-dev ## the same once for each writer and each g
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-compile --requirement $<
+	$(INTEROP)/bin/python -m pip install $$(test -t 2 || echo --quiet) --disable-pip-version-check --no-compile --requirement $<
 	touch $@
 
 $(INTEROP)/pi/.pinned: tests/interop/install_pi.py | $(VENV)/.installed
