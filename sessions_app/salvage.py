@@ -52,8 +52,7 @@ WAL: Final = "-wal"
 FILES: Final = ("", WAL, "-shm")
 """What SQLite appends to the name of a database for the files that belong to it."""
 TRIED: Final = 20_000
-MOST_TRIED: Final = 2_000_000
-"""So many numbers after rows that cannot be read are tried for one that can: if the last one is unknown, or known."""
+"""So many numbers after rows that cannot be read are tried one by one for one that can; then in growing steps."""
 
 Row = tuple[Any, ...]
 
@@ -142,7 +141,8 @@ def _keep(path: Path, undo: ExitStack) -> Path:
     same = next((one for one in path.parent.glob(f"{path.name}.*.damaged") if one.samefile(path)), None)
     if same is not None:
         return same  # from a salvage that was killed
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    # To the microsecond: another salvage may follow within a second.
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%fZ")
     kept = path.with_name(f"{path.name}.{now}.damaged")
     for suffix in (WAL, ""):
         with suppress(FileNotFoundError):
@@ -314,8 +314,8 @@ class _Column:
             for convert in self._converters:
                 value = convert(value, self._expression, connection)
             self._field.to_python(value)
-        except (ValueError, TypeError, ValidationError):
-            return False
+        except (ValueError, TypeError, AttributeError, RecursionError, ValidationError):
+            return False  # Django's converters do not expect anything that Django has not written
         if value is None:
             return self._field.null
         return isinstance(value, bytes) == isinstance(self._field, models.BinaryField)
@@ -341,11 +341,19 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: Sequence[str]
 
 def _next_readable(source: sqlite3.Connection, statement: str, start: int, last: int) -> int | None:
     """The first number from which on a row can be read; None if there is none."""
-    for number in range(start + 1, last + 1):
+    for number in _numbers_after(start, last):
         with suppress(sqlite3.DatabaseError):
             source.execute(statement, (number,)).fetchone()
             return number
     return None
+
+
+def _numbers_after(start: int, last: int) -> Iterator[int]:
+    yield from range(start + 1, min(start + TRIED, last) + 1)
+    step = TRIED
+    while start + step < last:
+        step = min(2 * step, last - start)
+        yield start + step
 
 
 def _last_number(source: sqlite3.Connection, table: str, start: int) -> int:
@@ -362,7 +370,7 @@ def _last_number(source: sqlite3.Connection, table: str, start: int) -> int:
         with suppress(sqlite3.DatabaseError):
             row = source.execute(statement, values).fetchone()
             found += [one for one in row or () if isinstance(one, int)]
-    return min(max(found), start + MOST_TRIED) if found else start + TRIED
+    return max(found) if found else start + TRIED
 
 
 def _drop_orphans(tables: Mapping[str, SalvagedTable]) -> None:

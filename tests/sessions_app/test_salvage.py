@@ -185,13 +185,14 @@ def test_rows_that_are_lost_are_named_with_what_belongs_to_them(redline, databas
         opened.execute("PRAGMA ignore_check_constraints = ON")
         opened.execute("UPDATE sessions_app_session SET damage = '{', title = x'ff' WHERE relative_path = 'work.jsonl'")
         opened.execute("UPDATE compaction_app_waitrule SET seconds = 'long'")
+        opened.execute("UPDATE compaction_app_runevent SET at = 'then' WHERE seq = 0")
         opened.execute("DELETE FROM compaction_app_backup")
     damage(database, page_of(content, "event 100."))
     ended = redline.call("index", "--salvage")
     assert "compaction: 0 rows; 1 more cannot be used" in ended.out
     assert "wait rule: 0 rows; 1 more cannot be used" in ended.out
     assert "audit entry: 1 row\n" in ended.out
-    assert "others cannot be read" in ended.out
+    assert "; 1 more cannot be used; others cannot be read" in ended.out
     assert 100 < RunEvent.objects.count() < 200
     assert (Session.objects.get().title != b"\xff", Session.objects.get().damage) == (True, [])
 
