@@ -98,7 +98,7 @@ def default_roots() -> list[RootSetting]:
 class Configuration(BaseModel):
     """The effective configuration."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: list[RootSetting] = Field(default_factory=default_roots)
     """Directories to index. In the environment: JSON."""
@@ -106,7 +106,8 @@ class Configuration(BaseModel):
     """Context windows in tokens by model id; they take precedence over those of the agents and of Redline's table."""
     prices: dict[str, PriceSetting] = Field(default_factory=dict)
     """Prices of models' input by model id, in US dollars for a million tokens: `input`, `cache_read` and `cache_write`.
-    They take precedence over those of the Models page and of the agents."""
+    They take precedence over those of the Models page and of the agents; without any, list prices count. A name without
+    the date of a version is also that of its dated versions."""
     servers: dict[
         Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.has_server])],
         Annotated[str, AfterValidator(_loopback)],

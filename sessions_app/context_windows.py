@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from .sessionlog.model_names import of_model
+
 # By the longest matching prefix of a model id. As published by the providers; other models are unknown.
 KNOWN_WINDOWS: Final[Mapping[str, int]] = {
     "claude-": 200_000,
@@ -36,10 +38,12 @@ def window_of(
 ) -> Window | None:
     """The window of a model: the user's choice, that of the agent's configuration, what the session records, or this
     table; None if unknown."""
-    if model in chosen:
-        return chosen[model]
-    if model in agents:
-        return Window(agents[model], "the agent's configuration")
+    chosen_one = of_model(chosen, model)
+    if chosen_one is not None:
+        return chosen_one
+    configured = of_model(agents, model)
+    if configured is not None:
+        return Window(configured, "the agent's configuration")
     if recorded is not None:
         return Window(recorded, "the session")
     # Aggregators name a model after its maker: "anthropic/claude-…".

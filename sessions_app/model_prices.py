@@ -1,4 +1,4 @@
-"""Prices of models' input. PURE: what an agent's or the user's configuration gives; Redline knows none itself."""
+"""Prices of models' input. PURE: what an agent's or the user's configuration gives."""
 
 from __future__ import annotations
 

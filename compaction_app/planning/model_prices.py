@@ -1,5 +1,5 @@
-"""The price of a session's model, and its source: the configuration, the Models page, the agent's own files, or the
-session, if it records what its replies cost."""
+"""The price of a session's model, and its source: the configuration, the Models page, the agent's own files, the
+session, if it records what its replies cost, or the list prices that come with Redline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from sessions_app.model_prices import InputPrices
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.model_names import of_model, undated
 
+from .list_prices import list_prices
 from .model_registry import models
+from .usage import Prices
 
 REPLIES: Final = 20
 """The latest replies of a session in which a price is looked for."""
@@ -28,30 +31,43 @@ class KnownPrices(NamedTuple):
 
 
 def prices_of_session(session: Session, home: Path) -> KnownPrices | None:
-    """The prices of the model that a session was last written with; None if nothing gives them."""
-    configured = settings.REDLINE.prices.get(session.model)
+    """The prices of the model that a session was last written with; None if nothing gives them.
+
+    A model whose name ends with a date also has the prices that are configured for its name without it.
+    """
+    configured = of_model(settings.REDLINE.prices, session.model)
     if configured is not None:
         prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
         return KnownPrices(prices, "your configuration")
     entered = _entered(session)
     if entered is not None:
         return KnownPrices(entered, "the Models page")
-    of_agents = model_prices(home, session.continuing_agent).get(session.model)
+    of_agents = of_model(model_prices(home, session.continuing_agent), session.model)
     if of_agents is not None:
         return KnownPrices(of_agents, "the agent's configuration")
     recorded = _recorded(session)
-    return KnownPrices(recorded, "the session") if recorded is not None else None
+    if recorded is not None:
+        return KnownPrices(recorded, "the session")
+    listed = list_prices(session.model, provider=session.provider) if session.model else None
+    of_list = _of_input(listed)
+    return KnownPrices(of_list, "list prices") if of_list is not None else None
 
 
 def _entered(session: Session) -> InputPrices | None:
     """The prices of the Models page: those of the session's provider, else of the only other one with that model."""
-    named = [one for one in models() if one.name == session.model and one.prices.input is not None]
-    own = [one for one in named if one.provider.name == session.provider]
-    for model in own or (named if len(named) == 1 else []):
-        prices = model.prices
-        if prices.input is not None:
-            return InputPrices(prices.input, prices.cache_read, prices.cache_write)
+    priced = [one for one in models() if one.entered.input is not None]
+    for name in (session.model, undated(session.model)):
+        named = [one for one in priced if one.name == name]
+        own = [one for one in named if one.provider.name == session.provider]
+        for model in own or (named if len(named) == 1 else []):
+            return _of_input(model.entered)
     return None
+
+
+def _of_input(prices: Prices | None) -> InputPrices | None:
+    if prices is None or prices.input is None:
+        return None
+    return InputPrices(prices.input, prices.cache_read, prices.cache_write)
 
 
 def _recorded(session: Session) -> InputPrices | None:

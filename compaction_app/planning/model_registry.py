@@ -28,6 +28,7 @@ from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .api_keys import KeptKey, checked_key, hint_of, read_keys
+from .list_prices import list_prices
 from .usage import Prices
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
@@ -100,7 +101,8 @@ class ResolvedModel:
     thinking_levels: tuple[str, ...]
     """The members of LEVELS that it supports, the lowest first."""
     thinking_style: ThinkingStyle
-    prices: Prices
+    entered: Prices
+    """As the user entered them."""
     fault: str = ""
     """Why no requests can be sent to it, in words; empty if they can."""
 
@@ -108,6 +110,12 @@ class ResolvedModel:
     def planner(self) -> str:
         """The planner's name in a run: `provider/name`."""
         return f"{self.provider.name}/{self.name}"
+
+    @property
+    def prices(self) -> Prices:
+        """The prices that the user entered; without any, the list prices of its address."""
+        listed = None if self.entered.is_known or self.is_here else list_prices(self.name, address=self.base_url)
+        return listed or self.entered
 
     @property
     def is_small(self) -> bool:
@@ -275,7 +283,7 @@ def _in_force(row: PlannerModel, provider: ResolvedProvider) -> ResolvedModel:
         output_limit=row.output_limit,
         thinking_levels=tuple(level for level in LEVELS if level in row.thinking_levels),
         thinking_style=ThinkingStyle(row.thinking_style),
-        prices=Prices(row.price_in, row.price_out, row.price_cache_read, row.price_cache_write),
+        entered=Prices(row.price_in, row.price_out, row.price_cache_read, row.price_cache_write),
         fault=provider.fault or _no_key(provider, base_url),
     )
 

@@ -26,12 +26,19 @@ class Prices(msgspec.Struct, frozen=True):
     cache_read: float | None = None
     """If it is not known, cached input counts as input."""
     cache_write: float | None = None
+    is_listed: bool = False
+    """Whether they are list prices: the user entered none."""
+
+    @property
+    def is_known(self) -> bool:
+        return any(price is not None for price in (self.input, self.output, self.cache_read, self.cache_write))
 
     @property
     def sentence(self) -> str:
         if self.input is None or self.output is None:
             return "Its price is not known."
-        return f"{dollars(self.input)} for a million tokens in, {dollars(self.output)} for a million out."
+        ending = ", by its list prices." if self.is_listed else "."
+        return f"{dollars(self.input)} for a million tokens in, {dollars(self.output)} for a million out{ending}"
 
     def cost(self, usage: ReportedUsage) -> float | None:
         """The cost in US dollars: as the provider reports, else by the prices; None if neither is known."""

@@ -40,8 +40,12 @@ def test_the_longest_prefix_decides(monkeypatch):
 def test_a_model_in_none_of_the_sources_has_an_unknown_window():
     for model in ("", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"):
         assert window_of(model, {"claude-opus-4-5": HERE}, {"gpt-4o": 2}) is None, model
-    # A setting applies to exactly one model.
+    # A setting applies to exactly one model, and to its dated versions.
     assert window_of("mine-2", {"mine": HERE}, {"mine-": 2}) is None
+    for dated in ("mine-20250929", "mine-2025-09-29", "mine@20250929"):
+        assert window_of(dated, {"mine": HERE}, {}) == HERE
+        assert window_of(dated, {"mine": HERE}, {dated: 2}) == HERE
+        assert window_of(dated, {"mine": HERE, dated: Window(3, "x")}, {}) == Window(3, "x")
 
 
 def test_a_session_that_records_its_window_is_measured_against_it(redline, tmp_path):

@@ -1,6 +1,7 @@
 """Sums of what a run sent, received and cost, and the sources of prices: no figure is ever invented."""
 
 import json
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.planning.model_prices import KnownPrices, prices_of_session
+from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.usage import Prices, UsageTotals
 from compaction_app.providers.types import ReportedUsage
 from redline.configuration import PriceSetting
@@ -129,6 +131,42 @@ def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
     assert known(session) == RECORDED
     enter("own", 2)
     assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
+
+
+DATED = "claude-sonnet-4-5-20250929"
+LISTED = KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
+
+
+def test_without_a_configuration_list_prices_count_and_a_dated_model_has_those_of_its_undated_name(
+    known_root, monkeypatch
+):
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was used"))
+    said = chain(user("Go."), assistant(text("Done."), provider="anthropic", model=DATED))
+    session = index_file(place(known_root / "work.jsonl", session_bytes(said)))
+    assert known(session) == LISTED
+    configured = {"claude-sonnet-4-5": PriceSetting(input=4), "claude-sonnet-4": PriceSetting(input=9)}
+    assert known(session, configured) == KnownPrices(InputPrices(4), "your configuration")
+    assert known(session, {**configured, DATED: PriceSetting(input=5)}) == KnownPrices(
+        InputPrices(5), "your configuration"
+    )
+    # Another provider has other prices: one on this machine has none.
+    session.provider = "own"
+    assert known(session) is None
+
+
+def test_a_model_that_plans_has_the_list_prices_of_its_address_unless_the_user_entered_some(redline):
+    def prices_at(address: str, **entered: float) -> Prices:
+        Provider.objects.update_or_create(name="p", defaults={"dialect": "anthropic", "base_url": address})
+        PlannerModel.objects.all().delete()
+        PlannerModel.objects.create(provider="p", name=DATED, window=200_000, output_limit=8_000, **entered)
+        return model_named(f"p/{DATED}").prices
+
+    listed = prices_at("https://api.anthropic.com")
+    assert listed == Prices(3, 15, 0.3, 3.75, is_listed=True)
+    assert listed.sentence == "$3.00 for a million tokens in, $15.00 for a million out, by its list prices."
+    assert prices_at("https://api.anthropic.com", price_in=0.0) == Prices(0)
+    for elsewhere in (LOCAL, "https://gateway.example"):
+        assert prices_at(elsewhere) == Prices()
 
 
 def test_neither_a_model_without_a_price_nor_a_session_that_cannot_be_read_gives_one(session):
