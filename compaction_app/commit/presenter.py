@@ -10,6 +10,7 @@ from typing import Final
 
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import tokens_back
+from compaction_app.core.moved import moved
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import target_reduction
 from compaction_app.display.confirmations import RequiredConfirmation
@@ -17,6 +18,7 @@ from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity, effect_of
 from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
+from sessions_app.agents.contexts import Moved
 from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
@@ -91,6 +93,8 @@ class CommitView:
     """Whether the writer writes notes of the user in place of what goes."""
     spans: Sequence[DeletedSpan]
     """What goes, in spans, if it does."""
+    moved: Sequence[Moved]
+    """What is sent before something else that precedes it now."""
     digest: str
     """Identifies this plan, so that a confirmation counts for no other."""
     preflight: Preflight
@@ -131,6 +135,12 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     with lines_of(preflight.present) as line:
         change = change_of(preflight, write_facts(preflight.present, line, backup, now))
         lines = change.lines if isinstance(change, Append) else ()
+        moves = moved(
+            snapshot_of(run).transcript.entries,
+            validated.targets,
+            preflight.reading.generation.turns,
+            lambda entry_id: line(preflight.present.tree.entry(entry_id)),
+        )
     text = b"\n".join(lines)
     present = preflight.present
     ends_with_newline = present.fingerprint.size == present.state.size
@@ -168,6 +178,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         appended_after=preflight.parent_id,
         holds_notes=preflight.writer.holds_notes,
         spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
+        moved=moves,
         digest=preflight.digest(),
         preflight=preflight,
     )

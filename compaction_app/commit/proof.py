@@ -16,6 +16,7 @@ import msgspec
 from sessions_app.agents.base import Agent, Generation
 from sessions_app.agents.changes import ReplacingWriter, SessionWriter
 from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
@@ -53,7 +54,8 @@ def approved_messages(
         elif blocks is not None and message.blocks is not None:
             kept = tuple(block for block in message.blocks if block.index not in blocks)
             left.append(msgspec.structs.replace(message, blocks=kept))
-    return left
+    turns = GENERATIONS[context.reader][1].turns if context.reader in GENERATIONS else None
+    return turns.arranged(left) if turns is not None else left
 
 
 def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Reading, line: ReadLine) -> Rebuilt:

@@ -8,7 +8,8 @@
 
 The texts decide, not what the planner says about them. What cannot be compared as text, such as an image, does not
 pass; nor does a call that puts a text into a file, which goes with its output; nor a plan that deletes anything beside
-these calls and their results, such as the reasoning that an agent joins with them.
+these calls and their results, such as the reasoning that an agent joins with them; nor one that changes the order in
+which the agent sends what stays.
 
 A rule is off unless somebody switched it on for the root. What it approves is judged, backed up, certified and undoable
 like everything else, and marked as automatic in the audit log.
@@ -35,7 +36,7 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from compaction_app.evidence.line_checks import call_of, file_history, stays
 from compaction_app.models import Handshake, PassRule, Run
-from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
+from compaction_app.planning.snapshots import moved_in_snapshot, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
 from sessions_app.sessionlog.entries import BlockType
 from sessions_app.sessionlog.errors import RedlineError
@@ -129,7 +130,7 @@ def passes(run: Run, rule: PassRule) -> bool:
             or (rule.empty and _is_empty(transcript, call))
         ):
             return False
-    return True
+    return not moved_in_snapshot(run.session.real_path(), prepared, found.review.would_go)
 
 
 def _is_text(transcript: Transcript, results: Sequence[Object]) -> bool:

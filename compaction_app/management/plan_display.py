@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from compaction_app.commit.change import lines_of
 from compaction_app.commit.preflight import Approved
 from compaction_app.commit.service import Committed
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Origin
+from compaction_app.core.moved import moved
 from compaction_app.core.states import EventKind
 from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.unanswered import unanswered
@@ -22,7 +24,9 @@ from compaction_app.planning.plan import Plan
 from compaction_app.planning.planners import source_of_query
 from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.contexts import Moved
 from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import GENERATIONS
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.sessionlog.printable import plural
@@ -41,6 +45,8 @@ COLUMNS: Final = (
 BEGINNING: Final = 80
 """Characters that are shown of a text."""
 REASON: Final = 300
+MOVES: Final = 5
+"""Entries that are named of those that a plan moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +209,15 @@ def show_summary(
         )
     for taker, left in unanswered(plan.transcript, validated.targets).items():
         command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")
+    moves = _moves(planned)
+    if moves:
+        more = f", and so on, {len(moves):,} entries in all" if len(moves) > MOVES else ""
+        named = (f"{printable(one.entry_id)} before {printable(one.before_id)}" for one in moves[:MOVES])
+        command.say(
+            f"{reading.agent.label} sends what stands between two replies as one message, in an order of its own. No "
+            f"reply is left between some of what stays, so that it sends {', '.join(named)}{more}.",
+            "yellow",
+        )
     if plan.why:
         command.say(f"It ended early: {printable(plan.why)}")
     if not validated.target_met:
@@ -248,6 +263,17 @@ def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Targ
     return back, tokens_back(planned.size, plan.transcript, targets, back)
 
 
+def _moves(planned: Planned) -> Sequence[Moved]:
+    """What is sent before something else that precedes it now."""
+    with lines_of(planned.loaded) as line:
+        return moved(
+            planned.plan.transcript.entries,
+            planned.validated.targets,
+            GENERATIONS[planned.reader][1].turns,
+            lambda entry_id: line(planned.loaded.tree.entry(entry_id)),
+        )
+
+
 def document_of(planned: Planned, committed: Committed | None, writer: SessionWriter) -> dict[str, Any]:
     """The plan, and what was written of it, as JSON."""
     plan = planned.plan
@@ -269,6 +295,7 @@ def document_of(planned: Planned, committed: Committed | None, writer: SessionWr
             "goal": planned.goal,
         },
         "targetMet": written.target_met,
+        "moved": [{"entryId": one.entry_id, "beforeId": one.before_id} for one in _moves(planned)],
         "writer": committed.writer if committed is not None else None,
         "entryId": committed.entry_id if committed is not None else None,
         "created": str(committed.created) if committed is not None and committed.created else None,

@@ -10,7 +10,7 @@ import secrets
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +19,14 @@ from typing import Final
 
 import msgspec
 
+from compaction_app.core.moved import moved
 from compaction_app.core.parameters import Parameters
 from compaction_app.core.transcript import Transcript, prepare, texts_of_edit
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
-from sessions_app.agents.registry import agent_at
+from sessions_app.agents.contexts import Moved
+from sessions_app.agents.registry import GENERATIONS, agent_at
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
@@ -206,6 +208,11 @@ class SnapshotTexts(Mapping[str, Texts]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def line(self, entry_id: str) -> bytes:
+        """The recorded line of an entry."""
+        _, offset, length = self._prepared.places[self._entries[entry_id].position]
+        return self._reader.read_at(offset, length)
+
     def _read(self, entry: TranscriptEntry) -> Texts:
         number, offset, length = self._prepared.places[entry.position]
         place = Entry(
@@ -245,6 +252,19 @@ def read_snapshot_texts(
     wanted = prepared.entries if entries is None else entries
     with open_snapshot_texts(path, prepared) as texts:
         return {entry.entry_id: texts[entry.entry_id] for entry in wanted}
+
+
+def moved_in_snapshot(path: Path, prepared: Prepared, plan: Iterable[Target]) -> Sequence[Moved]:
+    """What a plan leaves that is sent before something else that precedes it now.
+
+    Raises what `open_snapshot_texts` raises.
+    """
+
+    def line(entry_id: str) -> bytes:
+        with open_snapshot_texts(path, prepared) as texts:
+            return texts.line(entry_id)
+
+    return moved(prepared.entries, plan, GENERATIONS[prepared.reader][1].turns, line)
 
 
 def _is_same(entry: TranscriptEntry, again: Entry) -> bool:

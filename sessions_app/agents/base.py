@@ -30,7 +30,7 @@ from .agent_settings import AgentSettings, SettingsFile
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
 from .compaction_hook import CompactionHook
-from .contexts import PlanRules, Reader
+from .contexts import PlanRules, Reader, TurnOrder
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
 
@@ -49,6 +49,8 @@ class Generation:
     """None if later lines cannot bring back single entries."""
     can_move_leaf: bool = True
     """Whether `Agent.leaf_line` gives a line."""
+    turns: TurnOrder | None = None
+    """None if messages are sent in the order in which they are rebuilt."""
     since: tuple[int, ...] = ()
     """The first of these versions; empty for all that are older than those of the other generations."""
 

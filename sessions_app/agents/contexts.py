@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Block, Entry, EntryKind
 from sessions_app.sessionlog.protection import Protection
 
 
@@ -51,4 +51,48 @@ class PlanRules(Protocol):
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
         """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
         results are joined in any case."""
+        ...
+
+
+class SentPiece(Protocol):
+    """What the order in which entries are sent depends on."""
+
+    @property
+    def entry_id(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def reply(self) -> str: ...
+
+    @property
+    def result_for(self) -> str | None: ...
+
+    @property
+    def call_ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+
+
+class Moved(NamedTuple):
+    """An entry that will be sent before another one, which precedes it now; both by id."""
+
+    entry_id: str
+    before_id: str
+
+
+class TurnOrder(Protocol):
+    """How an agent sends what stands between two replies, if it puts that in an order of its own."""
+
+    def arranged(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages of a context without some others, in the order in which the agent rebuilds it."""
+        ...
+
+    def moved(
+        self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]
+    ) -> Sequence[Moved]:
+        """Which entries overtake others if only those in `after` stay of those in `before`, both in the order of the
+        context; each once, with the first one that it overtakes. `line` reads the line of an entry, given by id."""
         ...

@@ -28,6 +28,7 @@ from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
 from .hook import ClaudeCodeHook
+from .joined_turns import ClaudeCodeTurns
 from .ledger import ledger_result
 from .parser import CLIENT, SINCE, ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
@@ -59,6 +60,7 @@ class ClaudeCodeAgent(SessionFileAgent):
             (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
             restore_lines=restore_lines_by(_READER),
             can_move_leaf=False,
+            turns=ClaudeCodeTurns(_READER, CURRENT),
             since=SINCE,
         ),
         Generation(
@@ -67,6 +69,7 @@ class ClaudeCodeAgent(SessionFileAgent):
             ClaudeCodeRules(_OLDER_READER),
             (ClaudeForkWriter(_OLDER_READER),),
             can_move_leaf=False,
+            turns=ClaudeCodeTurns(_OLDER_READER, OLDER),
         ),
     )
 

@@ -25,6 +25,7 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line, user_line
+from .reader import ClaudeCodeReader
 
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
@@ -38,12 +39,18 @@ class ClaudeForkWriter(ContextWriter):
     effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
     undo: Final = "To undo, continue with this session instead; the new one can be deleted."
 
+    def __init__(self, reader: ClaudeCodeReader) -> None:
+        super().__init__(reader)
+        self._arranged: Final = reader.arranged
+
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         """Raises BadInput `ends_unsaid`."""
         lost = blocks_by_entry(deletion.targets)
         context = self._reader.rebuild(branch)
         # The order is that of what survives: of a line with several entries, the first one may be gone.
-        left = [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None]
+        left = self._arranged(
+            one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None
+        )
         self._require_sent(left, facts)
         recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
         notes = _notes(context, left, facts)

@@ -13,7 +13,8 @@ The tree has found the branch (rules 1, 3, 4 and 6); `sent` makes the messages o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -73,20 +74,12 @@ class ClaudeCodeReader:
     def _kept(self, boundary: Entry, entries: dict[str, Entry]) -> list[Entry]:
         return kept_entries(boundary, entries.get)
 
+    def arranged(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages of a context without some others, in the order in which it is rebuilt."""
+        return list(_in_file_order(messages))
+
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
-        """The messages of these entries; results, and what was noted down after them, are in the order of the file."""
-        added: list[Entry] = []
-        for entry in selected:
-            if not entry.is_message:
-                continue
-            if entry.role in ADDED or shares_line(entry):
-                added.append(entry)
-            else:
-                if added:
-                    yield from map(_message, _in_order(added))
-                    added.clear()
-                yield _message(entry)
-        yield from map(_message, _in_order(added))
+        return _in_file_order(_message(entry) for entry in selected if entry.is_message)
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):
@@ -104,6 +97,9 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
         # Only the last boundary of a session keeps anything; without effect, it is not the end of the branch either.
         left = branch[: _end_of_speech(branch)]
         return super().rebuild([*map(_without_kept, left)])
+
+    def arranged(self, messages: Iterable[Message]) -> list[Message]:
+        return list(messages)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
         return (_message(entry) for entry in selected[: _end_of_speech(selected)] if entry.is_message)
@@ -163,11 +159,31 @@ def _message(entry: Entry) -> Message:
     return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
 
 
-def _in_order(added: list[Entry]) -> list[Entry]:
-    has_results = any(entry.role == Role.TOOL_RESULT for entry in added)
-    return sorted(added, key=_place_after_reply) if has_results else added
+def _in_file_order(messages: Iterable[Message]) -> Iterator[Message]:
+    """Messages in the order of the context; results, and what was noted down after them, in the order of the file."""
+    for is_led_to, group in itertools.groupby(messages, _is_led_to):
+        found = list(group)
+        has_results = is_led_to and any(message.role == Role.TOOL_RESULT for message in found)
+        yield from _sorted(found) if has_results else found
 
 
-def _place_after_reply(entry: Entry) -> tuple[bool, int]:
+def _is_led_to(message: Message) -> bool:
+    return message.entry.role in ADDED or shares_line(message.entry)
+
+
+def _sorted(led_to: Sequence[Message]) -> Iterator[Message]:
+    """What a reply leads to, in order. A text whose results are gone stands on a line of its own."""
+    answering = {message.entry.number for message in led_to if message.role == Role.TOOL_RESULT}
+
+    def is_alone(message: Message) -> bool:
+        return message.role not in ADDED and message.entry.number not in answering
+
+    in_order = sorted(led_to, key=lambda message: message.entry.number)
+    for is_text, group in itertools.groupby(in_order, is_alone):
+        found = list(group)
+        yield from found if is_text else sorted(found, key=_place_after_reply)
+
+
+def _place_after_reply(message: Message) -> tuple[bool, int]:
     """In the order of the file, but for what the user said on a line with results: the client sends that last."""
-    return shares_line(entry), entry.number
+    return shares_line(message.entry), message.entry.number

@@ -91,7 +91,7 @@ def sent_lines(
     for message in messages:
         data, entry = parse(line(message.entry)), message.entry
         if message.role == Role.CUSTOM:
-            yield _attachment(data, reads_rendered=reads_rendered)
+            yield attachment_line(data, reads_rendered=reads_rendered)
         else:
             author = _AUTHORS.get(message.role, Author.USER)
             blocks = content_of(message, data)
@@ -213,7 +213,7 @@ def _ends_with_result(data: Mapping[str, Any]) -> bool:
     return isinstance(content, list) and bool(content) and is_result(content[-1])
 
 
-def _attachment(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
+def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
     """An attachment; without a rendered text, what it adds without the client's words.
 
     Versions that do not read rendered texts do not know the attachments of those that write them, but for one.

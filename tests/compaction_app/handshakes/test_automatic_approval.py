@@ -12,10 +12,13 @@ from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import decide
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.targets import Target
+from tests import claude_sessions
+from tests.claude_sessions import ClaudeSession
 from tests.compaction_app.handshakes.conftest import AskingAgent, asking
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.runs import finish_run
+from tests.sessions import use_root
 
 READ = "\n".join(f"line {number} of the file" for number in range(200))
 LISTING = "\n".join(f"file_{number}.py" for number in range(200))
@@ -197,6 +200,24 @@ def test_a_read_whose_short_lines_stand_too_passes(pi_root):
     agent = asking(pi_root, steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y")))
     rule(agent, superseded=True)
     assert asked(agent, READ_AGAIN).state == "approved"
+
+
+@pytest.mark.parametrize("attached", [(), ("a = 1",)], ids=["the texts of the user keep their order", "a file moves"])
+def test_a_plan_that_changes_the_order_of_what_stays_does_not_pass(idle_root, settings, attached):
+    use_root(settings, idle_root, "claude-code")
+    claude = ClaudeSession()
+    claude.user("go")
+    claude.reply("msg_0", claude_sessions.call("t1"))
+    empty = claude.result("t1", "")
+    for words in attached:
+        claude.attachment("file", words, content={"type": "text", "file": {"content": words}})
+    claude.user("on")
+    claude.reply("msg_1", text("done"))
+    found = index_file(place(idle_root / f"{claude_sessions.SESSION_ID}.jsonl", claude.content))
+    chosen = {"compression_ratio": 0.9, "preserve_recent": 0}
+    run = start_run(found, planner="hand", requested_parameters=chosen, selected=[Target(empty)], writer="fork")
+    given = PassRule(empty=True, most_tokens=100_000)
+    assert automatic_approval.passes(finish_run(run), given) is not bool(attached)
 
 
 def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent, monkeypatch):

@@ -7,12 +7,17 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.states import RunState
+from compaction_app.review.target_ref import ref_of
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.reviews import reviewed
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
+from sessions_app.sessionlog.targets import Target
 from tests.claude_sessions import SESSION_ID as ID
-from tests.claude_sessions import ClaudeSession, call, prompted, reply, system, talk, timed, user
-from tests.html import links, missing, text_of
-from tests.runs import approve_proposals, plan_session
+from tests.claude_sessions import ClaudeSession, call, prompted, reply, system, talk, text, timed, user
+from tests.files import place
+from tests.html import element, links, missing, text_of
+from tests.runs import approve_proposals, finish_run, plan_session
 from tests.sessions import use_root
 
 
@@ -197,6 +202,42 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
     assert not missing(shown, "version 2.1.112 of Claude Code", "Back up and make the fork")
     refused = browser.get(f"/runs/{run.pk}/commit", {"writer": "boundary"})
     assert not missing(text_of(refused), "Continue the session once", "Use the writer fork")
+
+
+def joined() -> tuple[ClaudeSession, str, str]:
+    """A session in which one reply parts two turns, the second with a file that was read; and that reply and file."""
+    session = ClaudeSession()
+    session.user("go")
+    parting = session.assistant("msg_0", text("word " * 900))
+    file = session.attachment("file", "a = 1", content={"type": "text", "file": {"content": "a = 1"}})
+    session.user("on")
+    session.reply("msg_1", text("done"))
+    return session, parting, file
+
+
+def test_what_a_plan_moves_is_said_wherever_it_is_approved(browser, root):
+    session, parting, file = joined()
+    indexed, reply_gone = add(root, session), Target(parting)
+    chosen = {"compression_ratio": 0.5, "preserve_recent": 0}
+    run = start_run(indexed, planner="hand", requested_parameters=chosen, selected=[reply_gone], writer="boundary")
+    run, said = finish_run(run), f"otherwise {file[:8]} is sent before"
+    review, commit = (f"/runs/{run.pk}/{page}" for page in ("review", "commit"))
+    assert said in text_of(element(browser.get(review), "#moved"))
+    for kind, is_said in (("reject", False), ("approve", True)):
+        pressed = {"seen": reviewed(run).version, kind: ref_of(reply_gone)}
+        answer = browser.post(f"/runs/{run.pk}/decide", pressed, headers={"hx-request": "true"})
+        for shown in (answer, browser.get(review)):
+            assert (said in text_of(element(shown, "#moved"))) is is_said
+    assert said in text_of(browser.get(commit))
+
+
+def test_the_command_says_what_its_plan_moves(redline):
+    session, _, file = joined()
+    path = place(redline.home / ".claude" / "projects" / "-work" / f"{ID}.jsonl", session.content)
+    arguments = ("compact", path, "--dry-run", "--ratio", "0.5", "--preserve-recent", "0")
+    moves = redline.call(*arguments, "--json").json["moved"]
+    assert [one["entryId"] for one in moves] == [file]
+    assert f"it sends {file} before {moves[0]['beforeId']}." in redline.call(*arguments).out.replace("\n", " ")
 
 
 def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_it_removed(browser, root):

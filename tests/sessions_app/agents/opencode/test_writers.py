@@ -5,6 +5,8 @@ Exports are read like the session in the database, and written as the client imp
 
 import json
 import random
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,12 @@ def random_session(store: OpenCodeStore, chance: random.Random) -> Path:
     return path
 
 
+def in_order(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a random session says only once, in the order in which it is sent: texts, thinking, calls, and results."""
+    spoken = r'Do \d\.|Hm \d \d\.|So \d \d\.|"(?:tool_call_)?id": "c\d{3}"'
+    return list(dict.fromkeys(re.findall(spoken, json.dumps(messages))))
+
+
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("seed", seeds(3))
 def test_the_written_session_has_the_approved_context(store, tmp_path, writer, seed):
@@ -84,6 +92,8 @@ def test_the_written_session_has_the_approved_context(store, tmp_path, writer, s
             continue
         written = write_rows(path, writer, plan.targets, tmp_path / "data")
         assert sent_of(load_session(written.path)) == written.approved
+        left = in_order(written.approved)
+        assert left == [one for one in in_order(sent_of(load_session(path))) if one in left]
         put_rows_back(path, written.backup, tmp_path / "data")
         assert every_row(store.database) == before
 
