@@ -37,6 +37,8 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end_now)
     gc.set_threshold(OBJECTS_SCANNED)
+    # None is used, and to look for some reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _keep_files_private()
     _open_standard_streams()
     name = sys.argv[1] if len(sys.argv) > 1 else "help"

@@ -129,6 +129,8 @@ DATABASES = {
         },
     }
 }
+# Set up by `sessions_app.apps`. Django's own configuration would load what draws error pages, for mails to nobody.
+LOGGING_CONFIG = None
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

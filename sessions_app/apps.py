@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import logging.config
+
 from django.apps import AppConfig
+from django.conf import settings
 
 
 class SessionsConfig(AppConfig):
@@ -11,3 +14,5 @@ class SessionsConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401  # registers them
+
+        logging.config.dictConfig(settings.LOGGING)

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from django.db import models
 
 from .agents.agent_settings import AgentSettings
 from .agents.base import Agent
-from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
+from .agents.registry import AGENTS, agent_by, agent_of, agent_with_reader, key_of_reader
 from .querysets import HAS_ENTRIES, SessionQuerySet, live_since
 from .sessionlog.context import has_overflown, why_due
 from .sessionlog.errors import BadInput
@@ -312,7 +313,12 @@ class Session(models.Model):
     @property
     def agent(self) -> Agent:
         """The agent whose parser reads it, by its root, its last reading, its location or its content."""
-        return AGENTS.get(self.root.agent) or agent_with_reader(self.read_as) or agent_at(self.path)
+        return AGENTS.get(self.root.agent) or agent_with_reader(self.read_as) or agent_by(self.found_agent)
+
+    @cached_property
+    def found_agent(self) -> str:
+        """The key of the agent that its location or its content shows, for which its beginning may have to be read."""
+        return agent_of(self.path)
 
     @property
     def continuing_agent(self) -> Agent:

@@ -15,15 +15,17 @@ import pytest
 from django.db import connection
 
 from compaction_app.models import Decision
+from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.commands import start_run
 from compaction_app.workers.worker_processes import WorkerProcesses
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
+from sessions_app.storage.files import EDGE, HEAD_BYTES
 from tests.compaction_app.handshakes.conftest import agent as agent
 from tests.compaction_app.handshakes.conftest import pi_root as pi_root
-from tests.compaction_app.review.review_page import page, planned, post
+from tests.compaction_app.review.review_page import extent, page, planned, post
 from tests.factories import assistant, chain, session_bytes, text, turns_of_work, user, working_session
 from tests.files import append_as_agent, place
 from tests.sessions import add_session
@@ -85,6 +87,24 @@ def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_ro
     assert work.written == []
 
 
+def test_new_sessions_are_indexed_by_one_reading_and_in_few_statements(idle_root):
+    for number in range(30):
+        place(idle_root / f"{number}.jsonl", session_bytes(working_session(steps=20)))
+    with counted() as work:
+        total = index_roots()
+    assert total.files == 30
+    assert work.bytes_read <= total.bytes + 30 * (HEAD_BYTES + 6 * EDGE)
+    assert len(work.statements) <= 40
+
+
+def test_a_page_asks_for_whole_rows_of_runs_and_questions_only_if_there_are_some(browser, known_root):
+    browser.get("/search")
+    with counted() as work:
+        browser.get("/search")
+    asked = [one for one in work.statements if "compaction_app" in one]
+    assert [one.startswith("SELECT %s AS") for one in asked] == [True, True]
+
+
 def test_an_appended_entry_is_indexed_without_reading_what_was_known(idle_root):
     path = place(idle_root / "s.jsonl", session_bytes(turns_of_work(40)))
     index_roots()
@@ -128,6 +148,20 @@ def test_a_decision_touches_a_bounded_number_of_rows(browser, known_root):
     assert Decision.objects.count() == before + 1
     assert work.rows <= 6
     assert len(work.statements) <= 25
+
+
+def test_a_decision_judges_again_what_it_is_about_whatever_the_number_of_proposals(browser, known_root):
+    """The numbers of all rows and groups are what their buttons do: few of them change."""
+    judged = []
+    for steps in (30, 90):
+        run = planned(known_root, working_session(steps=steps))
+        shown = extent(page(browser, run))
+        first, second = run.proposals.order_by("order")[:2]
+        post(browser, run, True, approve=first.entry_id, **shown)
+        post(browser, run, True, approve=second.entry_id, **shown)
+        judged.append(ReviewDesk(run).consequences.judged)
+    assert judged[0] == judged[1]
+    assert 0 < judged[0] < 10
 
 
 def test_a_search_needs_the_same_statements_for_many_sessions(browser, idle_root):

@@ -13,7 +13,7 @@ the target. What was validated stays, whatever the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -21,6 +21,7 @@ from typing import Protocol
 from sessions_app.sessionlog.targets import Target
 
 from .errors import Refusal
+from .target_shape import read_target
 from .tools import DELETING_TOOLS, TOOLS, ToolCall, ToolResult, Workbench
 
 
@@ -168,10 +169,12 @@ class Loop:
         number = self._workbench.call_count
         chosen = self._store.targets
         added = tuple(target for target in chosen if target not in self._origins)
+        named = _named_by(planned.call, result) if added else frozenset()
         for target in added:
             reason = planned.reasons.get(target, "")
-            is_named = bool(reason) or _is_named_by(target, planned.call, result)
-            self._origins[target] = Origin(number, planned.call.name, reason, by_repair=not is_named)
+            self._origins[target] = Origin(
+                number, planned.call.name, reason, by_repair=not reason and target not in named
+            )
         return Called(number, planned, result, added)
 
     def _stopped(self) -> Iterator[Event]:
@@ -201,11 +204,10 @@ def drive(planner: Planner, workbench: Workbench) -> Iterator[tuple[Loop, Event]
             yield loop, event
 
 
-def _is_named_by(target: Target, call: ToolCall, result: ToolResult) -> bool:
-    """Whether a call named the target itself, or found it."""
-    for match in result.details.get("matches", ()):
-        if match["entryId"] == target.entry_id and match.get("blockIndex") == target.block_index:
-            return True
+def _named_by(call: ToolCall, result: ToolResult) -> Set[Target]:
+    """The targets that a call named itself, or found."""
     arguments = call.arguments
     requested = arguments.get("deletions") if isinstance(arguments, dict) else None
-    return isinstance(requested, list) and target.to_json() in requested
+    named = (read_target(raw, 0) for raw in requested) if isinstance(requested, list) else ()
+    found = (Target(match["entryId"], match.get("blockIndex")) for match in result.details.get("matches", ()))
+    return {*found, *(target for target in named if isinstance(target, Target))}

@@ -19,6 +19,8 @@ from .transcript_entries import WHOLE, Object
 REFERENCE_LENGTH: Final = 5
 _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./:\-][A-Za-z0-9_]+)*", re.ASCII)
 _DISTINCTIVE: Final = re.compile(r"[_./:\-0-9]|(?<=.)[A-Z]", re.ASCII)
+_BETWEEN_TOKENS: Final = bytes(code if _TOKEN.fullmatch(f"a{chr(code)}a") else ord(" ") for code in range(256))
+"""For each byte, itself if it may be inside a token, otherwise a blank."""
 
 
 def references(text: str) -> set[str]:
@@ -26,9 +28,11 @@ def references(text: str) -> set[str]:
 
     A token is a reference if it contains one of `_ . / : -`, a digit, or a capital after its first character.
     """
-    return {
-        token for token in set(_TOKEN.findall(text)) if len(token) >= REFERENCE_LENGTH and _DISTINCTIVE.search(token)
-    }
+    # Most words recur, and most are ordinary: one of each of the others is searched.
+    words = set(text.encode("ascii", "replace").translate(_BETWEEN_TOKENS).split())
+    others = [word for word in words if not (word.isalpha() and word[1:].islower())]
+    tokens = _TOKEN.findall(b" ".join(others).decode())
+    return {token for token in tokens if len(token) >= REFERENCE_LENGTH and _DISTINCTIVE.search(token)}
 
 
 def named_text(transcript: Transcript, found: Object) -> str:

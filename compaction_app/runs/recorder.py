@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 from django.db import OperationalError, connection, transaction
@@ -43,6 +44,11 @@ STATES: Final = {
 }
 NOTHING: Final = "The planner found nothing to delete."
 KEPT: Final = "What had been validated is kept."
+ROWS_AT_ONCE: Final = 500
+_INSERT: Final = (
+    'INSERT INTO compaction_app_proposal (run_id, "order", entry_id, block_index, source, call, tool, reason)'
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+)
 
 
 def progress_of(store: DeletionStore) -> dict[str, Any]:
@@ -77,7 +83,8 @@ class Recorder(LeaseHolder):
     seq: int = 0
     stop_requested: bool = False
     lost: bool = False
-    _proposed: list[Target] = field(default_factory=list)
+    _proposed: dict[Target, int] = field(default_factory=dict)
+    """The chosen targets that have a row, in order, each with the `order` of its row."""
     _before: dict[str, Any] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
@@ -169,18 +176,18 @@ class Recorder(LeaseHolder):
         transaction.on_commit(lambda: publish(run_group(self.run.pk), seq=seq))
 
     def propose(self, origins: Mapping[Target, Origin]) -> None:
-        """Update the proposals to what is chosen now; mostly that appends some."""
-        chosen = list(origins)
-        known = len(self._proposed)
-        rows = self.run.proposals.all()
-        if not known or chosen[:known] != self._proposed:
-            rows.delete()
-            known = 0
-        Proposal.objects.bulk_create(
-            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][known:],
-            batch_size=500,
-        )
-        self._proposed = chosen
+        """Update the proposals to what is chosen now: some were added behind those that are left of the others."""
+        rows, proposed = self.run.proposals, self._proposed
+        gone = [proposed.pop(target) for target in list(proposed) if target not in origins]
+        if not proposed or any(one != other for one, other in zip(proposed, origins, strict=False)):
+            rows.all().delete()
+            proposed.clear()
+        for start in range(0, len(gone), ROWS_AT_ONCE) if proposed else ():
+            rows.filter(order__in=gone[start : start + ROWS_AT_ONCE]).delete()
+        added = [target for target in origins if target not in proposed]
+        proposed.update(zip(added, count(max(proposed.values(), default=-1) + 1), strict=False))
+        with connection.cursor() as cursor:
+            cursor.executemany(_INSERT, [_row(self.run, proposed[one], one, origins[one]) for one in added])
 
     def end(self, state: RunState, failure: str) -> None:
         """Set the run's final state under this worker; does nothing if the lease is lost."""
@@ -196,22 +203,14 @@ class Recorder(LeaseHolder):
                 return
 
 
-def _proposal(run: Run, order: int, target: Target, origin: Origin) -> Proposal:
+def _row(run: Run, order: int, target: Target, origin: Origin) -> tuple[int | str | None, ...]:
+    """The row of a proposal: Django takes thirty times as long to make one, and a long session has thousands."""
     source = Proposal.Source.REPAIR if origin.by_repair else Proposal.Source.PLANNER
     if origin.tool == Proposal.Source.HUMAN:
         source = Proposal.Source.HUMAN
     elif origin.tool == Proposal.Source.HOOK and not origin.by_repair:
         source = Proposal.Source.HOOK
-    return Proposal(
-        run=run,
-        order=order,
-        entry_id=target.entry_id,
-        block_index=target.block_index,
-        source=source,
-        call=origin.call,
-        tool=origin.tool,
-        reason=well_formed(origin.reason),
-    )
+    return run.pk, order, *target, source.value, origin.call, origin.tool, well_formed(origin.reason)
 
 
 def _called(event: Called) -> dict[str, Any]:

@@ -69,8 +69,13 @@ def agent_of(path: Path) -> str:
 
 
 def agent_at(path: Path) -> Agent:
-    """The agent whose parser reads the file at a path. Other files are read as pi's; Atomic's parser is the same."""
-    return AGENTS.get(agent_of(path), PI)
+    """The agent whose parser reads the file at a path."""
+    return agent_by(agent_of(path))
+
+
+def agent_by(found: str) -> Agent:
+    """The agent that `agent_of` found. Files of no agent are read as pi's; Atomic's parser is the same."""
+    return AGENTS.get(found, PI)
 
 
 def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:

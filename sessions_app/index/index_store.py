@@ -6,6 +6,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,7 @@ import filelock
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.db.models import DateTimeField, F, Func, IntegerField, JSONField, Value
 
 from sessions_app.models import Entry as EntryRow
@@ -41,10 +43,12 @@ SETTLED: Final = (
     "fingerprint state"
 ).split()
 """The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
+_LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'sessions_app_entry'"
+"""The largest key that an entry ever had: SQLite uses none twice."""
 _INSERT: Final = (
     "INSERT INTO sessions_app_entry"
-    ' (session_id, number, "offset", length, entry_id, parent_id, digest, kind, role, tool, tokens, recorded_at)'
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+    ' (id, session_id, number, "offset", length, entry_id, parent_id, digest, kind, role, tool, tokens, recorded_at)'
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
@@ -212,20 +216,31 @@ def only_indexer(*paths: Path) -> Iterator[None]:
 # ---- writing -----------------------------------------------------------------------------------------------
 
 
-def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> None:
-    """Write the results of reading files: each row and its new entries, in one transaction."""
+def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> list[int]:
+    """Write the results of reading files: each row and its new entries, in one transaction.
+
+    Returns the key of the first of these entries for each session; the others have the keys after it.
+    """
     entries = [row for session, found in read for row in _rows_of(session, found)]
     sessions = [_settled(session) for session, _ in read]
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.executemany(_INSERT, entries)
+        first = _insert(cursor, entries)
         cursor.executemany(_SETTLE, sessions)
+    return list(accumulate((len(found) for _, found in read[:-1]), initial=first))
 
 
-def insert_entries(session: Session, entries: Iterable[Entry]) -> None:
-    """Write entries of a session whose row is updated later, at most BATCH."""
+def insert_entries(session: Session, entries: Iterable[Entry]) -> int:
+    """Write entries of a session whose row is updated later, at most BATCH; returns the key of the first of them."""
     rows = _rows_of(session, entries)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.executemany(_INSERT, rows)
+        return _insert(cursor, rows)
+
+
+def _insert(cursor: CursorWrapper, rows: Sequence[tuple[Any, ...]]) -> int:
+    found = cursor.execute(_LAST_KEY).fetchone()
+    first = found[0] + 1 if found is not None else 1
+    cursor.executemany(_INSERT, [(key, *row) for key, row in enumerate(rows, first)])
+    return int(first)
 
 
 def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
@@ -241,7 +256,7 @@ def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]
 def _recorded_at(entry: Entry) -> str | None:
     """The time of an entry as Django stores it in SQLite, which takes Django itself ten times as long."""
     moment = moment_of(entry.timestamp)
-    return moment.replace(tzinfo=None).isoformat(" ") if moment is not None else None
+    return moment.isoformat(" ").removesuffix("+00:00") if moment is not None else None
 
 
 def _settled(session: Session) -> list[Any]:

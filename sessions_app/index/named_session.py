@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from django.db.models import Q
+from django.db.models import F, Q
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -60,11 +60,11 @@ def newest_session(directory: str, now: datetime, report: Report) -> Session:
     """
     index_roots(report=report)
     sessions = Session.objects.shown().present().filter(_is_of(directory), fault="", is_subagent=False)
-    found = [
-        session
-        for session in sessions.filter(imported_at=None).for_display().latest_first()
-        if session.cwd == directory or str(session.path.parent) == directory
-    ]
+    # A fork that was just made was last used when its original was.
+    ordered = (
+        sessions.filter(imported_at=None).for_display().order_by(F("last_used").desc(nulls_last=True), "-mtime_ns")
+    )
+    found = [one for one in ordered if one.cwd == directory or str(one.path.parent) == directory]
     if not found:
         raise BadInput(
             "no_session_here",

@@ -6,11 +6,11 @@ from a last line without a newline, are removed before the next scan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,13 +22,12 @@ from sessions_app.agents.registry import (
     AGENTS,
     NOTHING_APPENDED,
     READERS,
-    agent_of,
     choose_reader,
     generation_of,
     may_show_another,
 )
 from sessions_app.models import Session
-from sessions_app.sessionlog.context import Tally, model_of
+from sessions_app.sessionlog.context import ActiveContext, Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.lines import Line, split_lines
@@ -39,6 +38,7 @@ from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session
 from sessions_app.sessionlog.titles import title_of, title_of_prompt
+from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import sample_of
@@ -49,16 +49,38 @@ from .indexed_entries import read_entries
 from .progress import ReadSoFar, Report
 
 
+class RebuiltSession(NamedTuple):
+    """The tree of a session, the branch of its leaf, and the context that was rebuilt from it."""
+
+    tree: SessionTree
+    branch: Sequence[Entry]
+    context: ActiveContext
+
+
+class ReadTexts(Protocol):
+    """Receives the texts of one session while it is read from its start."""
+
+    def take(self, entry: Entry, texts: Texts) -> None:
+        """The next entry of the session."""
+
+    def stored(self, first_key: int, entries: int) -> None:
+        """The last so many entries have rows now, with keys from this one on."""
+
+    def complete(self, rebuilt: RebuiltSession | None) -> None:
+        """All entries and the session's own row are stored. None: every entry is one of the active context."""
+
+
 class Scan:
     """One scan of one file, which updates `session`.
 
     After `run`, the caller writes `pending`, the entries that are not in the index yet, and the session's row if
-    `changed`, in one transaction. Entries of a long file are written on the way, BATCH at a time.
+    `changed`, in one transaction, and calls `stored`. Entries of a long file are written on the way, BATCH at a time.
 
     As long as each entry follows the one before it, the context is totalled on the way and no entry is kept in memory
     after it was written. Otherwise the totals are computed from all entries at the end.
 
-    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case.
+    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case. `texts` makes what
+    receives the texts of a session that is read from its start.
     """
 
     def __init__(
@@ -70,6 +92,7 @@ class Scan:
         *,
         is_new: bool,
         anew: bool,
+        texts: Callable[[Session], ReadTexts] | None = None,
     ) -> None:
         self.session = session
         self.path = path
@@ -81,6 +104,9 @@ class Scan:
         self._found = reader.stat()
         """The state before reading: the index never claims more of a file than was read."""
         self._previous = None if anew else self._known()
+        self._rebuilt: RebuiltSession | None = None
+        """None as long as the context is totalled on the way."""
+        self._texts = texts(session) if texts is not None and self._previous is None else None
         kept: dict[str, Any] = session.state if self._previous is not None else {}
         self._parser = session.agent.parser(
             msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),
@@ -152,10 +178,14 @@ class Scan:
             if len(self.pending) >= BATCH:
                 self._require_session()
                 self._check_ids()
-                insert_entries(session, self.pending)
+                self._note_pending()
+                first_key = insert_entries(session, self.pending)
+                if self._texts is not None:
+                    self._texts.stored(first_key, len(self.pending))
                 self.pending.clear()
                 self._continue_conversation()
                 report(ReadSoFar(self.path, line.offset))
+        self._note_pending()
         self._require_session()
         self._check_ids()
         fingerprint = self._reader.fingerprint(state.next_offset, previous)
@@ -170,27 +200,36 @@ class Scan:
         self._conclude(fingerprint)
         self._update_metadata()
 
+    def stored(self, first_key: int) -> None:
+        """The pending entries have rows now, with keys from this one on, and the session's row is written."""
+        if self._texts is not None:
+            self._texts.stored(first_key, len(self.pending))
+            self._texts.complete(self._rebuilt)
+
     def _read(self, line: Line) -> None:
         session = self.session
         if not line.complete:
             self._titles = [session.first_user_message, session.name]
         for recorded in self._parser.read(line):
-            self._read_titles(recorded)
-            self.pending.append(recorded.entry)
-            self._carry(recorded.entry)
-            self._complete += line.complete
-            self._note_time(recorded.entry, line)
-            is_compaction = recorded.entry.is_compaction
-            self._compactions += is_compaction and line.complete
-            self._torn_compactions += is_compaction and not line.complete
+            entry = recorded.entry
+            if entry.role == Role.USER or entry.control is not None:
+                self._read_titles(recorded)
+            if self._texts is not None:
+                self._texts.take(entry, recorded.texts)
+            self.pending.append(entry)
+            self._count += 1
+            if self._tally is not None:
+                self._carry(self._tally, entry)
 
-    def _note_time(self, entry: Entry, line: Line) -> None:
-        if entry.is_beside or moment_of(entry.timestamp) is None:
-            return
-        if line.complete:
-            self._used = entry.timestamp
-        else:
-            self._torn_used = entry.timestamp
+    def _note_pending(self) -> None:
+        """Note of the pending entries what the session's row says of all, and of those on a torn line apart."""
+        end = self._parser.state.next_offset
+        complete = [entry for entry in self.pending if entry.offset < end]
+        torn = self.pending[len(complete) :]
+        self._complete += len(complete)
+        self._used, self._torn_used = _last_time(complete) or self._used, _last_time(torn)
+        self._compactions += sum(entry.is_compaction for entry in complete)
+        self._torn_compactions = sum(entry.is_compaction for entry in torn)
 
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
@@ -200,18 +239,15 @@ class Scan:
         if isinstance(entry.control, NameControl) and entry.control.name is not None:
             session.name = title_of(entry.control.name)
 
-    def _carry(self, entry: Entry) -> None:
+    def _carry(self, tally: Tally, entry: Entry) -> None:
         """Add an entry to the totals if it follows the previous one; otherwise discard the totals."""
-        self._count += 1
-        if self._tally is None:
-            return
-        if not self._tally.carries(entry) or entry.id in self._seen or self._shows_reader(entry):
+        if not tally.carries(entry) or entry.id in self._seen or (entry.sole_agent and self._shows_reader(entry)):
             self._tally = None
             self._seen.clear()
             self._carried.clear()
             return
         self._seen.add(entry.id)
-        self._tally.add(entry)
+        tally.add(entry)
         self._carried.append(entry)
         if entry.sole_agent:
             self._signs.append(entry)
@@ -220,7 +256,7 @@ class Scan:
 
     def _shows_reader(self, entry: Entry) -> bool:
         """Whether an entry may change the reader of the session, because nothing else determines it."""
-        if not entry.sole_agent or self._chosen_reader:
+        if self._chosen_reader:
             return False
         return may_show_another(entry, self.session.read_as, self._agent)
 
@@ -269,6 +305,7 @@ class Scan:
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
         context = reading.reader.rebuild(branch)
+        self._rebuilt = RebuiltSession(tree, branch, context)
         self._tally = Tally.of(context, branch, reading.reader.rebuild, session.inherited_measure)
         self._conversation = SentConversation.of(context)
         self._carried.clear()
@@ -350,10 +387,10 @@ class Scan:
     def _chosen_reader(self) -> str:
         return self.session.reader_choice or self.session.root.reader
 
-    @cached_property
+    @property
     def _agent(self) -> str:
-        """The key of the file's agent, if known: the beginning of the file may have to be read for it."""
-        return self.session.root.agent or agent_of(self.path)
+        """The key of the file's agent, if known."""
+        return self.session.root.agent or self.session.found_agent
 
     def _update_metadata(self) -> None:
         """Update the fields that may change even if the file does not."""
@@ -424,3 +461,9 @@ class Scan:
             "used": self._used,
             "titles": self._titles or [session.first_user_message, session.name],
         }
+
+
+def _last_time(entries: Sequence[Entry]) -> str:
+    """The last time that an entry of the conversation records; empty if none does."""
+    times = (entry.timestamp for entry in reversed(entries) if not entry.is_beside)
+    return next((time for time in times if moment_of(time) is not None), "")

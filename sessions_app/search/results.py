@@ -218,13 +218,11 @@ class _Sessions:
         keys = {group.session for group in groups}
         found = Session.objects.shown() if shown_only else Session.objects.all()
         rows = found.among(keys) if len(keys) <= READ_ALL else found
-        self.owners: dict[int, tuple[str, str]] = {}
+        columns = list(rows.values_list("pk", "read_as", "root__agent", "cwd", "mtime_ns"))
+        agents = {read_as: key_of_reader(read_as) for _, read_as, *_ in columns}
+        self.owners = {key: (agents[read_as] or agent, cwd) for key, read_as, agent, cwd, _ in columns}
         """The agent and the project of each."""
-        self.used: dict[int, int] = {}
-        columns = rows.values_list("pk", "read_as", "root__agent", "cwd", "mtime_ns")
-        for key, read_as, agent, cwd, mtime_ns in columns:
-            self.owners[key] = (key_of_reader(read_as) or agent, cwd)
-            self.used[key] = mtime_ns or 0
+        self.used = {key: mtime_ns or 0 for key, _, _, _, mtime_ns in columns}
 
 
 def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:

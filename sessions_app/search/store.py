@@ -136,6 +136,15 @@ def forget_texts(directory: Path) -> None:
         (directory / f"{FILE}{suffix}").unlink(missing_ok=True)
 
 
+def close_idle() -> None:
+    """Close all open connections that are not used, as before a fork: SQLite's must not be used after one."""
+    with _lock:
+        left = [connection for _, connection in _idle]
+        _idle.clear()
+    for one in left:
+        one.close()
+
+
 def passage_id(entry: int, kind: PassageKind) -> int:
     return entry << KIND_BITS | kind
 

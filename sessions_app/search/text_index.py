@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
@@ -20,13 +20,16 @@ from django.conf import settings
 
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexed_entries import indexed_tree
+from sessions_app.index.indexer import IndexTotals, OpenTexts
 from sessions_app.index.progress import TextProgress
+from sessions_app.index.scan import RebuiltSession
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.querysets import HAS_ENTRIES, SessionQuerySet
 from sessions_app.sessionlog.context import Tally
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import read_again
@@ -34,7 +37,7 @@ from sessions_app.web.broadcast import SESSIONS, publish
 
 from .passages import index_text, passages
 from .states import PassageState, states_of
-from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, passage_id
+from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, close_idle, passage_id
 
 CHARACTERS_AT_ONCE: Final = 300_000
 """Characters in one transaction: some 30 ms."""
@@ -45,6 +48,8 @@ PAUSE_SECONDS: Final = 5
 """Between two passes of the server; longer if a pass itself takes long."""
 PURGE_SECONDS: Final = 60
 """The same for the removal of words."""
+WAIT_SECONDS: Final = 10
+"""How long a command waits for the pass of another process."""
 ANNOUNCED_SECONDS: Final = 1
 """Between two announcements of the progress. A pass that is over before the first is not announced."""
 
@@ -67,6 +72,12 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
 
     Raises Conflict `being_indexed` if another one takes longer, and SystemFailure.
     """
+    with _text_lock(seconds), _opened_store() as store:
+        yield store
+
+
+@contextmanager
+def _text_lock(seconds: float) -> Iterator[None]:
     locks = settings.REDLINE_DATA_DIR / "locks"
     lock = filelock.FileLock(locks / "search.lock", thread_local=False)
     with reported(locks, "No texts were indexed."):
@@ -77,6 +88,14 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
             message = "Another Redline process is indexing texts. Nothing was done. Try again soon."
             raise Conflict("being_indexed", message) from busy
     try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _opened_store() -> Iterator[TextStore]:
+    try:
         with TextStore(settings.REDLINE_DATA_DIR) as store:
             yield store
     except sqlite3.DatabaseError as fault:
@@ -85,12 +104,37 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
             f"The full-text index in {settings.REDLINE_DATA_DIR} cannot be written: {fault}. Not all texts were "
             "indexed. Free some space if the disk is full, then try again.",
         ) from fault
-    finally:
-        lock.release()
 
 
-def index_texts(store: TextStore) -> Iterator[TextProgress]:
-    """Bring the index up to date with the rows of sessions and entries, in steps of some 50 ms."""
+def index_with_texts(
+    index: Callable[[OpenTexts], IndexTotals], report: Callable[[TextProgress], object]
+) -> IndexTotals:
+    """Index sessions with their texts: `index` reads a session once for both, and what it did not read follows.
+
+    Raises the errors of `only_text_indexer`, and those of `index`.
+    """
+    with _text_lock(WAIT_SECONDS):
+        with _opened_store() as store:
+            before = store.passages()
+        close_idle()
+        total = index(_opened_texts)
+        with _opened_store() as store:
+            for progress in index_texts(store, before):
+                report(progress)
+    return total
+
+
+@contextmanager
+def _opened_texts() -> Iterator[EntryTexts]:
+    with _opened_store() as store:
+        yield EntryTexts(store)
+
+
+def index_texts(store: TextStore, before: int | None = None) -> Iterator[TextProgress]:
+    """Bring the index up to date with the rows of sessions and entries, in steps of some 50 ms.
+
+    `before` is the number of passages before those that were added just now, if some were.
+    """
     present = Session.objects.present()
     known = store.sessions()
     for key in known.keys() - set(present.values_list("pk", flat=True)):
@@ -103,7 +147,7 @@ def index_texts(store: TextStore) -> Iterator[TextProgress]:
     ]
     total = _readable().count()
     done = total - len(stale)
-    before = store.passages()
+    before = store.passages() if before is None else before
     for key in stale:
         session = present.select_related("root").filter(pk=key).first()
         if session is not None:
@@ -116,10 +160,10 @@ def index_texts(store: TextStore) -> Iterator[TextProgress]:
             yield TextProgress(done, total)
 
 
-class _SessionTexts:
-    """The texts of one session, which are added to the index."""
+class _Passages:
+    """The passages of one session, which are added to the index."""
 
-    def __init__(self, store: TextStore, session: Session, known: SearchableSession | None) -> None:
+    def __init__(self, store: TextStore, session: Session, known: SearchableSession | None = None) -> None:
         self._store = store
         self._session = session
         self._row = (known or SearchableSession(session.pk))._replace(indexed_at="")
@@ -127,10 +171,86 @@ class _SessionTexts:
         self._characters = 0
         """Of the pending passages."""
 
+    def _add_passages(self, key: int, entry: Entry, texts: Texts, moment: datetime | None) -> None:
+        """Add the passages of an entry with this key to the pending ones."""
+        seconds = int(moment.timestamp()) if moment is not None else None
+        for kind, text in passages(entry, texts):
+            alike = Alike(self._session.pk, kind, entry.tool_name, PassageState.SEEN)
+            self._pending.append(IndexedPassage(passage_id(key, kind), alike, seconds, index_text(text)))
+            self._characters += len(text)
+
+    def _write_to(self, last_entry: int, entries: int) -> None:
+        """Write the pending passages; so many entries, up to this one, were added since the last time."""
+        self._row = self._row._replace(last_entry=last_entry, entries=self._row.entries + entries)
+        self._store.add(self._row, self._pending)
+        self._pending.clear()
+        self._characters = 0
+
+    def _complete(self, leaf: str | None, rebuilt: RebuiltSession | None) -> None:
+        """All was added: note it, and the states of the passages if the context was rebuilt from a branch."""
+        session, changed = self._session, {}
+        if rebuilt is not None:
+            states = states_of(*rebuilt)
+            ids = dict(session.entries.values_list("pk", "entry_id"))
+            for number, alike in self._store.passages_of(session.pk).items():
+                state = states.get(ids.get(number >> KIND_BITS, ""), PassageState.ELSEWHERE)
+                if state != alike.state:
+                    changed[number] = alike._replace(state=state)
+        self._row = self._row._replace(
+            indexed_at=_text_of(session.indexed_at),
+            reader=session.read_as,
+            leaf=leaf,
+            open_ended=rebuilt.context.open_ended if rebuilt is not None else self._row.open_ended,
+        )
+        self._store.update(self._row, changed)
+
+
+class EntryTexts:
+    """Adds the texts of sessions that are being indexed: their lines are not read again."""
+
+    def __init__(self, store: TextStore) -> None:
+        self._store = store
+        self._known = store.sessions().keys()
+
+    def begin(self, session: Session) -> _TextsRead:
+        """Its earlier passages are removed: the entries that they are of have no rows any more."""
+        if session.pk in self._known:
+            self._store.remove_session(session.pk)
+        return _TextsRead(self._store, session)
+
+
+class _TextsRead(_Passages):
+    """The texts of one session that is read from its start: see `index.scan.ReadTexts`."""
+
+    def __init__(self, store: TextStore, session: Session) -> None:
+        super().__init__(store, session)
+        self._taken: list[tuple[Entry, Texts]] = []
+
+    def take(self, entry: Entry, texts: Texts) -> None:
+        self._taken.append((entry, texts))
+
+    def stored(self, first_key: int, entries: int) -> None:
+        noted = first_key
+        for key, (entry, texts) in enumerate(self._taken, first_key):
+            if entry.has_text:
+                self._add_passages(key, entry, texts, moment_of(entry.timestamp))
+            if self._characters >= CHARACTERS_AT_ONCE:
+                self._write_to(key, key + 1 - noted)
+                noted = key + 1
+        self._taken.clear()
+        if first_key + entries > noted:
+            self._write_to(first_key + entries - 1, first_key + entries - noted)
+
+    def complete(self, rebuilt: RebuiltSession | None) -> None:
+        self._complete(self._session.leaf_id or None, rebuilt)
+
+
+class _SessionTexts(_Passages):
+    """The texts of one session that was indexed before: what is new is read again."""
+
     def add(self) -> Iterator[None]:
         """Remove what is not in the session any more, and add what is new."""
-        session = self._session
-        indexed_at = _text_of(session.indexed_at)
+        session, rebuilt = self._session, None
         self._remove_lost()
         is_same = self._row.reader == session.read_as
         tally = Tally(leaf_id=self._row.leaf, open_ended=bool(self._row.open_ended))
@@ -147,17 +267,14 @@ class _SessionTexts:
                             yield
                     self._write(rows[-1].pk)
                     yield
-                leaf, open_ended = tally.leaf_id, tally.open_ended
-                changed: dict[int, Alike] = {}
                 if self._row.entries and not is_same:
-                    leaf, open_ended, changed = self._states(reader)
+                    rebuilt = _rebuilt(session, reader)
         except RedlineError as fault:
             # The follower or the next indexing reports the file; it is read again when its row has changed.
             _log.info("The texts of a session were not indexed: %s", fault.code)
-            self._store.update(self._row._replace(indexed_at=indexed_at, reader=""), {})
+            self._store.update(self._row._replace(indexed_at=_text_of(session.indexed_at), reader=""), {})
             return
-        self._row = self._row._replace(indexed_at=indexed_at, reader=session.read_as, leaf=leaf, open_ended=open_ended)
-        self._store.update(self._row, changed)
+        self._complete(rebuilt.tree.leaf.id if rebuilt is not None else tally.leaf_id, rebuilt)
 
     def _remove_lost(self) -> None:
         """Remove the passages whose entries were removed from the session, or replaced."""
@@ -188,35 +305,19 @@ class _SessionTexts:
         if not entry.has_text:
             return False
         _, texts = read_again(self._session.agent, reader, entry, self._session.version)
-        moment = int(row.recorded_at.timestamp()) if row.recorded_at is not None else None
-        for kind, text in passages(entry, texts):
-            alike = Alike(self._session.pk, kind, entry.tool_name, PassageState.SEEN)
-            self._pending.append(IndexedPassage(passage_id(row.pk, kind), alike, moment, index_text(text)))
-            self._characters += len(text)
+        self._add_passages(row.pk, entry, texts, row.recorded_at)
         return self._characters >= CHARACTERS_AT_ONCE
 
     def _write(self, last_entry: int) -> None:
         """Write what was collected of the entries up to one."""
         added = self._session.entries.filter(pk__gt=self._row.last_entry, pk__lte=last_entry).count()
-        self._row = self._row._replace(last_entry=last_entry, entries=self._row.entries + added)
-        self._store.add(self._row, self._pending)
-        self._pending.clear()
-        self._characters = 0
+        self._write_to(last_entry, added)
 
-    def _states(self, reader: SessionReader) -> tuple[str, bool, dict[int, Alike]]:
-        """The leaf, whether its context is open-ended, and the passages whose states have changed."""
-        session = self._session
-        tree = indexed_tree(session, reader)
-        branch = tree.branch(tree.leaf.id)
-        context = READERS[session.read_as].rebuild(branch)
-        states = states_of(tree, branch, context)
-        ids = dict(session.entries.values_list("pk", "entry_id"))
-        changed = {}
-        for number, alike in self._store.passages_of(session.pk).items():
-            state = states.get(ids.get(number >> KIND_BITS, ""), PassageState.ELSEWHERE)
-            if state != alike.state:
-                changed[number] = alike._replace(state=state)
-        return tree.leaf.id, context.open_ended, changed
+
+def _rebuilt(session: Session, reader: SessionReader) -> RebuiltSession:
+    tree = indexed_tree(session, reader)
+    branch = tree.branch(tree.leaf.id)
+    return RebuiltSession(tree, branch, READERS[session.read_as].rebuild(branch))
 
 
 def _text_of(moment: datetime | None) -> str:

@@ -183,26 +183,28 @@ class Tally(msgspec.Struct):
 
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the totals."""
-        if entry.is_beside:
+        if entry.kind is EntryKind.BESIDE:
             # One that names the end of the session may name another one.
             return entry.parent_id in (None, self.leaf_id)
         return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
 
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
-        if entry.is_beside:
+        kind, role = entry.kind, entry.role
+        if kind is EntryKind.BESIDE:
             if entry.usage:
                 self._report(entry.usage)
             return
         self.leaf_id = entry.id
         if entry.model is not None:
             self.model = entry.model
-        if _is_answer(entry):
-            self.overflown, self.answered_by = entry.overflown, entry.model
-        if entry.is_message and not entry.empty:
+        if kind is not EntryKind.MESSAGE:
+            return
+        if not entry.empty:
             self.estimate += entry.tokens
-            self.after_first = _count_after_first(self.after_first, entry.role, entry.tokens)
-        if _is_answer(entry):
+            self.after_first = _count_after_first(self.after_first, role, entry.tokens)
+        if role == Role.ASSISTANT:
+            self.overflown, self.answered_by = entry.overflown, entry.model
             self.at_answer = self.estimate
             if _reports(entry):
                 self._report(entry.usage or 0)

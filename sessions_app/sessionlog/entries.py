@@ -85,11 +85,16 @@ class EntryKind(IntEnum):
     """It is recorded beside the conversation: no branch contains it."""
 
 
+def _among(*kinds: EntryKind) -> tuple[bool, ...]:
+    """For each kind, by its number, whether it is one of these. A set would hash a kind with code of Python."""
+    return tuple(kind in kinds for kind in EntryKind)
+
+
 _MESSAGE: Final = EntryKind.MESSAGE
 _BESIDE: Final = EntryKind.BESIDE
-_COMPACTIONS: Final = frozenset({EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY})
-_WITH_TEXT: Final = frozenset({EntryKind.MESSAGE, EntryKind.SUMMARY, EntryKind.EDIT})
-_REBUILDING: Final = _COMPACTIONS | {EntryKind.EDIT}
+_IS_COMPACTION: Final = _among(EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY)
+_HAS_TEXT: Final = _among(EntryKind.MESSAGE, EntryKind.SUMMARY, EntryKind.EDIT)
+_REBUILDS: Final = _among(EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY, EntryKind.EDIT)
 
 
 class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -161,12 +166,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_compaction(self) -> bool:
-        return self.kind in _COMPACTIONS
+        return _IS_COMPACTION[self.kind]
 
     @property
     def rebuilds(self) -> bool:
         """Whether it makes some reader rebuild the context."""
-        return self.kind in _REBUILDING
+        return _REBUILDS[self.kind]
 
     @property
     def has_control(self) -> bool:
@@ -181,7 +186,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def has_text(self) -> bool:
         """Whether some agent includes its text in the context: for messages, summaries of compactions and edits."""
-        return self.kind in _WITH_TEXT
+        return _HAS_TEXT[self.kind]
 
     @property
     def bears_thinking(self) -> bool:

@@ -9,6 +9,8 @@ def moment_of(timestamp: str) -> datetime | None:
     """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(timestamp)
+        if moment.tzinfo is UTC:
+            return moment
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -147,15 +150,30 @@ def effective_settings(home: Path) -> EffectiveSettings:
 
 def _fields() -> list[Field]:
     configuration = settings.REDLINE
+    described = _descriptions(type(configuration))
     return [
         Field(
             name,
             _in_words(getattr(configuration, name)),
             settings.REDLINE_SOURCES.get(name, []),
-            " ".join((field.description or "").replace("`", "").split()),
+            " ".join(described.get(name, "").replace("`", "").split()),
         )
-        for name, field in type(configuration).model_fields.items()
+        for name in type(configuration).model_fields
     ]
+
+
+def _descriptions(model: type) -> dict[str, str]:
+    """The text below each field of a class. If pydantic read them, every command would take longer to start."""
+    (defined,) = ast.parse(inspect.getsource(model)).body
+    lines = pairwise(ast.iter_child_nodes(defined))
+    return {
+        field.target.id: str(text.value.value)
+        for field, text in lines
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
 
 
 def _in_words(value: Any) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.printable import plural
 
-from .files import CHUNK, FileState, file_state, opened, pread, reported, sync
+from .files import FileState, file_state, last_line_start, opened, pread, reported, sync
 from .locks import NOTHING_WRITTEN, AppendIntent, LockedSession
 from .open_files import describe, writers_of
 from .truncation import cut_off
@@ -137,21 +137,6 @@ def _require_state(fd: int, expected: FileState, path: Path) -> None:
     if FileState.of(os.fstat(fd)) != expected:
         message = f"{path} was written to after it was checked. {NOTHING_WRITTEN} Read it again."
         raise Conflict("session_changed", message)
-
-
-def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
-    """The start of the last line of the first `size` bytes; `size` if they end with a newline.
-
-    `read` gives the bytes from an offset, as many as it is given.
-    """
-    start = size
-    while start > 0:
-        step = min(CHUNK, start)
-        cut = read(start - step, step).rfind(b"\n") + 1
-        start -= step - cut
-        if cut:
-            break
-    return start
 
 
 def _joint(fd: int, size: int, is_complete: Callable[[bytes], bool], path: Path, *, after_torn_line: bool) -> bytes:

@@ -16,7 +16,7 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -36,6 +36,8 @@ EDGE = 4096
 """Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
 MAX_SEGMENTS = 1000
 """A fingerprint with more segments should be replaced, by reading the file from byte 0."""
+COMPARED = 100
+"""Comparisons of whole files that are remembered."""
 SESSION_SUFFIX = ".jsonl"
 BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
 """The labels of backups in their names: Redline and the agents write the first, only agents the others."""
@@ -143,6 +145,10 @@ class Growth(NamedTuple):
     reason: str = ""
 
 
+_compared: dict[tuple[FileState, tuple[tuple[int, str], ...]], bool] = {}
+"""Whether files that took the place of others begin with what was read of those: a page asks several times."""
+
+
 class _Mark(NamedTuple):
     """A position up to which the read bytes can be fingerprinted, with the last bytes before it."""
 
@@ -207,10 +213,11 @@ class SessionReader:
     def growth(self, previous: Fingerprint) -> Growth:
         """The change of the file since `previous`, by its identity, size and edges. Reads at most 8 KB.
 
-        A change in the middle at an unchanged size is not detected here; `segments` detect it.
+        A change in the middle at an unchanged size is not detected here; `segments` detect it. A file that took the
+        place of the one that was read is compared by them, once: a backup that was restored may have the same bytes.
         """
         now = self.state()
-        if (now.device, now.inode) != (previous.device, previous.inode):
+        if (now.device, now.inode) != (previous.device, previous.inode) and not self._holds(previous.segments, now):
             return Growth(GrowthKind.REWRITTEN, "it was replaced by another file")
         if now.size < previous.size:
             return Growth(GrowthKind.REWRITTEN, f"it shrank from {previous.size:,} to {plural(now.size, 'byte')}")
@@ -246,6 +253,29 @@ class SessionReader:
         if end > self._start:
             segments = (*segments, (end, marks[end].digest.hexdigest()))
         return Fingerprint(now.device, now.inode, end, now.mtime_ns, digest, sha256_of(tail), segments)
+
+    def _holds(self, segments: tuple[tuple[int, str], ...], now: FileState) -> bool:
+        """Whether the file begins with the bytes that have these digests."""
+        key = (now, segments)
+        if key not in _compared:
+            if len(_compared) >= COMPARED:
+                _compared.clear()
+            _compared[key] = self._begins_with(segments, now.size)
+        return _compared[key]
+
+    def _begins_with(self, segments: tuple[tuple[int, str], ...], size: int) -> bool:
+        start = 0
+        for end, recorded in segments:
+            if end > size:
+                return False
+            digest = hashlib.sha256()
+            while start < end:
+                piece = self._read_all(start, min(CHUNK, end - start))
+                digest.update(piece)
+                start += len(piece)
+            if digest.hexdigest() != recorded:
+                return False
+        return True
 
     def _restart(self, start: int) -> None:
         self._start = start
@@ -382,6 +412,21 @@ def pread(fd: int, offset: int, length: int) -> bytes:
     while len(data) < length and (more := os.pread(fd, length - len(data), offset + len(data))):
         data += more
     return data
+
+
+def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
+    """The start of the last line of the first `size` bytes; `size` if they end with a newline.
+
+    `read` gives the bytes from an offset, as many as it is given.
+    """
+    start = size
+    while start > 0:
+        step = min(CHUNK, start)
+        cut = read(start - step, step).rfind(b"\n") + 1
+        start -= step - cut
+        if cut:
+            break
+    return start
 
 
 def write_all(fd: int, data: bytes) -> None:

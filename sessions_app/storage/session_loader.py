@@ -17,8 +17,7 @@ from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import ParserState, SessionLog, is_complete_line, log_of, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
-from .append import last_line_start
-from .files import FileState, Fingerprint, GrowthKind, SessionReader, real_path
+from .files import FileState, Fingerprint, GrowthKind, SessionReader, last_line_start, real_path
 
 Progress = Callable[[int], object]
 """Called with the number of bytes read so far."""

@@ -51,6 +51,8 @@ SINCE: Final = (2, 1, 143)
 has more behind its first value."""
 _LONG_LINE: Final = b'{"parentUuid":'
 """How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
+_OWN_NAMES: Final = (b'"parentUuid"', b'"leafUuid"')
+"""The names of fields that no other agent's lines have."""
 _BLANKS: Final = b" \t\r\n\v\f"
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
 
@@ -233,6 +235,8 @@ def _text(value: object) -> str:
 
 def shows_format(head: bytes) -> bool:
     """Whether the first bytes of a file contain a line that only Claude Code writes."""
+    if not any(name in head for name in _OWN_NAMES):
+        return False
     for raw in head.removeprefix(BOM_UTF8).split(b"\n"):
         try:
             data, _ = _first_value(raw)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sessions_app.sessionlog.jsjson import parse
 
 from .answers import Answer, short_answer
+
+if TYPE_CHECKING:
+    from http.server import BaseHTTPRequestHandler
 
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1 << 29
@@ -38,6 +40,9 @@ class ModelServer:
         self.requests: list[ModelRequest] = []
         """The requests so far, in order of arrival."""
         self._answer = answer or (lambda request: short_answer(request.path, request.body))
+        # Imported here: every command loads this module, and hardly one of them starts a server.
+        from http.server import ThreadingHTTPServer
+
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
         self._server.block_on_close = False
@@ -72,6 +77,8 @@ class ModelServer:
         return self._answer(request)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
+        from http.server import BaseHTTPRequestHandler
+
         server = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -19,7 +19,6 @@ configured address was found to be the only other one that has the session's dat
 from __future__ import annotations
 
 import base64
-import http.client
 import os
 import re
 import sqlite3
@@ -27,6 +26,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -150,7 +150,7 @@ class OpenCodeServer:
             if fault.code not in ("other_database", "not_understood"):
                 raise
             status, content = self._answer("GET", "/api/info", None)
-            info = _document(content.decode("utf-8", "surrogateescape")) if status == http.client.OK else None
+            info = _document(content.decode("utf-8", "surrogateescape")) if status == HTTPStatus.OK else None
             if info is None:
                 raise
             return text_of(info.get("version"))
@@ -201,17 +201,17 @@ class OpenCodeServer:
         target = place if is_whole else f"/session/{self.path.name}{place}"
         query = urlencode({"directory": self._directory}, errors="surrogateescape")
         status, content = self._answer(method, f"{target}?{query}", body)
-        if status == http.client.UNAUTHORIZED:
+        if status == HTTPStatus.UNAUTHORIZED:
             raise BadInput(
                 "server_password",
                 f"The server at {self.address} refused the password. {_UNCHANGED} Start Redline with the server's own "
                 f"{PASSWORD_VARIABLE} (and {USER_VARIABLE}, if it has one) in its environment.",
             )
-        if status == http.client.CONFLICT:
+        if status == HTTPStatus.CONFLICT:
             raise self._busy()
-        if status == http.client.NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             raise self._other("session or message", self.path.name)
-        if status != http.client.OK:
+        if status != HTTPStatus.OK:
             raise SystemFailure(
                 "server_failed",
                 f"The server at {self.address} answered {method} {target} with the status {status}. {_UNCHANGED} "
@@ -224,7 +224,10 @@ class OpenCodeServer:
 
     def _answer(self, method: str, target: str, body: bytes | None) -> tuple[int, bytes]:
         deadline = time.monotonic() + SECONDS
-        connection = http.client.HTTPConnection(self.location.host, self.location.port, timeout=SECONDS)
+        # Imported here: every command loads this module, and hardly one of them calls a server.
+        from http.client import HTTPConnection, HTTPException
+
+        connection = HTTPConnection(self.location.host, self.location.port, timeout=SECONDS)
         try:
             connection.request(method, target, body, _headers())
             answer = connection.getresponse()
@@ -233,7 +236,7 @@ class OpenCodeServer:
                 content += piece
                 if len(content) > ANSWER_LIMIT or time.monotonic() > deadline:
                     raise self._unreachable(f"did not end its answer within {SECONDS:g} s or {ANSWER_LIMIT:,} bytes")
-        except (OSError, http.client.HTTPException) as fault:
+        except (OSError, HTTPException) as fault:
             raise self._unreachable(f"did not answer ({fault or type(fault).__name__})") from fault
         finally:
             connection.close()

@@ -29,7 +29,7 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
-from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
+from sessions_app.sessionlog.overflow import READ_CHARACTERS, REPORTING, overflown_window
 
 from .controls import (
     deletion_control,
@@ -51,6 +51,9 @@ _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
 _PERHAPS_OPAQUE: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING, BlockType.THINKING})
 
 KEY: Final = "pi"
+
+_Start = tuple[int, int, int, str, str | None, str, EntryKind, str]
+"""The first fields of an entry: number, offset, length, id, parent_id, type, kind and timestamp."""
 
 
 class _Type(NamedTuple):
@@ -86,67 +89,56 @@ def describe(
     """The digest and the texts of one recorded object, which is of version 3 or converted to it."""
     recorded_type = _label(data.get("type"))
     known = _TYPES.get(recorded_type, _UNKNOWN)
-    common: dict[str, Any] = {
-        "number": number,
-        "offset": offset,
-        "length": length,
-        "id": entry_id,
-        "parent_id": parent_id,
-        "type": recorded_type,
-        "kind": known.kind,
-        "timestamp": well_formed(_text(data.get("timestamp"))),
-    }
+    # Given by position: to match more than twenty names takes as long as everything else of an entry.
+    timestamp = _storable(data.get("timestamp"))
+    start = number, offset, length, entry_id, parent_id, recorded_type, known.kind, timestamp
     if recorded_type == "message":
         message = data.get("message")
-        return _describe_message(message if isinstance(message, Mapping) else {}, common)
+        return _describe_message(message if isinstance(message, dict) else {}, start)
     if recorded_type == "custom_message":
-        return _describe_content(data, Role.CUSTOM, common)
+        return _describe_content(data, Role.CUSTOM, start)
     if recorded_type == "branch_summary":
-        return _describe_summary(data, Role.BRANCH_SUMMARY, common)
+        return _describe_summary(data, Role.BRANCH_SUMMARY, start)
     if recorded_type == "compaction":
-        return _describe_compaction(data, common)
-    common["sole_agent"] = known.sole_agent
+        return _describe_compaction(data, start)
     if recorded_type == "context_edit":
-        return _describe_edit(data, common)
+        return _describe_edit(data, start)
     if data.get("customType") == UNDO:
-        common["kind"] = EntryKind.UNDO
-    common["control"] = known.control(data) if known.control is not None else None
-    if known.kind is EntryKind.MODEL:
-        common["model"] = _model(data.get("provider"), data.get("modelId"))
-    return Entry(**common), NO_TEXTS
+        start = (*start[:6], EntryKind.UNDO, timestamp)
+    control = known.control(data) if known.control is not None else None
+    model = _model(data.get("provider"), data.get("modelId")) if known.kind is EntryKind.MODEL else None
+    return Entry(*start, model=model, sole_agent=known.sole_agent, control=control), NO_TEXTS
 
 
-def _describe_summary(data: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_summary(data: Mapping[str, Any], role: str, start: _Start, **more: Any) -> tuple[Entry, Texts]:
     summary = _text(data.get("summary"))
     entry = Entry(
-        **common,
-        role=role,
-        tokens=tokens_of(utf16_length(summary)),
+        *(*start, role, tokens_of(utf16_length(summary))),
         empty=not summary,
         excluded=data.get("excludeFromContext") is True,
+        **more,
     )
     return entry, Texts(whole=summary, blocks=())
 
 
-def _describe_compaction(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_compaction(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
     """A summary, and the system message that pi since 0.86 repeats with it."""
     system = data.get("systemMessage")
-    if not isinstance(system, Mapping):
-        common["control"] = summary_control(data, None)
-        return _describe_summary(data, Role.COMPACTION_SUMMARY, common)
+    if not isinstance(system, dict):
+        return _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=summary_control(data, None))
     blocks, instructions, units = _system_content(system)
-    common["control"] = summary_control(data, tokens_of(units))
-    entry, texts = _describe_summary(data, Role.COMPACTION_SUMMARY, {**common, "sole_agent": KEY})
+    control = summary_control(data, tokens_of(units))
+    entry, texts = _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=control, sole_agent=KEY)
     return entry, Texts(whole=texts.whole, blocks=(instructions.joined(blocks),))
 
 
-def _describe_edit(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_edit(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
     """An edit, with the blocks of the new content. The role of its target is not known here."""
     control, content = edit_control(data), new_content(data)
     blocks, texts, units = describe_content(text_block(content), None)
     if control.is_text:
         texts = Texts(whole=texts.joined(blocks), blocks=texts.blocks)
-    return Entry(**common, control=control, tokens=tokens_of(units), blocks=blocks), texts
+    return Entry(*start, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY, control=control), texts
 
 
 def text_block(content: object) -> object:
@@ -154,15 +146,13 @@ def text_block(content: object) -> object:
     return [{"type": BlockType.TEXT, "text": content}] if isinstance(content, str) else content
 
 
-def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
     role = _label(message.get("role"))
     if role == Role.COMMAND:
         command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
         exit_code = message.get("exitCode")
         entry = Entry(
-            **common,
-            role=role,
-            tokens=tokens_of(utf16_length(command) + utf16_length(output)),
+            *(*start, role, tokens_of(utf16_length(command) + utf16_length(output))),
             failed=isinstance(exit_code, int | float) and exit_code != 0,
             excluded=message.get("excludeFromContext") is True,
         )
@@ -170,15 +160,14 @@ def _describe_message(message: Mapping[str, Any], common: dict[str, Any]) -> tup
     if role == "hookMessage":
         role = Role.CUSTOM
     if role == Role.SYSTEM:
-        return _describe_system(message, common)
-    return _describe_content(message, role, common)
+        return _describe_system(message, start)
+    return _describe_content(message, role, start)
 
 
-def _describe_system(message: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
+def _describe_system(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
     """pi's instructions and tools."""
     blocks, texts, units = _system_content(message)
-    entry = Entry(**common, role=Role.SYSTEM, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY)
-    return entry, texts
+    return Entry(*start, Role.SYSTEM, tokens_of(units), blocks, sole_agent=KEY), texts
 
 
 def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
@@ -194,29 +183,28 @@ def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | Non
     return blocks, texts, units
 
 
-def _describe_content(message: Mapping[str, Any], role: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
-    extra: dict[str, Any] = {}
+def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> tuple[Entry, Texts]:
+    blocks, texts, units = describe_content(message.get("content"), role)
+    weighed_start = (*start, role, tokens_of(units), blocks)
     if role == Role.ASSISTANT:
         stop_reason = _label(message.get("stopReason"))
-        extra = {
-            "stop_reason": stop_reason,
-            "failed": stop_reason == "error",
-            "usage": _usage(message.get("usage")),
-            "model": _model(message.get("provider"), message.get("model")),
-            "overflown": _overflown(message, stop_reason),
-            "sole_agent": KEY if isinstance(message.get("thinkingLevel"), str) else "",
-        }
+        entry = Entry(
+            *weighed_start,
+            failed=stop_reason == "error",
+            stop_reason=stop_reason,
+            usage=_usage(message.get("usage")),
+            model=_model(message.get("provider"), message.get("model")),
+            overflown=_overflown(message, stop_reason),
+            sole_agent=KEY if isinstance(message.get("thinkingLevel"), str) else "",
+        )
     elif role == Role.TOOL_RESULT:
         call_id = message.get("toolCallId")
-        extra = {
-            "result_for": well_formed(call_id) if isinstance(call_id, str) else None,
-            "tool_name": _label(message.get("toolName")),
-            "failed": message.get("isError") is True,
-        }
-    elif role == Role.CUSTOM:
-        extra = {"excluded": message.get("excludeFromContext") is True}
-    blocks, texts, units = describe_content(message.get("content"), role)
-    return Entry(**common, **extra, role=role, tokens=tokens_of(units), blocks=blocks), texts
+        result_for = _storable(call_id) if isinstance(call_id, str) else None
+        entry = Entry(*weighed_start, result_for, _label(message.get("toolName")), message.get("isError") is True)
+    else:
+        excluded = role == Role.CUSTOM and message.get("excludeFromContext") is True
+        entry = Entry(*weighed_start, excluded=excluded)
+    return entry, texts
 
 
 def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ...] | None, Texts, int]:
@@ -224,17 +212,16 @@ def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ..
     if not isinstance(content, list):
         text = content if isinstance(content, str) else ""
         return None, Texts(whole=text, blocks=()), utf16_length(text)
-    blocks = []
-    texts = []
-    opaque = []
     uncounted = _uncounted(role)
+    blocks, texts, opaque, units = [], [], [], 0
     for index, recorded in enumerate(content):
         block, text = _describe_block(recorded, index, uncounted)
         blocks.append(block)
         texts.append(text)
         if block.type in _PERHAPS_OPAQUE and (found := _opaque(recorded, index, text)) is not None:
             opaque.append(found)
-    return tuple(blocks), Texts(None, tuple(texts), tuple(opaque)), sum(block.units for block in blocks)
+        units += block.units
+    return tuple(blocks), Texts(None, tuple(texts), tuple(opaque)), units
 
 
 def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
@@ -258,14 +245,14 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
     if kind == BlockType.TEXT:
         text = to_string(recorded.get("text", ""))
         length = utf16_length(text)
-        return Block(index, BlockType.TEXT, max(1, tokens_of(length)), length), text
+        return Block(index, BlockType.TEXT, tokens_of(length) or 1, length), text
     if kind == BlockType.TOOL_CALL:
         return _describe_call(recorded, index, uncounted)
     if kind == BlockType.THINKING:
         text = to_string(recorded.get("thinking", ""))
         length = utf16_length(text)
         units = 0 if BlockType.THINKING in uncounted else length
-        return Block(index, BlockType.THINKING, max(1, tokens_of(length)), units), text
+        return Block(index, BlockType.THINKING, tokens_of(length) or 1, units), text
     if kind == BlockType.IMAGE:
         units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
@@ -294,27 +281,34 @@ def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[st
         BlockType.TOOL_CALL,
         _block_tokens(text),
         0 if BlockType.TOOL_CALL in uncounted else utf16_length(name) + utf16_length(arguments),
-        well_formed(call_id) if isinstance(call_id, str) else None,
+        _storable(call_id) if isinstance(call_id, str) else None,
     )
     return block, text
 
 
 def _block_tokens(text: str) -> int:
-    return max(1, tokens_of(utf16_length(text)))
+    return tokens_of(utf16_length(text)) or 1
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _storable(value: object) -> str:
+    """A text that Redline stores; empty if it is none."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else well_formed(value)
+
+
 def _label(value: object) -> str:
     """A name that Redline stores: storable text, or empty. Names recur, so each is interned."""
-    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
+    return sys.intern(_storable(value))
 
 
 def _model(provider: object, model_id: object) -> tuple[str, str] | None:
     if isinstance(provider, str) and isinstance(model_id, str):
-        return _model_pair(well_formed(provider), well_formed(model_id))
+        return _model_pair(_storable(provider), _storable(model_id))
     return None
 
 
@@ -333,6 +327,8 @@ def _usage(usage: object) -> int | None:
 
 
 def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
+    if stop_reason not in REPORTING:
+        return None
     recorded = message.get("usage")
     usage = recorded if isinstance(recorded, dict) else {}
     return overflown_window(
@@ -345,6 +341,6 @@ def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
 
 def _count(value: object) -> int:
     """A number of tokens; zero if the file contains anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) is not int and type(value) is not float:
         return 0
     return int(value) if abs(value) < 2**53 else 0

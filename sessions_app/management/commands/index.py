@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from sessions_app.children import exit_with_parent
-from sessions_app.cli import RedlineCommand, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
-from sessions_app.index.progress import ReadSoFar
+from sessions_app.index.progress import ReadSoFar, TextProgress
 from sessions_app.salvage import Salvage, SalvagedTable, salvage_database
-from sessions_app.search.text_index import TextIndexer
+from sessions_app.search.text_index import TextIndexer, index_with_texts
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.printable import plural
 from sessions_app.web.broadcast import relay_through
@@ -23,8 +23,9 @@ class Command(RedlineCommand):
     help = "Index the configured roots, or the given files and directories."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory")
+        parser.add_argument("paths", nargs="*", type="session", metavar="PATH", help=f"{SESSION_HELP}; or a directory")
         parser.add_argument("--rebuild", action="store_true", help="read every file again from its start")
+        parser.add_argument("--texts", action="store_true", help="make their texts searchable as well, in one reading")
         parser.add_argument(
             "--salvage",
             action="store_true",
@@ -47,10 +48,9 @@ class Command(RedlineCommand):
         if options["follow"]:
             return self._follow(options)
         started = time.perf_counter()
-        if options["paths"]:
-            total = index_paths(options["paths"], rebuild=options["rebuild"], report=self._show)
-        else:
-            total = index_roots(rebuild=options["rebuild"], report=self._show)
+        index = partial(index_paths, options["paths"]) if options["paths"] else index_roots
+        index = partial(index, rebuild=options["rebuild"], report=self._show)
+        total = index_with_texts(lambda texts: index(texts=texts), self._show) if options["texts"] else index()
         self.progress.clear()
         seconds = round(time.perf_counter() - started, 3)
         for refused in (*total.faults, *total.unread):
@@ -90,15 +90,17 @@ class Command(RedlineCommand):
             self.say("  nothing: it had only an index")
         return salvaged
 
-    def _show(self, so_far: ReadSoFar) -> None:
+    def _show(self, so_far: ReadSoFar | TextProgress) -> None:
         self.progress.show(str(so_far))
 
     def _follow(self, options: dict[str, Any]) -> int | None:
-        if options["paths"] or options["rebuild"]:
+        if options["paths"] or options["rebuild"] or options["texts"]:
             raise BadInput(
                 "bad_arguments",
-                "--follow applies to the configured roots and accepts neither PATH nor --rebuild. Nothing was done.",
+                "--follow applies to the configured roots and accepts neither PATH nor another flag. Nothing was done.",
             )
+        # Imported here: no other use of this command watches files.
+
         exit_with_parent()
         # The server reads events from standard output, so nothing else may be printed there.
         relay_through(sys.stdout)

@@ -148,8 +148,8 @@ def shrink(path: Path) -> None:
     backdate(path)
 
 
-def replace_by_a_copy(path: Path) -> None:
-    place(path.with_name("other"), path.read_bytes()).replace(path)
+def replace_by_another(path: Path) -> None:
+    place(path.with_name("other"), path.read_bytes().replace(b"line_6_7 ", b"LINE_6_7 ")).replace(path)
 
 
 def replace_by_a_directory(path: Path) -> None:
@@ -174,7 +174,7 @@ def change_a_text_and_grow(path: Path) -> None:
     [
         (Path.unlink, "2 no_such_file"),
         (shrink, "4 session_rewritten"),
-        (replace_by_a_copy, "4 session_rewritten"),
+        (replace_by_another, "4 session_rewritten"),
         (replace_by_a_directory, "2 not_a_file"),
         (change_the_middle, "4 session_rewritten"),
         (change_a_text_and_grow, "4 session_rewritten"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sessions_app.index import indexer
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths
 from sessions_app.models import Entry, Session
@@ -13,9 +14,16 @@ from sessions_app.search import text_index
 from sessions_app.search.filters import SearchFilters
 from sessions_app.search.results import SearchHit, search
 from sessions_app.search.states import PassageState
-from sessions_app.search.store import FILE, SCHEMA, TextStore
-from sessions_app.search.text_index import TextIndexer, index_texts, only_text_indexer, update_texts
+from sessions_app.search.store import FILE, KIND_BITS, KIND_MASK, SCHEMA, TextStore
+from sessions_app.search.text_index import (
+    TextIndexer,
+    index_texts,
+    index_with_texts,
+    only_text_indexer,
+    update_texts,
+)
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
+from sessions_app.storage.files import EDGE
 from tests.factories import (
     assistant,
     call,
@@ -133,6 +141,37 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline, t
     with TextStore(redline.data) as store:
         (entries,) = store.connection.execute("SELECT count(DISTINCT id >> 3) FROM passage").fetchone()
     assert 0 < entries <= Entry.objects.count()
+
+
+def indexed(installation: Installation) -> tuple[set[tuple[Any, ...]], set[str]]:
+    """What each passage is, and every word."""
+    names = dict(Entry.objects.values_list("pk", "entry_id"))
+    with TextStore(installation.data) as store:
+        passages = {
+            (session.relative_path, names[number >> KIND_BITS], number & KIND_MASK, alike.tool, alike.state)
+            for session in Session.objects.all()
+            for number, alike in store.passages_of(session.pk).items()
+        }
+    return passages, words_in(installation)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_one_reading_of_each_session_gives_both_indexes(redline, tmp_path, monkeypatch, processes):
+    root = tmp_path / "root"
+    for path in corpus_sessions(tmp_path)[:6]:
+        write(root / path.name, user("To be replaced."))
+        (root / path.name).write_bytes(path.read_bytes())
+    write(root / "broken.jsonl", user("first"), assistant(text("second")))
+    append_as_agent(root / "broken.jsonl", b'no line\n{"torn')
+    bring_up_to_date(root)
+    separately, rows = indexed(redline), Entry.objects.count()
+    monkeypatch.setattr(text_index, "read_again", lambda *_: pytest.fail("a line was read again"))
+    monkeypatch.setattr(indexer, "BYTES_FOR_TWO", 0)
+    monkeypatch.setattr(indexer, "may_fork", lambda: processes == 2)
+    total = index_with_texts(lambda texts: index_paths([root], rebuild=True, texts=texts), str)
+    assert indexed(redline) == separately
+    assert (total.files, total.entries, Entry.objects.count()) == (len(list(root.iterdir())), rows, rows)
+    assert total.bytes_read <= total.bytes + total.files * 3 * EDGE
 
 
 def test_states_follow_compactions_and_branches(redline, tmp_path):

@@ -53,10 +53,12 @@ def configure(settings):
 
 def test_every_setting_is_shown_with_its_meaning_and_the_versions(browser, known_root):
     shown = texts(page(browser, "/settings"), "td")
-    for name, field in Configuration.model_fields.items():
-        assert name in shown
-        assert field.description, f"{name} needs a docstring that says what it means"
-    versions = effective_settings(Path.home()).versions
+    found = effective_settings(Path.home())
+    assert [field.name for field in found.fields] == list(Configuration.model_fields)
+    for field in found.fields:
+        assert field.name in shown
+        assert field.meaning, f"{field.name} needs a docstring that says what it means"
+    versions = found.versions
     assert (bool(versions.redline), versions.size > 0) == (True, True)
     assert versions.database.endswith("redline.sqlite3")
 

@@ -259,6 +259,11 @@ def replace_by_a_copy(path: Path) -> None:
     copy.replace(path)
 
 
+def replace_by_another(path: Path) -> None:
+    replace_by_a_copy(path)
+    overwrite_at(path.stat().st_size // 2)(path)
+
+
 def truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
@@ -275,7 +280,7 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("attack", "reason"),
     [
-        (replace_by_a_copy, "it was replaced by another file"),
+        (replace_by_another, "it was replaced by another file"),
         (truncate, "it shrank from 20,000 to 19,999 bytes"),
         (overwrite_at(4095), "its beginning changed"),
         (overwrite_at(-4096), "the bytes before 20,000 changed"),
@@ -287,6 +292,21 @@ def test_a_rewritten_session_is_recognised(tmp_path, attack, reason):
     attack(path)
     with files.SessionReader(path) as reader:
         assert reader.growth(before) == (GrowthKind.REWRITTEN, reason)
+
+
+def test_a_copy_in_the_place_of_a_session_is_the_same_session_and_is_compared_once(tmp_path):
+    path = place(tmp_path / "a.jsonl", ROW * 200)
+    before = fingerprint_of(path)
+    replace_by_a_copy(path)
+    append_as_agent(path, ROW)
+    for reads in (20_000 + 8192, 8192):
+        with files.SessionReader(path) as reader:
+            assert reader.growth(before) == (GrowthKind.GROWN, "")
+            assert reader.bytes_read == reads
+    truncate(path)
+    os.truncate(path, before.size - 1)
+    with files.SessionReader(path) as reader:
+        assert reader.growth(before) == (GrowthKind.REWRITTEN, "it was replaced by another file")
 
 
 @pytest.mark.parametrize(
