@@ -15,10 +15,10 @@ entry unpins its blocks. Undo leaves out the last step.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sessions_app.sessionlog.targets import Target
 
@@ -43,6 +43,15 @@ class Step(NamedTuple):
     targets: tuple[Target, ...]
 
 
+class Decisions(NamedTuple):
+    """The last decisions about some objects, as a value."""
+
+    approved: tuple[Target, ...] = ()
+    pinned: tuple[Target, ...] = ()
+    added: tuple[Target, ...] = ()
+    narrowed: tuple[tuple[str, tuple[Target, ...]], ...] = ()
+
+
 @dataclass(slots=True)
 class Decided:
     """The last decision about each object. Each step changes it; whether it is possible is left to the airlock."""
@@ -55,6 +64,32 @@ class Decided:
     pinned: dict[Target, None] = field(default_factory=dict)
     added: dict[Target, None] = field(default_factory=dict)
     narrowed: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+
+    @property
+    def value(self) -> Decisions:
+        """The decisions as they are now."""
+        return Decisions(tuple(self.approved), tuple(self.pinned), tuple(self.added), tuple(self.narrowed.items()))
+
+    def with_only(self, decisions: Decisions) -> Decided:
+        """These decisions instead of all others, to which steps can be added."""
+        approved, pinned, added = map(dict.fromkeys, (decisions.approved, decisions.pinned, decisions.added))
+        narrowed = dict(decisions.narrowed)
+        return Decided(self.transcript, self.proposed, self.followers, approved, pinned, added, narrowed)
+
+    def by_part(self, part_of: Callable[[Target], int | None]) -> dict[int, Decisions]:
+        """The decisions on each part of a transcript. Those on what the transcript does not have are in none."""
+        named = (
+            *((target, 0, target) for target in self.approved),
+            *((target, 1, target) for target in self.pinned),
+            *((target, 2, target) for target in self.added),
+            *((Target(entry_id), 3, (entry_id, blocks)) for entry_id, blocks in self.narrowed.items()),
+        )
+        found: dict[int, tuple[list[Any], ...]] = {}
+        for target, place, decision in named:
+            part = part_of(target)
+            if part is not None:
+                found.setdefault(part, ([], [], [], []))[place].append(decision)
+        return {part: Decisions(*map(tuple, lists)) for part, lists in found.items()}
 
     def take(self, step: Step) -> None:
         if step.kind is not Kind.NARROW:

@@ -1,8 +1,7 @@
 """PURE: the proposals of a review in groups, and what each group brings towards the target.
 
 Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the patterns
-of planners without a model have titles of their own. Groups keep their order while proposals are decided: a rejected
-proposal counts nothing in its group's tokens, but the group stays where it was.
+of planners without a model have titles of their own.
 """
 
 from __future__ import annotations
@@ -89,10 +88,9 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Stair:
-    """A group on the way to the target, in percent of the way's length: what is approved, and then what is not."""
+class Bar:
+    """A group drawn as a bar, in percent of its length: what is approved of it, and then what its button adds."""
 
-    start: float
     approved: float
     end: float
     goal: float
@@ -141,7 +139,7 @@ def group_key(title: str) -> str:
 def grouped(
     leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str], size: Callable[[ReviewItem], int]
 ) -> list[Group]:
-    """The groups of proposals with the same title: the largest group first, and in each the largest proposal."""
+    """The groups of proposals with the same title, by title, and in each the largest proposal first."""
     found: dict[str, list[ReviewItem]] = {}
     for item in leads:
         found.setdefault(title(item), []).append(item)
@@ -149,7 +147,7 @@ def grouped(
         Group(group_key(name), name, sorted(items, key=lambda item: (-size(item), item.position)))
         for name, items in found.items()
     ]
-    return sorted(groups, key=lambda group: (-sum(map(size, group.leads)), group.title))
+    return sorted(groups, key=lambda group: group.title)
 
 
 def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str]) -> Mapping[Target, str]:
@@ -161,16 +159,13 @@ def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str
     return {target: OTHERS if name in singles else name for target, name in titles.items()}
 
 
-def stairs(sizes: Sequence[tuple[int, int]], goal: int) -> list[Stair]:
-    """For each group, given the tokens it deletes and how many of them are approved: its part of the way to a goal.
+def bars(sizes: Sequence[tuple[int, int]], goal: int) -> list[Bar]:
+    """A bar for each group, given the tokens that are approved of it and those that its button adds.
 
-    The way is as long as the goal, or as everything together if that is more.
+    All begin at zero and have one scale: the longest one or the goal fills it.
     """
-    length = max(1, goal, sum(tokens for tokens, _ in sizes))
-    found: list[Stair] = []
-    at = 0
-    for tokens, approved in sizes:
-        start, middle, end = (round(100 * place / length, 1) for place in (at, at + approved, at + tokens))
-        found.append(Stair(start, middle, end, round(100 * goal / length, 1)))
-        at += tokens
-    return found
+    length = max(1, goal, *(approved + added for approved, added in sizes))
+    return [
+        Bar(*(round(100 * place / length, 1) for place in (approved, approved + added, goal)))
+        for approved, added in sizes
+    ]

@@ -109,6 +109,31 @@ class Pairs:
         return self._by_id.get(entry.result_for) if entry.result_for is not None else None
 
 
+def parts_of(entries: Sequence[TranscriptEntry], pairs: Pairs) -> Sequence[int]:
+    """For each entry by position: the first one that repair may reach from it, or reach it from, step by step.
+
+    The entries of different parts are never deleted because of each other.
+    """
+    first = list(range(len(entries)))
+
+    def find(position: int) -> int:
+        while first[position] != position:
+            first[position] = position = first[first[position]]
+        return position
+
+    def join(one: int, other: int) -> None:
+        low, high = sorted((find(one), find(other)))
+        first[high] = low
+
+    for call in pairs.calls:
+        for found in call.objects:
+            join(call.owner.position, found.position)
+    for position, entry in enumerate(entries):
+        for companion in entry.companions:
+            join(position, companion)
+    return [find(position) for position in range(len(entries))]
+
+
 MayGo = Callable[[Object], bool]
 
 

@@ -35,6 +35,8 @@ class Fitting:
         self._judge = judge
         self.refusals: dict[Target, Refusal] = {}
         self.kept: list[Target] = []
+        self.is_joint = False
+        """Whether targets were refused, or tried, only because of what they would go with."""
         self._vetted = vetted
         self._near = set(self._near_pins(pins))
 
@@ -51,7 +53,10 @@ class Fitting:
                 self._judge_alone(target)
             wanted = [target for target in wanted if target not in self.refusals]
         whole = self._whole(base, wanted)
-        return whole if whole is not None else self._halve(plan, wanted)
+        if whole is not None:
+            return whole
+        self.is_joint = True
+        return self._halve(plan, wanted)
 
     def _whole(self, base: Sequence[Target], wanted: Sequence[Target]) -> TargetPlan | None:
         entries = {target.entry_id for target in (*base, *wanted) if target.block_index is None}

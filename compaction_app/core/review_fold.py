@@ -13,7 +13,7 @@ call and further results follow it. A step names leaders; pair repair adds the f
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Final, NamedTuple
@@ -84,6 +84,23 @@ class ReviewItem(msgspec.Struct, frozen=True):
     """A human's own deletion, which no planner proposed."""
 
 
+class ApprovedPlan(NamedTuple):
+    """What decisions approve of some objects: as much as the airlock accepts."""
+
+    order: Sequence[Target]
+    """The objects, in the order of the review."""
+    pins: tuple[Target, ...]
+    requested: Sequence[Target]
+    plan: TargetPlan
+    fit: Fitting
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether what is approved of an object does not depend on what is approved in other parts."""
+        refused = self.fit.refusals.values()
+        return not self.fit.is_joint and all(one.code is not Code.LATEST_THINKING for one in refused)
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """The proposals after the steps. Counts include leaders only."""
@@ -111,6 +128,10 @@ class Review:
     undecided: int
     accepted: int
     refused: int
+    decided: Decided = field(compare=False, repr=False)
+    """The last decision about each object."""
+    is_separable: bool = field(compare=False, repr=False)
+    """Whether the approved plan is that of its parts."""
 
     def leads(self) -> Sequence[ReviewItem]:
         """The items that are decided on."""
@@ -133,11 +154,21 @@ class Reviewer:
             self._followers.setdefault(leader, []).append(follower)
         self._pairs: dict[Target, tuple[Target, ...]] = {}
         self._judged = lru_cache(JUDGED)(self._judge)
-        self._deleted = lru_cache(JUDGED)(self._targets)
+        self._deleted = lru_cache(JUDGED)(self.targets)
         self._described = cache(self._describe)
         self._grouped = lru_cache(JUDGED)(self._group)
+        self._proposed_in: dict[int, list[Target]] = {}
+        for target in self.proposed:
+            part = self.part_of(target)
+            if part is not None:
+                self._proposed_in.setdefault(part, []).append(target)
         self._made = cache(self._make)
         """The items by what decisions change of them: each decision changes few."""
+
+    def part_of(self, target: Target) -> int | None:
+        """The part of the transcript that a target is in; None if the transcript has no such entry."""
+        entry = self.transcript.entry(target.entry_id)
+        return self.transcript.parts[entry.position] if entry is not None else None
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
         """What belongs to the same tool calls, and so is deleted or kept with it."""
@@ -160,35 +191,19 @@ class Reviewer:
         word = Decided(self.transcript, self.proposed, self._followers)
         for step in steps:
             word.take(step)
-        order = self._order(word)
-        pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
-        airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
+        order, pins, requested, approved, fit = taken = self.approved(word)
         place = {target: number for number, target in enumerate(order)}
-        fit = Fitting(airlock, partial(self._judge_in_order, frozenset(pins), place), pins, self.proposed)
-        # What was proposed with an approved result is approved with it. Repair would find it, but it might find
-        # more: all blocks with the call's id, if one of them was proposed. An entry with other calls is left to
-        # repair: it goes with the last of them.
-        requested = [
-            target
-            for target in order
-            if target in word.approved
-            or (
-                self.leaders.get(target) in word.approved
-                and target not in word.pinned
-                and not self._has_other_calls(target)
-            )
-        ]
         narrowed = {Target(entry_id) for entry_id in word.narrowed}
         decided = {*requested, *word.pinned, *narrowed}
         undecided = [target for target in order if target not in decided]
-        approved = fit.add(airlock.empty_plan(), [], requested)
+        is_separable = taken.is_separable
         kept = list(fit.kept)
         goes = self._deleted(approved)
         going = _covered(order, goes)
         planned = fit.add(approved, kept, [target for target in undecided if target not in going])
         would_go = self._deleted(planned)
         planned_to_go = _covered(order, would_go)
-        validated = self._validated(airlock, approved, place)
+        validated = self._validated(fit.airlock, approved, place)
         approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
         leaders, followers = self._grouped(tuple(word.inside()))
         items = {
@@ -211,8 +226,46 @@ class Reviewer:
             unanswered=unanswered(self.transcript, would_go),
             total=len(leading),
             undecided=sum(item.standing is ReviewStatus.UNDECIDED for item in leading),
-            accepted=sum(item.standing in _ACCEPTED for item in leading),
+            accepted=sum(item.standing in ACCEPTED for item in leading),
             refused=sum(item.standing is ReviewStatus.REFUSED for item in items.values()),
+            decided=word,
+            is_separable=is_separable,
+        )
+
+    def approved(self, word: Decided, part: int | None = None) -> ApprovedPlan:
+        """What decisions approve of everything, or of one part of the transcript (see `Transcript.parts`)."""
+        order = self._order(word, self.proposed if part is None else self._proposed_in.get(part, ()))
+        pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
+        airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
+        place = {target: number for number, target in enumerate(order)}
+        judge = airlock.judge_targets if part is not None else partial(self._judge_in_order, frozenset(pins), place)
+        fit = Fitting(airlock, judge, pins, self.proposed)
+        # What was proposed with an approved result is approved with it. Repair would find it, but it might find
+        # more: all blocks with the call's id, if one of them was proposed. An entry with other calls is left to
+        # repair: it goes with the last of them.
+        requested = [
+            target
+            for target in order
+            if target in word.approved
+            or (
+                self.leaders.get(target) in word.approved
+                and target not in word.pinned
+                and not self._has_other_calls(target)
+            )
+        ]
+        return ApprovedPlan(order, pins, requested, fit.add(airlock.empty_plan(), [], requested), fit)
+
+    def accepted(self, word: Decided, order: Sequence[Target], goes: Collection[Target]) -> frozenset[Target]:
+        """The leaders that go with a plan, or that were narrowed."""
+        inside = frozenset(word.inside())
+        going = _covered(order, goes)
+        return frozenset(
+            target
+            for target in order
+            if target not in self.leaders
+            and target not in inside
+            and self._described(target)[1] is not None
+            and _standing(target, word, None, going, ()) in ACCEPTED
         )
 
     def _judge_in_order(
@@ -224,7 +277,7 @@ class Reviewer:
     def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
         return Airlock(self.transcript, Restraints(pins, self._guard)).judge_targets(targets)
 
-    def _targets(self, plan: TargetPlan) -> frozenset[Target]:
+    def targets(self, plan: TargetPlan) -> frozenset[Target]:
         return frozenset(self._free.targets(plan))
 
     def _has_other_calls(self, target: Target) -> bool:
@@ -233,10 +286,10 @@ class Reviewer:
 
     # ---- what is reviewed -------------------------------------------------------------------------------
 
-    def _order(self, word: Decided) -> list[Target]:
-        """Every object of the review: as planned, then as added, then other pinned objects."""
+    def _order(self, word: Decided, proposed: Iterable[Target]) -> list[Target]:
+        """Every object of a review: as planned, then as added, then other pinned objects."""
         order: dict[Target, None] = {}
-        for target in self.proposed:
+        for target in proposed:
             order[target] = None
             if target.block_index is None:
                 for block in word.narrowed.get(target.entry_id, ()):
@@ -341,7 +394,7 @@ class Reviewer:
         return tokens_to_go(stats, self.transcript.parameters.compression_ratio)
 
 
-_ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED})
+ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED})
 
 
 def _standing(

@@ -20,7 +20,7 @@ from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, 
 from sessions_app.sessionlog.targets import Target
 
 from . import parameters as normal
-from .pairing import Pairs
+from .pairing import Pairs, parts_of
 from .parameters import Parameters
 from .transcript_entries import Object, TranscriptEntry
 
@@ -60,6 +60,11 @@ class Transcript:
     def pairs(self) -> Pairs:
         """Which entries make and answer which calls; worked out on first use."""
         return Pairs(self.entries)
+
+    @cached_property
+    def parts(self) -> Sequence[int]:
+        """For each entry by position the part that it is in, by the position of its first entry; see `parts_of`."""
+        return parts_of(self.entries, self.pairs)
 
     @cached_property
     def replayed(self) -> tuple[TranscriptEntry, ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from compaction_app.core.consequences import Consequences
+from compaction_app.core.decisions import Kind
 from compaction_app.core.errors import Refusal
 from compaction_app.core.reasons import is_checkable
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
@@ -104,6 +106,17 @@ class Action:
     name: str
     words: str
     key: str
+    tokens: int
+    """What it adds to the approved tokens; below zero, what it takes from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A button that adds the deletion of something that stays: what it names, its words, and what it deletes."""
+
+    key: str
+    words: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +158,7 @@ class StayingBlock:
     label: str
     parts: Sequence[Part]
     tokens: int
-    additions: Sequence[tuple[str, str]]
-    """The buttons that add its deletion: what they delete, and their words."""
+    additions: Sequence[Addition]
     protection: Protection | None
 
 
@@ -169,6 +181,7 @@ class ArticleMaker:
         hooked: Callable[[], Mapping[Target, str]],
         line_checks: LineChecks,
         removed: Callable[[Target], int],
+        consequences: Consequences,
     ) -> None:
         """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `removed` gives
         the estimate of what the plan removes of an object."""
@@ -183,6 +196,7 @@ class ArticleMaker:
         self._context = run.context_size
         self._hooked = hooked
         self._removed = removed
+        self._consequences = consequences
         self._line_checks = line_checks
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
@@ -203,7 +217,10 @@ class ArticleMaker:
             address=self._address(item.target.entry_id),
             who=self._author(entry, item.target),
             parts=list(self._parts(item, entry)) if entry is not None else [],
-            actions=[Action(name, words, _KEYS.get(name, "")) for name, words in actions_of(item)],
+            actions=[
+                Action(name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
+                for name, words in actions_of(item)
+            ],
             reason=as_sentence(self._short(checked_reason(reason, still))),
             is_checkable=still is not None or is_checkable(reason),
             source=self._source(item),
@@ -228,11 +245,11 @@ class ArticleMaker:
             target = Target(entry.entry_id, None if block is None or whole else block.index)
             own = Target(entry.entry_id, None if block is None else block.index)
             goes = block is not None and block.index in touched
-            additions: list[tuple[str, str]] = []
+            additions: list[Addition] = []
             if not entry.is_protected and not goes:
-                additions.append((ref_of(target), "Delete" if whole else "Delete block"))
+                additions.append(self._addition(target, "Delete" if whole else "Delete block"))
                 if not whole and number == 0 and not touched:
-                    additions.append((ref_of(Target(entry.entry_id)), "Delete entry"))
+                    additions.append(self._addition(Target(entry.entry_id), "Delete entry"))
             yield StayingBlock(
                 entry_id=entry.entry_id,
                 block=None if block is None else block.index,
@@ -244,6 +261,12 @@ class ArticleMaker:
                 additions=additions,
                 protection=entry.reason if number == 0 else None,
             )
+
+    def _addition(self, target: Target, words: str) -> Addition:
+        return Addition(ref_of(target), words, self._effect_tokens(Kind.ADD, target))
+
+    def _effect_tokens(self, kind: Kind, target: Target) -> int:
+        return self._context.of(self._consequences.of(kind, [target]).tokens)
 
     # ---- texts ------------------------------------------------------------------------------------------
 

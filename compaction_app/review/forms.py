@@ -25,6 +25,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.web.forms import FormInvalid
 
 from .presenter import ReviewDesk, Shown
+from .summary import DECIDED
 from .target_ref import target_of
 
 UNDO: Final = "undo"
@@ -44,7 +45,6 @@ _THE_REST: Final = {
     Kind.REJECT: "Reject the rest",
     Kind.REOPEN: "Reopen the rest",
 }
-DECIDED: Final = frozenset(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR}
 
 
 class DecisionRequest(NamedTuple):
@@ -139,6 +139,10 @@ class DecisionForm(forms.Form):
         return RepeatedDecision(name, self.data[name], words, tuple(data["block"]), tuple(data["pick"]))
 
     @property
+    def is_undo(self) -> bool:
+        return self._button == UNDO
+
+    @property
     def _button(self) -> str:
         """The name of the pressed button; empty if none was."""
         return next((name for name in BUTTONS if name in self.data), "")
@@ -157,6 +161,6 @@ class DecisionForm(forms.Form):
 def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
     """A decision on those of these proposals that are undecided, or for `reopen`, on those that are decided."""
     leads = [item for item in items if item.leader is None]
-    wanted = DECIDED if kind is Kind.REOPEN else {ReviewStatus.UNDECIDED}
+    wanted = DECIDED if kind is Kind.REOPEN else (ReviewStatus.UNDECIDED,)
     targets = tuple(item.target for item in leads if item.standing in wanted)
     return DecisionRequest(kind, targets, tuple(item.target for item in leads))

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
+from compaction_app.core.consequences import Consequences, DecisionEffect, first_decision
+from compaction_app.core.decisions import Kind
 from compaction_app.core.effects import PlanPart, UnitSize, full_effect, in_measure, plan_parts, unit_sizes
 from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import Group, group_key, grouped
 from compaction_app.core.patterns import Pattern
-from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.evidence.line_checks import LineChecks
@@ -30,16 +32,28 @@ from .filters import ProposalFacts, ReviewFilter
 from .last_few import LastFew
 from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline
-from .summary import ACCEPTED
+from .summary import DECIDED
 from .titles import GroupTitles
 
 CACHED: Final = 8
 """Versions of reviews whose numbers are cached: a decision compares with the version before it."""
 NOTHING: Final = UnitSize()
+NO_EFFECT: Final = DecisionEffect()
 ReviewKey = tuple[int, int, str, int]
 _sizes: Final[LastFew[ReviewKey, Mapping[Target, UnitSize]]] = LastFew(CACHED)
 _effects: Final[LastFew[tuple[int, int, str], dict[Target, int]]] = LastFew(CACHED)
 _planned: Final[LastFew[ReviewKey, Mapping[Target, int]]] = LastFew(CACHED)
+_consequences: Final[LastFew[ReviewKey, Consequences]] = LastFew(CACHED)
+
+
+class ReviewGroups(NamedTuple):
+    """The groups of a review in the order in which they are shown, and what the first button of each changes."""
+
+    groups: Sequence[Group]
+    effects: Mapping[str, DecisionEffect]
+
+
+_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], ReviewGroups]] = LastFew(CACHED)
 
 
 class GroupedReview:
@@ -112,14 +126,29 @@ class GroupedReview:
             self._effects[item.target] = found
         return found
 
-    def along(self, item: ReviewItem) -> int:
-        """The tokens of other undecided proposals that approving this one approves too."""
-        if item.standing is not ReviewStatus.UNDECIDED:
-            return 0
-        items = self.review.items
-        found = (items[target] for target in self.reviewer.goes_with(item.target) if target in items)
-        leads = {one.leader or one.target for one in found} - {item.target}
-        return self.tokens(items[lead] for lead in leads if items[lead].standing is ReviewStatus.UNDECIDED)
+    @property
+    def consequences(self) -> Consequences:
+        """What decisions on this version would change."""
+        return _consequences.get(self.key, lambda: Consequences(self.reviewer, self.review))
+
+    def effect(self, item: ReviewItem) -> DecisionEffect:
+        """What the first decision about a proposal changes; nothing if none would."""
+        kind = first_decision(item)
+        return self.consequences.of(kind, [item.target]) if kind is not None else NO_EFFECT
+
+    def group_effect(self, group: Group) -> DecisionEffect:
+        """What the first button of a group changes: it approves what is undecided, or reopens what was decided."""
+        return self._grouped.effects[group.key]
+
+    def _group_effect(self, group: Group) -> DecisionEffect:
+        undecided = [item.target for item in group.with_status(ReviewStatus.UNDECIDED)]
+        if undecided:
+            return self.consequences.of(Kind.APPROVE, undecided)
+        return self.consequences.of(Kind.REOPEN, [item.target for item in group.with_status(*DECIDED)])
+
+    def effect_tokens(self, effect: DecisionEffect) -> int:
+        """What a decision adds to the approved tokens, or takes from them, in the measure of the context."""
+        return self.context.of(abs(effect.tokens))
 
     def counted(self, items: Iterable[ReviewItem]) -> int:
         """What the agent counts of what the plan deletes with these proposals: its target is reached by that."""
@@ -147,10 +176,19 @@ class GroupedReview:
     def titles(self) -> GroupTitles:
         return GroupTitles(self.outline, self.lines)
 
+    @property
+    def groups(self) -> Sequence[Group]:
+        """The groups of everything that the filter leaves, decided or not, by the number that they show."""
+        return self._grouped.groups
+
     @cached_property
-    def groups(self) -> list[Group]:
-        """The groups of everything that the filter leaves, decided or not."""
-        return grouped(self.found, self.titles.by(self.chosen.by), self.size)
+    def _grouped(self) -> ReviewGroups:
+        return _groups.get((self.key, self.chosen), self._in_groups)
+
+    def _in_groups(self) -> ReviewGroups:
+        found = grouped(self.found, self.titles.by(self.chosen.by), self.size)
+        effects = {group.key: self._group_effect(group) for group in found}
+        return ReviewGroups(sorted(found, key=lambda group: -self.effect_tokens(effects[group.key])), effects)
 
     @cached_property
     def found(self) -> Sequence[ReviewItem]:

@@ -8,33 +8,35 @@ Nothing is decided here. Texts are read once for the lines, and again for what i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from compaction_app.core.decisions import Step
-from compaction_app.core.groups import ONLY_HERE, Group, group_key, stairs
-from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.consequences import DecisionEffect
+from compaction_app.core.decisions import Kind
+from compaction_app.core.groups import ONLY_HERE, Group, bars, group_key
+from compaction_app.core.review_fold import ACCEPTED, ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent, tokens_to_delete
-from compaction_app.display.tool_call_text import beginning_of
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
+from compaction_app.planning.snapshots import moved_in_snapshot
+from sessions_app.agents.contexts import Moved
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.targets import Target
 
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
 from .chips import Chip, FilterChoices, by_frequency, chips_of, choices_of
+from .decision_report import step_words
 from .filters import ReviewFilter
-from .grouped_review import CACHED, GroupedReview, ReviewKey
+from .grouped_review import CACHED, NO_EFFECT, NOTHING, GroupedReview, ReviewKey
 from .last_few import LastFew
-from .lines import line_of
 from .outline import Stay
 from .review_map import StruckMap, struck_map
-from .review_text import fold_words, step_text
-from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
-from .summary import ACCEPTED, KEPT, PlanTokens, Summary, summary_of
+from .review_text import fold_words
+from .rows import NO_OTHERS, SIGNED, GroupRow, GroupRows, Others, ProposalRow, mark_of_item
+from .summary import KEPT, PlanTokens, Summary, summary_of
 from .target_ref import anchor, ref_of
 
 ROWS: Final = 40
@@ -43,8 +45,6 @@ GROUPS: Final = 60
 """Groups that are shown at a time."""
 EXAMPLES: Final = 3
 EXAMPLE: Final = 36
-STEP_WORDS: Final = 80
-"""Characters of the line of what a decision was about."""
 STAYS_SHOWN: Final = 60
 """Entries that are unfolded in place at a time."""
 
@@ -55,6 +55,7 @@ class FoundSum:
 
     count: int
     tokens: int
+    """What of it is approved, and what approving the rest of it would add."""
     matching: int
     """What it would show with what is decided."""
     hidden_undecided: int
@@ -87,6 +88,13 @@ class Shown(NamedTuple):
     open_groups: tuple[str, ...] = ()
 
 
+class DecisionSum(NamedTuple):
+    """What approving proposals together adds to the approved tokens, and what else it approves."""
+
+    tokens: int
+    others: Others
+
+
 @dataclass(frozen=True, slots=True)
 class ReviewChanges:
     """What has changed of what a browser shows."""
@@ -99,6 +107,7 @@ class ReviewChanges:
 
 _summaries: Final[LastFew[ReviewKey, Summary]] = LastFew(CACHED)
 _maps: Final[LastFew[ReviewKey, StruckMap]] = LastFew(CACHED)
+_moved: Final[LastFew[ReviewKey, Sequence[Moved]]] = LastFew(CACHED)
 _shut_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = LastFew(CACHED)
 
 
@@ -129,6 +138,14 @@ class ReviewDesk(GroupedReview):
     def struck_map(self) -> StruckMap:
         return _maps.get(self.key, lambda: struck_map(self.transcript, self.review, self.summary.tokens.planned))
 
+    @property
+    def moved(self) -> Sequence[Moved]:
+        """What is sent before something else that precedes it now, if everything undecided is approved."""
+        return _moved.get(self.key, self._find_moved)
+
+    def _find_moved(self) -> Sequence[Moved]:
+        return moved_in_snapshot(self.run.session.real_path(), self.prepared, self.review.would_go)
+
     # ---- the page ---------------------------------------------------------------------------------------
 
     def page(
@@ -155,20 +172,9 @@ class ReviewDesk(GroupedReview):
             chips=self.chips(),
             groups=self._groups(on_page, keys, shown, unfolded=unfolded),
             left=len(groups) - len(on_page),
-            last=self.step_words(self.last.step) if self.last is not None else "",
+            last=step_words(self, self.last.step) if self.last is not None else "",
             last_at=self.last.at if self.last is not None else None,
         )
-
-    def step_words(self, step: Step) -> str:
-        """A decision in words, with the line of what it was about. Raises what reading raises."""
-        return step_text(step, self._said_of)
-
-    def _said_of(self, target: Target) -> str:
-        entry = self.transcript.entry(target.entry_id)
-        if entry is None:
-            return target.entry_id
-        line = self.lines.get(target) or line_of(self.run, self.transcript, entry)
-        return beginning_of(line.words or line.tool, STEP_WORDS)
 
     def chips(self) -> list[Chip]:
         facts = [self.facts[item.target] for item in self.matching]
@@ -185,15 +191,18 @@ class ReviewDesk(GroupedReview):
 
     def found_sum(self) -> FoundSum:
         shown = self.listed(self.found)
+        if not self.chosen.narrows:
+            return FoundSum(len(shown), self.summary.tokens.planned, len(shown), 0, 0)
         targets = {item.target for item in shown}
-        hidden = [item for item in self.leads if item.standing is ReviewStatus.UNDECIDED and item.target not in targets]
-        return FoundSum(len(shown), self.tokens(shown), len(self.found), len(hidden), self.tokens(hidden))
+        hidden = [item for item in _undecided(self.leads) if item.target not in targets]
+        tokens = self.approved_tokens(shown) + self.sum_of(shown).tokens
+        return FoundSum(len(shown), tokens, len(self.found), len(hidden), self.sum_of(hidden).tokens)
 
     def first_group(self) -> str:
         """The key of the largest group with something undecided; empty if everything is decided."""
         return next((group.key for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)), "")
 
-    def _shown_groups(self) -> list[Group]:
+    def _shown_groups(self) -> Sequence[Group]:
         if not self.chosen.undecided:
             return self.groups
         return [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
@@ -206,27 +215,58 @@ class ReviewDesk(GroupedReview):
         *,
         unfolded: Collection[Target] = (),
     ) -> list[GroupRow]:
-        listed = [self.listed(group.leads) for group in groups]
-        counts = [
-            (self.counted(items), self.counted(item for item in items if item.standing in ACCEPTED)) for items in listed
-        ]
+        effects = [self.group_effect(group) for group in groups]
+        parts = [self._bar_parts(group, effect) for group, effect in zip(groups, effects, strict=True)]
         return [
             GroupRow(
                 key=group.key,
                 title=group.title,
                 examples=", ".join(self._examples(group)),
-                count=len(items),
-                tokens=self.tokens(items),
-                percent=percent(count, self._goal),
-                stair=stair,
+                count=len(self.listed(group.leads)),
+                tokens=self.effect_tokens(effect),
+                others=self._others(effect, group.leads),
+                percent=percent(abs(effect.counted), self._goal),
+                bar=bar,
                 approved=len(group.with_status(*ACCEPTED)),
                 rejected=len(group.with_status(*KEPT)),
                 undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
                 risky=group.title == ONLY_HERE,
                 opened=self.group_rows(group, 0, shown, unfolded=unfolded) if group.key in open_keys else None,
             )
-            for group, items, (count, _), stair in zip(groups, listed, counts, stairs(counts, self._goal), strict=True)
+            for group, effect, bar in zip(groups, effects, bars(parts, self._goal), strict=True)
         ]
+
+    def _bar_parts(self, group: Group, effect: DecisionEffect) -> tuple[int, int]:
+        """What is approved of a group, and what its button adds, as the agent counts."""
+        if group.with_status(ReviewStatus.UNDECIDED):
+            return self.counted(group.with_status(*ACCEPTED)), max(0, effect.counted)
+        return abs(effect.counted), 0
+
+    def _others(self, effect: DecisionEffect, named: Sequence[ReviewItem]) -> Others:
+        """What a decision about these proposals also decides."""
+        if not effect.others:
+            return NO_OTHERS
+        own = sum(self.sizes.get(item.target, NOTHING).tokens for item in named if item.standing in SIGNED)
+        return Others(len(effect.others), self.context.of(max(0, abs(effect.tokens) - own)))
+
+    def sum_of(self, items: Sequence[ReviewItem]) -> DecisionSum:
+        """What approving those of these proposals that are undecided would move, together."""
+        items = _undecided(items)
+        effect = self.consequences.of(Kind.APPROVE, [item.target for item in items])
+        return DecisionSum(self.effect_tokens(effect), self._others(effect, items))
+
+    @cached_property
+    def overlap(self) -> int:
+        """The tokens that the buttons of several groups would delete, each of them: together they count once.
+
+        With a filter there is no such sum: what it hides is among what goes along.
+        """
+        if self.chosen.narrows:
+            return 0
+        groups = [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
+        items = [item for group in groups for item in group.with_status(ReviewStatus.UNDECIDED)]
+        together = sum(self.sizes.get(item.target, NOTHING).tokens for item in items)
+        return self.context.of(max(0, sum(self.group_effect(group).tokens for group in groups) - together))
 
     def group_rows(
         self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
@@ -243,7 +283,6 @@ class ReviewDesk(GroupedReview):
             upto=upto,
             left=len(rest),
             left_tokens=self.tokens(rest),
-            largest_left=max((self.planned.get(item.target, 0) for item in rest), default=0),
         )
 
     def _place_after(self, group: Group, start: int) -> int:
@@ -268,8 +307,7 @@ class ReviewDesk(GroupedReview):
         return [self._row(item, open_ones.get(item.target)) for item in items]
 
     def _row(self, item: ReviewItem, opened: OpenProposal | None) -> ProposalRow:
-        line, signed = self.line(item), item.standing in SIGNED
-        tokens = self.planned.get(item.target, 0) if signed else self.full_effect(item)
+        line, effect = self.line(item), self.effect(item)
         entry = self.transcript.entries[item.position] if item.position >= 0 else None
         goes = sum(one in self.review.goes for one in self.review.followers.get(item.target, ()))
         blocks = (goes, len(entry.blocks) if entry is not None else 0)
@@ -281,9 +319,9 @@ class ReviewDesk(GroupedReview):
             words=line.words or item.target.entry_id,
             why=self.titles.why(item, self.chosen.by),
             still=self.line_checks.of(item.target),
-            tokens=tokens,
-            along=self.along(item),
-            signed=signed,
+            tokens=self.effect_tokens(effect) or self.full_effect(item),
+            others=self._others(effect, [item]),
+            signed=item.standing in SIGNED,
             mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
             undecided=item.standing is ReviewStatus.UNDECIDED,
             acts=" ".join(name for name, _ in actions_of(item)),
@@ -301,7 +339,7 @@ class ReviewDesk(GroupedReview):
         opened = {item.target for item in changed if ref_of(item.target) in shown.opened}
         was = {group.key: group for group in before.shut_groups}
         groups = [group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group]
-        sums = self.summary.sums != before.summary.sums
+        sums = (self.summary.sums, self.overlap) != (before.summary.sums, before.overlap)
         return ReviewChanges(self.proposal_rows(changed, opened), groups, sums)
 
     @property
@@ -314,9 +352,15 @@ class ReviewDesk(GroupedReview):
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self.planned.get(target), self.line_checks.of(target)
-        along = self.along(items[target]) if target in items else 0
-        return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still, along
+        effect = self.effect(items[target]) if target in items else NO_EFFECT
+        return (
+            items.get(target),
+            tuple(map(items.get, followers)),
+            unanswered,
+            self.line_checks.of(target),
+            effect.tokens,
+            self._others(effect, [items[target]]) if target in items else NO_OTHERS,
+        )
 
     # ---- folded open ------------------------------------------------------------------------------------
 
@@ -355,4 +399,17 @@ class ReviewDesk(GroupedReview):
         return self._pinned
 
     def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked, self.line_checks, self.removed)
+        return ArticleMaker(
+            self.run,
+            self.reviewer,
+            self.review,
+            texts,
+            self._hooked,
+            self.line_checks,
+            self.removed,
+            self.consequences,
+        )
+
+
+def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:
+    return [item for item in items if item.standing is ReviewStatus.UNDECIDED]

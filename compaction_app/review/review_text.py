@@ -1,15 +1,13 @@
-"""Texts of the review: what stays, what was decided."""
+"""Texts of the review."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from compaction_app.core.decisions import Step
 from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.targets import Target
 
 STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
 QUOTES: Final = "\"'”’»)"
@@ -39,20 +37,3 @@ def _plural(name: str, count: int) -> str:
     if count == 1 or not (name.isascii() and name.isalpha() and name.islower()):
         return name
     return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
-
-
-_DONE: Final = {
-    "approve": "approved",
-    "reject": "rejected",
-    "reopen": "reopened",
-    "narrow": "narrowed",
-    "add": "added",
-    "withdraw": "took back",
-}
-
-
-def step_text(step: Step, words: Callable[[Target], str]) -> str:
-    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. `words` says what a target deletes."""
-    if len({target.entry_id for target in step.targets}) > 1:
-        return f"{_DONE[step.kind]} {plural(len(step.targets), 'proposal')}"
-    return f"{_DONE[step.kind]}: {words(step.targets[0])}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from compaction_app.core.groups import Stair
+from compaction_app.core.groups import Bar
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.standing_lines import Standing
 
@@ -36,6 +36,16 @@ class Mark:
     words: str
 
 
+class Others(NamedTuple):
+    """Other proposals that a decision decides too, and their part of its tokens."""
+
+    proposals: int = 0
+    tokens: int = 0
+
+
+NO_OTHERS: Final = Others()
+
+
 @dataclass(frozen=True, slots=True)
 class ProposalRow:
     """One proposal in one line; folded open, with everything else."""
@@ -49,9 +59,8 @@ class ProposalRow:
     still: Standing | None
     """How many of its lines stand later in what stays; None if it has no lines to compare."""
     tokens: int
-    """What deciding it deletes, its pair included."""
-    along: int
-    """The tokens of other undecided proposals that approving it approves too. They count there."""
+    """What its first decision adds to the approved tokens, or takes from them; if neither, what it would delete."""
+    others: Others
     signed: bool
     """Whether that counts: of what is rejected, nothing does."""
     mark: Mark
@@ -70,7 +79,6 @@ class GroupRows:
     """How many of the group's rows are shown with these."""
     left: int
     left_tokens: int
-    largest_left: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +90,11 @@ class GroupRow:
     examples: str
     count: int
     tokens: int
-    """What is approved and undecided deletes; what is rejected counts nothing."""
+    """What its first button adds to the approved tokens, or takes from them."""
+    others: Others
     percent: float
     """Of the target, as the agent counts."""
-    stair: Stair
+    bar: Bar
     approved: int
     rejected: int
     undecided: int
@@ -94,8 +103,9 @@ class GroupRow:
     opened: GroupRows | None = None
 
     @property
-    def decided(self) -> int:
-        return self.count - self.undecided
+    def approve_words(self) -> str:
+        """The words of its button: how many it approves, and how many others with them."""
+        return f"Approve {self.undecided:,}" + (f" + {self.others.proposals:,}" if self.others.proposals else "")
 
 
 def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from sessions_app.sessionlog.measure import ContextSize
 
-ACCEPTED: Final = (ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED)
 KEPT: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
+DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
+"""The statuses of what can be reopened."""
 
 
 @dataclass(frozen=True, slots=True)

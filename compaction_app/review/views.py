@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -33,6 +34,7 @@ from sessions_app.web.forms import require_valid
 from sessions_app.web.prefetching import is_shown
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
+from .decision_report import decision_report
 from .filters import filter_of
 from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
 from .keys import BUTTONS, KEYS
@@ -144,8 +146,15 @@ def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
     return render(request, "review/open.html", context)
 
 
-_PARTS: Final = {"map": _map, "group": _group, "open": _open}
-"""The parts of the page that are requested separately: the token map, rows of a group, one proposal folded open."""
+def _picked(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
+    """What approving the selected proposals would move: less than their numbers together if some go with others."""
+    picked = {item.target: item for ref in request.GET.getlist("pick") if (item := _item(desk, ref)) is not None}
+    return render(request, "review/review.html#picked", {"picked": desk.sum_of(list(picked.values()))})
+
+
+_PARTS: Final = {"map": _map, "group": _group, "open": _open, "picked": _picked}
+"""The parts of the page that are requested separately: the token map, rows of a group, one proposal folded open, and
+the number of a selection."""
 
 
 def _remember_opened(request: HttpRequest, run: Run, item: ReviewItem) -> None:
@@ -170,6 +179,8 @@ def _context(desk: ReviewDesk, page: Page) -> dict[str, Any]:
         "run": desk.run,
         "page": page,
         "summary": page.summary,
+        "moved": desk.moved,
+        "overlap": desk.overlap,
         "chosen": page.chosen,
         "version": page.version,
         "mark": desk.mark,
@@ -198,13 +209,21 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE:
             return _not_decided(request, found, fault)
+        desk = ReviewDesk(found, chosen)
         if wants_fragment(request):
-            return _changed(request, before, form, fault=fault)
-        return _closed(request, found, fault, _again(ReviewDesk(found, chosen), form))
+            return _changed(request, before, desk, form, fault=fault)
+        return _closed(request, found, fault, _again(desk, form))
     mark_seen(found)
+    desk = ReviewDesk(found, chosen)
+    try:
+        message = _words(latest, desk, decision, step)
+    except RedlineError as unreadable:
+        # It is decided; the texts that would name it are gone.
+        return _not_decided(request, found, unreadable)
     if wants_fragment(request):
-        return _changed(request, before, form, decision, step)
-    return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found, chosen), step))
+        return _changed(request, before, desk, form, step=step, message=message)
+    messages.success(request, message)
+    return redirect(reverse("compaction:review", args=[found.pk]) + _address(desk, step))
 
 
 def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
@@ -216,29 +235,32 @@ def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpRes
 def _changed(
     request: HttpRequest,
     before: ReviewDesk,
+    desk: ReviewDesk,
     form: DecisionForm,
-    decision: DecisionRequest | None = None,
+    *,
     step: Step | None = None,
+    message: str = "",
     fault: RedlineError | None = None,
 ) -> HttpResponse:
     """What differs from the page that was seen; all groups, if proposals were added or withdrawn."""
     run, shown = before.run, form.shown
-    desk = ReviewDesk(run, before.chosen)
     try:
         changes = desk.changes(before, shown)
         page = _reload(desk, shown, step) if changes is None else None
+        moved = desk.moved
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
     context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary, "fault": fault}
     context |= {
+        "moved": moved,
+        "overlap": desk.overlap,
         "chips": desk.chips(),
         "found": desk.found_sum(),
         "chosen": desk.chosen,
-        "went": _place(desk, step) if decision and decision.kind is None else None,
+        "message": message,
+        "went": _place(desk, step) if form.is_undo else None,
     }
-    if decision is not None:
-        context["message"] = f"{_words(desk, decision, step)}."
-    else:
+    if fault is not None:
         context |= _again(desk, form)
     context |= {"changes": changes} if page is None else {"page": page}
     part = "review/changes.html#changes" if page is None else "review/changes.html#reload"
@@ -296,13 +318,16 @@ def _decide(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
     return Step(decision.kind, decision.targets)
 
 
-def _words(desk: ReviewDesk, decision: DecisionRequest, step: Step | None) -> str:
+def _words(before: ReviewDesk, desk: ReviewDesk, decision: DecisionRequest, step: Step | None) -> str:
+    """What a decision on one version did, and made another one of it."""
     if step is None:
-        return "There is nothing to undo"
+        return "There is nothing to undo."
     if not step.targets:
-        return "Nothing was undecided there"
-    words = desk.step_words(step)
-    return f"Undone: {words}" if decision.kind is None else f"{words[0].upper()}{words[1:]}"
+        return "Nothing was undecided there."
+    if before.version < desk.version - 1:
+        # Another window decided something else just before.
+        before = ReviewDesk(desk.run, desk.chosen, desk.version - 1)
+    return decision_report(before, desk, step, is_undo=decision.kind is None)
 
 
 def _only_item(desk: ReviewDesk, step: Step | None) -> ReviewItem | None:

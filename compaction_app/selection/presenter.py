@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,13 +12,14 @@ from urllib.parse import urlencode
 
 from django.conf import settings
 
+from compaction_app.core.consequences import Consequences, first_decision
 from compaction_app.core.decisions import Kind
-from compaction_app.core.effects import full_effect, in_measure, plan_parts, unit_sizes
+from compaction_app.core.effects import full_effect
 from compaction_app.core.errors import Refusal
 from compaction_app.core.file_touches import FileCall, file_calls
-from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
+from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.scoring import Unit, units_of
-from compaction_app.core.selected_units import ReviewSelection, review_selection, targets_of
+from compaction_app.core.selected_units import Addable, ReviewSelection, review_selection, targets_of
 from compaction_app.core.selection import Criterion, SelectionKind, select
 from compaction_app.core.transcript import Transcript
 from compaction_app.display.links import entry_address
@@ -100,12 +101,13 @@ class SelectionPreview:
     proposed: int
     turns: int
     tokens: int
-    """Of what is undecided."""
+    """What approving what is undecided deletes."""
     undecided: int
     approved: int
     rejected: int
     addable: int
     addable_tokens: int
+    """What adding that deletes."""
     rows: Sequence[SelectedRow]
     more: int
     refused: int
@@ -175,6 +177,7 @@ class SelectionMaker:
 
     def __init__(self, scope: SelectionScope) -> None:
         self._scope = scope
+        self._consequences = Consequences(scope.reviewer, scope.review)
         self._session = scope.session.get_absolute_url()
 
     def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
@@ -187,7 +190,6 @@ class SelectionMaker:
     def preview(self, criterion: Criterion) -> SelectionPreview:
         scope, transcript = self._scope, self._scope.transcript
         found = self._selection(criterion)
-        tokens = self._tokens(found)
         counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
         undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
         starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
@@ -198,13 +200,13 @@ class SelectionMaker:
             mark=scope.mark,
             proposed=len(found.proposed),
             turns=len(turns),
-            tokens=sum(tokens[item.target] for item in undecided),
+            tokens=self._effect_tokens(Kind.APPROVE, [item.target for item in undecided]),
             undecided=len(undecided),
             approved=counts["ok"],
             rejected=counts["stet"],
             addable=len(found.addable),
-            addable_tokens=sum(tokens[one.target] for one in found.addable),
-            rows=self._rows(found, tokens),
+            addable_tokens=self._effect_tokens(Kind.ADD, [one.target for one in found.addable]),
+            rows=self._rows(found),
             more=max(0, len(found.proposed) + len(found.addable) - ROWS),
             refused=len(found.refused),
             refusals=[
@@ -286,31 +288,37 @@ class SelectionMaker:
         in_part = criterion.kind is SelectionKind.PATTERN
         return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
 
-    def _tokens(self, found: ReviewSelection) -> dict[Target, int]:
-        """What deciding each proposal or addition deletes, its pair included."""
-        scope, context = self._scope, self._scope.context
-        sizes = unit_sizes(plan_parts(scope.transcript, scope.review))
-        estimates = {target: size.tokens for target, size in sizes.items()}
-        planned = in_measure(context, scope.review, estimates)
-        return {one.target: context.of(one.unit.tokens) for one in found.addable} | {
-            item.target: planned[item.target]
-            if item.target in sizes
-            else context.of(full_effect(scope.transcript, scope.reviewer, item.target))
-            for item in found.proposed
-        }
+    def _effect_tokens(self, kind: Kind, targets: Sequence[Target]) -> int:
+        """What a decision adds to the approved tokens, or takes from them."""
+        return self._scope.context.of(abs(self._consequences.of(kind, targets).tokens))
 
-    def _rows(self, found: ReviewSelection, tokens: Mapping[Target, int]) -> list[SelectedRow]:
-        drawn: list[tuple[Target, int, str]] = [
-            (item.target, tokens[item.target], _FATES.get(item.standing, "open")) for item in found.proposed
-        ]
-        drawn += [(one.target, tokens[one.target], "") for one in found.addable]
+    def _alone(self, target: Target) -> int:
+        """What deleting something deletes alone, whatever was decided, in estimated tokens."""
+        return full_effect(self._scope.transcript, self._scope.reviewer, target)
+
+    def _number(self, item: ReviewItem) -> int:
+        """The number of a proposal, as the review shows it."""
+        kind = first_decision(item)
+        tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
+        return tokens or self._scope.context.of(self._alone(item.target))
+
+    def _rows(self, found: ReviewSelection) -> list[SelectedRow]:
+        """The largest units that were selected, each with what deciding it deletes."""
         transcript, session = self._scope.transcript, self._scope.session
+        units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
+        largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
+        numbered = [
+            (one.target, self._number(one), _FATES.get(one.standing, "open"))
+            if isinstance(one, ReviewItem)
+            else (one.target, self._effect_tokens(Kind.ADD, [one.target]), "")
+            for one in largest
+        ]
         rows = []
         with open_snapshot_texts(session.real_path(), self._scope.prepared) as texts:
-            for target, size, icon in sorted(drawn, key=lambda row: -row[1])[:ROWS]:
+            for target, tokens, icon in sorted(numbered, key=lambda row: -row[1])[:ROWS]:
                 named = named_object(transcript, target)
                 words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
-                rows.append(SelectedRow(words, self._address(target.entry_id), size, icon))
+                rows.append(SelectedRow(words, self._address(target.entry_id), tokens, icon))
         return rows
 
     def _address(self, entry_id: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -11,11 +11,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.core.decisions import Kind
+from compaction_app.core.decisions import Kind, Step
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.planners import BY_HAND
 from compaction_app.planning.snapshots import mark_of
+from compaction_app.review.decision_report import decision_report
+from compaction_app.review.grouped_review import GroupedReview
 from compaction_app.review.target_ref import target_of
 from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide
@@ -28,8 +30,6 @@ from sessions_app.web.redirects import redirect, wants_fragment
 
 from .forms import NOT_SELECTED, BranchSelectionForm, SelectionDecisionForm, SelectionForm
 from .presenter import SelectionMaker, SelectionScope, scope_of_branch, scope_of_run
-
-DONE: Final = {Kind.APPROVE: "Approved", Kind.REJECT: "Rejected", Kind.ADD: "Added"}
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -94,11 +94,11 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
         )
     targets = SelectionMaker(scope_of_run(run)).targets(form.criterion, kind)
     _require_as_offered(form.offered, len(targets), "Nothing was decided.")
-    review = decide(run, kind, targets, timezone.now(), seen=values["seen"], scope=targets)
+    before = GroupedReview(run)
+    decide(run, kind, targets, timezone.now(), seen=values["seen"], scope=targets)
     mark_seen(run)
-    refused = sum(review.items[target].refusal is not None for target in targets if target in review.items)
-    more = f" {refused:,} of them may not go, and say why." if refused else ""
-    messages.success(request, f"{DONE[kind]} {len(targets):,}: {form.criterion.words}.{more} One undo takes it back.")
+    report = decision_report(before, GroupedReview(run), Step(kind, tuple(targets)))
+    messages.success(request, f"{report} You selected {form.criterion.words}. One undo takes it back.")
     return redirect(reverse("compaction:review", args=[run.pk]))
 
 

@@ -122,6 +122,12 @@ def significant(number: int) -> int:
 
 
 @register.filter
+def signed(tokens: int) -> str:
+    """What a decision deletes, −71,900, or brings back, +71,900; 0 if nothing."""
+    return f"{'−' if tokens > 0 else '+' if tokens else ''}{count(measure.significant(abs(tokens)))}"
+
+
+@register.filter
 def in_measure(estimate: int, size: ContextSize | None) -> str:
     """An estimate in the measure of a context, to three significant digits: 71,900."""
     return count(measure.significant(estimate if size is None else size.of(estimate)))

@@ -80,7 +80,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
     page.get_by_label("Text, or a pattern between slashes").fill("/function_3[0-9]/")
     expect(page.locator("#preview")).to_contain_text("1 proposal")
     page.get_by_role("button", name="Approve 1").click()
-    expect(page.get_by_role("status").first).to_contain_text("Approved 1: everything with /function_3[0-9]/")
+    expect(page.get_by_role("status").first).to_contain_text("You selected everything with /function_3[0-9]/.")
     page.wait_for_load_state()
     page.keyboard.press("u")
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))

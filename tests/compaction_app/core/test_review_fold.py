@@ -1,18 +1,21 @@
 """The pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo is exact.
 
-What each unit of a review removes adds up to the plan, and nothing is counted twice.
+What each unit of a review removes adds up to the plan, and nothing is counted twice; what a decision would change is
+known before it is made.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import validate
 from compaction_app.core.approvals import approvals
+from compaction_app.core.consequences import Consequences
 from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.effects import (
     STAYING,
@@ -32,7 +35,7 @@ from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.errors import Code
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin, drive
-from compaction_app.core.review_fold import Proposed, Review, Reviewer, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Proposed, Review, Reviewer, ReviewStatus
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
@@ -60,6 +63,10 @@ PLANNER = Origin(call=3, tool="context_delete", reason="old", by_repair=False)
 
 def whole(number: int) -> Target:
     return Target(f"e{number}")
+
+
+def whole_of(target: Target) -> Target:
+    return Target(target.entry_id)
 
 
 def part(number: int, index: int) -> Target:
@@ -408,9 +415,6 @@ def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entr
     assert (review.accepted, review.undecided, review.refused) == (1, 0, 0)
 
 
-ACCEPTED = {ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
-
-
 def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
     return [one for one in parts if one.is_approved]
 
@@ -492,6 +496,46 @@ def test_the_most_struck_kind_comes_first(transcript):
     kinds = sums_by_kind(transcript, {whole(6), whole(5)})
     assert [row.name for row in kinds if row.struck] == ["read", "call"]
     assert kinds[0].before == kinds[0].struck + kinds[0].stays
+
+
+@st.composite
+def joined_reviews(draw: st.DrawFn) -> tuple[Decided, Step]:
+    """A review and a step, on a transcript in which an agent's rules join entries and some are parts of a reply."""
+    given_ = draw(reviews())
+    found = given_.reviewer.transcript
+    places = st.integers(0, len(found) - 1)
+    joined = draw(st.dictionaries(places, st.frozensets(places, min_size=1, max_size=2), max_size=4))
+    replayed = draw(st.sets(places, max_size=4))
+    entries = [
+        msgspec.structs.replace(
+            entry,
+            companions=tuple(sorted(joined.get(entry.position, frozenset()) - {entry.position})),
+            replayed=entry.replayed or entry.position in replayed,
+            reply=draw(st.sampled_from(["", "m1", "m2"])),
+        )
+        for entry in found.entries
+    ]
+    proposed_too = [Proposed(target, "planner", PLANNER) for target in given_.reviewer.proposed]
+    guard = given_.found.restraints.thinking_guard
+    reviewer = Reviewer(Transcript(entries, {}, found.parameters), proposed_too, guard)
+    anything = st.sampled_from([*given_.reviewer.proposed, *objects(found), Target("nowhere", 2)])
+    step = Step(draw(st.sampled_from(list(Kind))), tuple(draw(st.lists(anything, min_size=1, max_size=4))))
+    return replace(given_, reviewer=reviewer), step
+
+
+@given_often(joined_reviews())
+def test_the_consequence_of_a_decision_is_what_it_changes(drawn):
+    given_, step = drawn
+    reviewer, before = given_.reviewer, given_.review
+    after = reviewer.review([*given_.steps, step])
+    was, now = ({item.target for item in one.leads() if item.standing in ACCEPTED} for one in (before, after))
+    own = {*step.targets, *(whole_of(target) for target in step.targets if step.kind is Kind.NARROW)}
+    assert Consequences(reviewer, before).of(step.kind, step.targets) == (
+        removed_estimate(reviewer.transcript, after.goes) - removed_estimate(reviewer.transcript, before.goes),
+        before.approved_stats.tokens_after - after.approved_stats.tokens_after,
+        now - was - own,
+        was - now - own,
+    )
 
 
 @given_often(reviews())

@@ -1,6 +1,7 @@
 """Promises of the review page: each decision works without script, is kept, and can be undone."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -264,7 +265,7 @@ def test_in_place_only_what_changed_and_is_shown_is_answered(browser, run):
     assert shown_entries(answer) == [first.entry_id]
     assert {"bar", f"r-{group}", "message"} <= set(ids(answer))
     words = element(answer, ".proposal__what").attributes["title"]
-    assert f"Approved: {words}." in text_of(answer)
+    assert text_of(answer).endswith(f"Approved: {words}: −1,480.")
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
     again = post(browser, run, in_place=True, reopen=ref_of(first), **extent(opened(browser, run, first)))
     assert len(elements(again, ".proposal__open")) == 1, "an open proposal stays open"
@@ -320,7 +321,7 @@ def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(browser
 def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
     """The words and the tokens of each row, each group's line and the bar, by their ids."""
     return {
-        str(one.id): (text_of(one), [str(tick.attributes["data-tokens"]) for tick in elements(one, ".tick")])
+        str(one.id): (text_of(one), [str(data.attributes["value"]) for data in elements(one, "data")])
         for one in elements(source, "li.proposal, .group__row, #bar")
     }
 
@@ -366,7 +367,7 @@ def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
 
 
 @pytest.mark.parametrize("by", list(Grouping))
-def test_rows_groups_and_headline_add_up(known_root, by):
+def test_rows_groups_and_headline_add_up_if_nothing_goes_along_with_anything(known_root, by):
     run = planned(known_root, many_turns(), compression_ratio=0.3)
     first, second, third = leads(run)[:3]
     decide(run, Kind.APPROVE, [first, second], NOW)
@@ -375,20 +376,54 @@ def test_rows_groups_and_headline_add_up(known_root, by):
     page_of = desk.page([group.key for group in desk.groups])
     for group in page_of.groups:
         assert group.opened.left == 0
-        assert sum(row.tokens for row in group.opened.rows if row.signed) == group.tokens
+        undecided = sum(row.tokens for row in group.opened.rows if row.undecided)
+        approved = sum(row.tokens for row in group.opened.rows if row.signed)
+        assert group.tokens == pytest.approx(undecided or approved, abs=group.count)
     planned_tokens = page_of.summary.tokens.planned
     after = desk.context.without(removed_estimate(desk.transcript, desk.review.would_go))
-    assert sum(group.tokens for group in page_of.groups) == planned_tokens
+    still_open = sum(group.tokens for group in page_of.groups if group.undecided)
     assert planned_tokens == desk.context.tokens - after.tokens
+    assert still_open + page_of.summary.tokens.approved == pytest.approx(planned_tokens, abs=len(page_of.groups))
+    assert desk.overlap == 0
 
 
-def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_was(run):
+def test_a_rejected_proposal_counts_nothing_in_its_group(run):
     before = ReviewDesk(run).page().groups
     decide(run, Kind.REJECT, [leads(run)[0]], NOW)
     after = ReviewDesk(run).page().groups
-    assert [group.key for group in after] == [group.key for group in before]
+    assert {group.key for group in after} == {group.key for group in before}
     assert sum(group.tokens for group in after) < sum(group.tokens for group in before)
     assert sum(group.rejected for group in after) == 1
+
+
+def test_what_goes_along_is_in_the_number_on_the_button_and_in_the_status(browser, known_root):
+    """e2 says something and calls: with all of it go both answers, which are proposals of their own."""
+    said = assistant(text("I look at both of them"), call("c1", "grep"), call("c2", "read", path="b.py"))
+    answers = result("c1", "aaa " * 300, name="grep"), result("c2", "bbb " * 200, name="read")
+    run = planned(known_root, chain(user("mend it"), said, *answers, user("go on"), assistant(text("done"))))
+    run.proposals.all().delete()
+    for order, entry_id in enumerate(("e3", "e4", "e2")):
+        run.proposals.create(order=order, entry_id=entry_id, reason=f"old {entry_id}", source="planner", call=1)
+    Snapshot.objects.filter(run=run).update(mark="with others")
+    shown = page(browser, run, "?by=tool&open=none")
+    sizes = {
+        text_of(element(one, "h2")): text_of(element(one, ".group__tokens")) for one in elements(shown, "header[id]")
+    }
+    assert list(sizes) == ["assistant", "grep", "read"]
+    assert not missing(sizes["assistant"], "−724", "incl. 717 of others")
+    assert re.findall("overlap by [^ ]+", text_of(element(shown, "#sums"))) == ["overlap by −715"]
+    assert "Approve 1 + 2" in texts(shown, "button")
+    row = text_of(element(opened(browser, run, Target("e2")), "#p-1 .proposal__line"))
+    assert not missing(row, "−724", "incl. 717 of 2 others")
+    keys = dict(zip(sizes, group_keys(shown), strict=True))
+    answer = post(browser, run, True, by="tool", approve_group=keys["assistant"], **extent(shown))
+    status = text_of(element(answer, "#message"))
+    assert status.startswith("Approved: I look at both of them")
+    assert status.endswith(", and 1 in “grep” and 1 in “read”: −724.")
+    assert {f"r-{key}" for key in keys.values()} <= set(ids(answer))
+    status = text_of(element(post(browser, run, True, by="tool", reject="e3", **extent(shown)), "#message"))
+    assert status == "Rejected: {}, and 1 in “assistant” and 1 in “read”: +724."
+    assert (review_of(run).accepted, review_of(run).undecided) == (0, 1)
 
 
 def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(browser, run):
@@ -609,12 +644,12 @@ def test_a_call_is_shown_as_one_writes_it_and_a_key_names_one_target():
 
 def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser, run):
     mark = field(page(browser, run), "mark")
-    Snapshot.objects.filter(run=run).update(mark="another")
+    Snapshot.objects.filter(run=run).update(mark="planned again")
     answer = post(browser, run, **everything(run), mark=mark)
     assert answer.status_code == 409
     assert "planned again" in text_of(answer)
     assert not run.decisions.exists()
-    assert post(browser, run, **everything(run), mark="another").status_code == 303
+    assert post(browser, run, **everything(run), mark="planned again").status_code == 303
 
 
 def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser, known_root):

@@ -10,17 +10,19 @@ from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
+from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.commands import plan_again
 from compaction_app.runs.reviews import decide, review_of, undo
 from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
+from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
 from tests.files import place
-from tests.html import addresses, assert_inert, element, elements, hidden_fields, text_of, texts
+from tests.html import addresses, assert_inert, element, elements, hidden_fields, missing, text_of, texts
 
 
 def session(words: str = "npm run check") -> list[dict[str, Any]]:
@@ -74,12 +76,19 @@ def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(br
 def test_a_selection_is_one_step_and_one_undo(browser, run, do):
     before, seen = standing(run), version(run)
     wanted = {"approve": ReviewStatus.APPROVED, "reject": ReviewStatus.REJECTED}[do]
-    answer = press(browser, run, shown(browser, run, "by=tool&what=bash"), do)
+    page = shown(browser, run, "by=tool&what=bash")
+    answer = press(browser, run, page, do)
     assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/review")
     assert version(run) == seen + 1
     changed = {target for target, status in standing(run).items() if status is wanted}
     assert changed == before.keys()
     assert len(changed) > 1
+    review, tokens = browser.get(answer["Location"]), ReviewDesk(run).summary.tokens.approved
+    assert texts(page, ".selection__sum .tokens")[0] == f"about −{significant(tokens):,}" or do == "reject"
+    said = f"−{significant(tokens):,}" if tokens else "tokens stay"
+    assert not missing(
+        text_of(element(review, ".banner--note")), f"{len(changed)} proposals", said, "One undo takes it back."
+    )
     undo(run, NOW)
     assert standing(run) == before
 

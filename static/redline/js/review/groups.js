@@ -101,11 +101,17 @@ export const ticks = () => Array.from(form.querySelectorAll(".tick:checked"));
 
 export const countTicks = () => {
   const all = ticks();
-  const undecided = all.filter((tick) => isUndecided(tick.closest(".proposal")));
-  const sum = undecided.reduce((so, tick) => so + Number(tick.dataset.tokens), 0);
-  const tokens = Number(sum.toPrecision(3));
   document.getElementById("picked").textContent = `${all.length.toLocaleString("en")} selected`;
-  document.getElementById("picked-tokens").textContent = tokens ? `−${tokens.toLocaleString("en")}` : "";
+  weigh(all.filter((tick) => isUndecided(tick.closest(".proposal"))));
+};
+
+/* What approving the selection would do: the server knows what goes along, and counts it once. */
+const weigh = (undecided) => {
+  const shown = document.getElementById("picked-tokens");
+  shown.textContent = "";
+  if (!undecided.length) return;
+  const query = new URLSearchParams([["part", "picked"], ...undecided.map((tick) => ["pick", tick.value])]);
+  window.htmx.ajax("GET", `?${query}`, { source: shown, target: shown, swap: "innerHTML" }).catch(() => {});
 };
 
 export const tick = (row, on) => {
