@@ -82,7 +82,7 @@ class Run(models.Model):
     planner_note = models.TextField(blank=True, default="")
     """Why automatic planning did not use the configured planner; empty if it did."""
     reviewed_at = models.DateTimeField(null=True)
-    """When its proposals were last opened; null if never, or if it was not started automatically."""
+    """When its proposals were last opened, or first if the run was not automatic; null if never."""
     requested_parameters: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The parameters that were given for this run; the settings supply the rest."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)

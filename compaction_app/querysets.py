@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from .core.handshake_states import HandshakeState
 from .core.states import ACTIVE, FINISHED, REVIEWABLE, RunState
@@ -37,8 +37,13 @@ class RunQuerySet(QuerySet["Run"]):
         return self.filter(state__in=REVIEWABLE)
 
     def unseen(self) -> Self:
-        """Those that automatic planning made, and whose finished proposal nobody has looked at."""
-        return self.shown().filter(automatic=True, reviewed_at=None, state__in=FINISHED)
+        """Those whose finished proposal nobody has looked at: a later plan of its session takes its place.
+
+        An agent that asked for a plan is announced while it waits, and its plan counts for nothing afterwards.
+        """
+        later = self.model.objects.filter(session=OuterRef("session"), pk__gt=OuterRef("pk"))
+        own = self.shown().filter(reviewed_at=None, state__in=FINISHED, handshakes=None)
+        return own.exclude(Exists(later))
 
     def being_committed(self) -> Self:
         """Those whose commit has begun and is still under way, or was killed; not those that wait for an agent."""

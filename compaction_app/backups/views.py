@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
+from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
@@ -28,7 +29,6 @@ from .download import download
 from .forms import BackupDeletionForm, RestoreForm
 from .overview import SESSIONS_SHOWN, all_backups, verify_from
 from .presenter import (
-    RestoreView,
     backup_of,
     session_file,
     verified_row,
@@ -129,15 +129,10 @@ def _show_restore(
         "view": view,
         "fault": fault,
         "form": form,
-        "missing": _missing(view, form) if isinstance(fault, ConfirmationNeeded) else [],
+        "missing": missing_in(form, view.confirmations) if isinstance(fault, ConfirmationNeeded) else [],
         "here": "sessions",
     }
     return render(request, "backups/restore.html", context, status=status_of(fault))
-
-
-def _missing(view: RestoreView, form: RestoreForm) -> list[str]:
-    ticked = form["yes"].value() or []
-    return [one.name for one in view.confirmations if one.name not in ticked]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import HandshakeState
+from compaction_app.display.confirmations import missing_in
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
@@ -80,9 +81,8 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
             approve(asked, ReviewedPlan(data["yes"], timezone.now(), data["plan"], data["writer"]))
             return redirect("compaction:handshake", asked.pk)
         commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
-    except (ConfirmationNeeded, TargetNotMet):
-        missing = ConfirmationNeeded("yes_missing", "Confirmation required. Nothing was written.", "")
-        return _show(request, found, missing, form)
+    except (ConfirmationNeeded, TargetNotMet) as unconfirmed:
+        return _show(request, found, unconfirmed, form)
     except RedlineError as fault:
         return _show(request, found, fault)
     return redirect("compaction:result", found.pk)
@@ -92,6 +92,7 @@ def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
     view = look = None
+    form = form or CommitForm()
     asked = waiting_handshake(run, timezone.now())
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
@@ -101,6 +102,9 @@ def _show(
             look = last_look(account_of(run))
         except RedlineError as unshown:
             fault = fault or unshown
+    missing = []
+    if view is not None and isinstance(fault, ConfirmationNeeded | TargetNotMet):
+        missing = missing_in(form, view.confirmations)
     context: dict[str, Any] = {
         "run": run,
         "view": view,
@@ -109,7 +113,8 @@ def _show(
         "was_written": was_written,
         "is_read_only": fault is not None and fault.code == READ_ONLY,
         "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
-        "form": form or CommitForm(),
+        "form": form,
+        "missing": missing,
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "here": "runs",
         "asked": asked,

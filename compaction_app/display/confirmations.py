@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,3 +27,9 @@ class ConfirmationField(forms.MultipleChoiceField):
 
     def clean(self, value: Any) -> Any:
         return self.flags(**dict.fromkeys(super().clean(value), True))
+
+
+def missing_in(form: forms.Form, required: Iterable[RequiredConfirmation]) -> list[RequiredConfirmation]:
+    """The required confirmations that a form's field `yes` lacks, in order."""
+    given = form["yes"].value() or []
+    return [one for one in required if one.name not in given]

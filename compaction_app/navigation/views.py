@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import known_session
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
@@ -118,8 +119,7 @@ def _show(
         form = AppendForm()
     missing = []
     if isinstance(view, MoveView | LabelView) and isinstance(fault, ConfirmationNeeded) and form is not None:
-        ticked = form["yes"].value() or []
-        missing = [one.name for one in view.confirmations if one.name not in ticked]
+        missing = missing_in(form, view.confirmations)
     context = {
         "session": found,
         "entry_id": entry_id,

@@ -95,7 +95,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
     runs = Run.objects.filter(session=OuterRef("pk"))
     readable = Session.objects.shown().present().due().filter(fault="")
     found = readable.filter(WRITTEN_BY_OTHERS, mtime_ns__gte=since)
-    idle = found.exclude(Exists(runs.active())).exclude(Exists(runs.unseen()))
+    idle = found.exclude(Exists(runs.active())).exclude(Exists(runs.unseen().filter(automatic=True)))
     return idle.for_display().latest_first()
 
 

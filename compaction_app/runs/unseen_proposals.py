@@ -1,4 +1,4 @@
-"""Automatic proposals that nobody has looked at yet, as pages and sockets show them."""
+"""Proposals that nobody has looked at yet, as pages and sockets show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.core.states import EventKind
+from compaction_app.core.states import FINISHED, EventKind
 from compaction_app.models import Run, RunEvent
 from sessions_app.cli import one_line
 from sessions_app.list.session_badges import SessionBadge
@@ -25,7 +25,13 @@ TITLE_CHARACTERS: Final = 120
 def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
     """How many there are, for the top of every page; counted if a page shows it."""
     del request
-    return {"proposals_waiting": Run.objects.unseen().count}
+    return {"proposals_waiting": _count}
+
+
+def _count() -> int:
+    # Every page asks, and mostly no plan is new.
+    is_any = Run.objects.filter(reviewed_at=None, state__in=FINISHED).exists()
+    return Run.objects.unseen().count() if is_any else 0
 
 
 def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
@@ -71,7 +77,7 @@ def _fact(run: Run, count: int) -> dict[str, Any]:
 
 def mark_seen(run: Run) -> None:
     """Record that somebody looks at a run's proposals. The review is shown even if that cannot be recorded."""
-    if not run.automatic or run.is_active:
+    if run.is_active or (run.reviewed_at is not None and not run.automatic):
         return
     with left_out_if_busy(f"The visit to run {run.pk}"):
         Run.objects.filter(pk=run.pk).update(reviewed_at=timezone.now())

@@ -14,10 +14,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.core.branch_views import VIEWS
+from compaction_app.core.states import FINISHED
 from compaction_app.display.branches import branch_state, leaf_below
 from compaction_app.display.links import place_address
 from compaction_app.exports.branch_export import FORMS, export_name, note_of
 from compaction_app.lookups import known_session
+from compaction_app.models import Run
 from compaction_app.navigation.offers import offers_of
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
@@ -127,10 +129,18 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "is_headless": not found.has_header,
         "offered": offers_of(found, shown.state).offered,
         "can_summarise": _can_summarise(found, shown.state.reading),
+        "planned": _waiting_plan(found),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
         "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
         "here": "sessions",
     }
+
+
+def _waiting_plan(session: Session) -> Run | None:
+    """The latest run of a session, if its plan waits for a decision; those of agents that ask are announced."""
+    latest = session.runs.order_by("-pk").first()
+    is_waiting = latest is not None and latest.state in FINISHED and not latest.handshakes.exists()
+    return latest if is_waiting else None
 
 
 def _can_summarise(session: Session, reading: Reading) -> bool:

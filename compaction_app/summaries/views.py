@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRefresh
 
+from compaction_app.display.confirmations import missing_in
 from compaction_app.display.links import lost_address
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft
@@ -236,8 +237,7 @@ def _show_append(
         # Boxes ticked for another plan do not confirm this one.
         form = AppendDraftForm()
     elif view is not None and isinstance(fault, ConfirmationNeeded):
-        ticked = form["yes"].value() or []
-        missing = [one.name for one in view.confirmations if one.name not in ticked]
+        missing = missing_in(form, view.confirmations)
     context = {
         "draft": found,
         "session": found.session,

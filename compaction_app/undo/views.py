@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
@@ -64,10 +65,9 @@ def _show(
     if form is None or view is None or form["plan"].value() != view.digest:
         # Boxes ticked for another plan do not confirm this one.
         form = UndoForm()
-    ticked = form["yes"].value() or []
     missing = []
     if view is not None and isinstance(fault, ConfirmationNeeded):
-        missing = [one.name for one in view.confirmations if one.name not in ticked]
+        missing = missing_in(form, view.confirmations)
     context = {
         "run": run,
         "compaction": compaction,

@@ -97,7 +97,7 @@ KEYS: dict[str, str] = {
     "audit": "count sha256 broken entries",
     "compact": (
         "run leafId parameters deletedTargets protectedEntryIds stats tokens targetMet entryId backupPath reasons "
-        "usage hooks needs to_write obstacle tornLine writer created"
+        "usage hooks needs to_write moved obstacle tornLine writer created"
     ),
     "restore": "restored sha256 previousBackup overtaken stillOpenIn",
     "doctor": "path findings moreFindings repair",

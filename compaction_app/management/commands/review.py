@@ -8,6 +8,7 @@ from django.core.management.base import CommandParser
 from compaction_app.commit.export import review_document, review_markdown
 from compaction_app.commit.units import account_of
 from compaction_app.models import Compaction, Run
+from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.cli import RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
 
@@ -28,6 +29,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         found = self._newest_plan() if options["number"] is None else _run_with(options["number"])
         account = account_of(found)
+        mark_seen(found)
         compaction = Compaction.objects.select_related("backup").filter(run=found).first()
         self.show_json(review_document(account, compaction))
         self.say_all(review_markdown(account, compaction).splitlines())

@@ -28,6 +28,7 @@ from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import active_markup, element, elements, field, fields, link, links, missing, text_of, texts, values
 from tests.plans import approved_plan
+from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.server import place_in
 
 HTMX = {"HX-Request": "true"}
@@ -204,6 +205,17 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
     assert path.read_bytes() == after
 
 
+def test_a_plan_stands_when_the_bytes_that_it_was_made_on_come_back(browser, path):
+    run = approve_proposals(plan_session(Session.objects.get()))
+    before, name = path.read_bytes(), compacted(path)
+    restored(browser, of(path, name))
+    assert path.read_bytes() == before
+    for page in ("review", "commit"):
+        assert not elements(browser.get(f"/runs/{run.pk}/{page}"), "[role=alert] span"), page
+    commit_approved(run)
+    assert path.read_bytes().startswith(before)
+
+
 def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path):
     before, name = path.read_bytes(), compacted(path)
     after, page = grown(path, *map(str, range(53))), of(path, name)
@@ -216,8 +228,9 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path
     assert "Trust this backup" not in text
 
     refusal = refuses(browser, path, page, status=422, shown=shown(browser, page))
-    assert "Nothing was restored: a confirmation is missing." in refusal
-    assert "Remove the 53 lines that came after this backup. Confirmation missing" in refusal
+    sentence = "Remove the 53 lines that came after this backup."
+    assert f"Nothing was restored: a confirmation is missing. Tick it if you agree: {sentence}" in refusal
+    assert f"{sentence} Confirmation missing" in refusal
     assert "--drop-newer" not in refusal
 
     done = restored(browser, page, "drop_newer")

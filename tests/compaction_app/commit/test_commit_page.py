@@ -32,7 +32,7 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import place
-from tests.html import actions, fields, link, links, missing, text_of, values
+from tests.html import actions, element, elements, fields, link, links, missing, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, commit_approved, finish_run, plan_session
@@ -211,7 +211,11 @@ def test_each_case_needs_its_own_confirmation_and_no_other(session, name):
     session.before = session.path.read_bytes()
     assert values(session.page(), "yes") == [name]
     others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
-    session.refuses(session.commit(*others), 422)
+    refused = session.refuses(session.commit(*others), 422)
+    (ticked,) = elements(refused, "[autofocus]")
+    assert (ticked.id, ticked.attributes["aria-invalid"]) == (f"yes-{name}", "true")
+    sentence = text_of(element(refused, f"label[for=yes-{name}]"))
+    assert link(element(refused, "[role=alert]"), sentence) == f"#yes-{name}"
     session.commits(name)
     assert session.path.read_bytes() != session.before
 

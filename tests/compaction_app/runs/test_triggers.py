@@ -14,9 +14,10 @@ from django.test import Client
 from django.utils import timezone
 from websockets.sync.client import ClientConnection
 
+from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.states import RunState
 from compaction_app.hooks import Cancel, session_before_compact
-from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, Provider, Run
+from compaction_app.models import Agreement, Backup, Compaction, Handshake, PlannerModel, Provider, Run
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
 from compaction_app.runs.commands import start_run, stop_run
@@ -253,11 +254,10 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root):
     assert len(look(after=2 * REST)) == 1
 
 
-def test_a_session_is_not_planned_automatically_during_a_run_nor_as_it_was(known_root, browser):
+def test_a_session_is_not_planned_automatically_during_a_run_nor_as_it_was(known_root):
     run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
     assert look() == []
     finish_run(run)
-    assert badge(browser) == 0, "it was started by hand"
     mark_seen(run)
     assert look(after=2 * REST) == [], "it was planned as it is"
 
@@ -481,6 +481,32 @@ def test_unseen_proposals_are_counted_and_linked_until_their_review_is_opened(kn
     address = link(browser.get("/"), "proposal waits")
     assert (address, browser.get(address).status_code, badge(browser)) == (f"/runs/{run.pk}/review", 200, 0)
     assert "proposal waits" not in text_of(browser.get("/"))
+
+
+def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_its_session(known_root, browser):
+    session = put(known_root)
+    left = plan_by_hand(session)
+    assert badge(browser) == 1
+    assert link(browser.get("/"), "proposal waits") == f"/runs/{left.pk}/review"
+    assert "waits for review" in text_of(element(browser.get("/runs/"), ".table"))
+    assert f"The plan of run {left.pk} waits for review." in text_of(browser.get(session.get_absolute_url()))
+    again = plan_by_hand(session)
+    assert (badge(browser), link(browser.get("/"), "proposal waits")) == (1, f"/runs/{again.pk}/review")
+    browser.get(f"/runs/{again.pk}/review")
+    assert badge(browser) == 0, "a later plan takes the place of an earlier one"
+    unfinished = browser.get(session.get_absolute_url())
+    assert f"The review of run {again.pk} is not finished." in text_of(unfinished)
+    assert link(unfinished, f"Review run {again.pk}") == f"/runs/{again.pk}/review"
+    change_state(again.pk, RunState.SUPERSEDED)
+    assert "is not finished" not in text_of(browser.get(session.get_absolute_url()))
+
+
+def test_the_plan_of_an_agent_that_asked_is_announced_by_its_question_alone(known_root, browser):
+    run = plan_by_hand(put(known_root))
+    times = dict.fromkeys(("asked_at", "ends_at", "polled_at"), timezone.now())
+    Handshake.objects.create(run=run, session=run.session, agent="pi", state=HandshakeState.DECLINED, **times)
+    assert badge(browser) == 0
+    assert "waits for review" not in text_of(browser.get(run.session.get_absolute_url()))
 
 
 def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
