@@ -204,7 +204,7 @@ class Journey:
                 else:
                     folds.nth(fold).click()
                     page.wait_for_url("**/stays?*")
-                found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
+                found = page.locator("details.staying").get_by_role("button", name=re.compile(rf"^{words}( −[\d,]+)?$"))
                 if number_of(found):
                     key = found.first.get_attribute("value")
                     found.first.click()

@@ -11,7 +11,7 @@ import pytest
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
 from compaction_app.models_page.service import (
-    DecisionEffect,
+    Consequence,
     add_provider,
     agree,
     change_key,
@@ -64,7 +64,7 @@ def add(name: str, base_url: str, key: str = "") -> Provider:
     return add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
 
 
-def change(name: str, base_url: str, key: str = "") -> DecisionEffect:
+def change(name: str, base_url: str, key: str = "") -> Consequence:
     values = {"dialect": "openai", "base_url": base_url, "key": key}
     return change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
 
