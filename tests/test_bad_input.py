@@ -388,7 +388,7 @@ def with_value(keys: str, value: object) -> list[dict[str, Any]]:
     return recorded
 
 
-STEP = 11
+STEP = 17
 FIELDS = """
     header.version header.id header.cwd header.timestamp
     entry.timestamp entry.label entry.targetId entry.deletedTargets entry.summary

@@ -24,7 +24,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 
 from sessions_app.web.launch_tokens import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
-from tests.budget import some
+from tests.budget import FACTOR, some
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
 from tests.server import Server, start_server
@@ -44,7 +44,7 @@ WAYS: Final = {way: some(BOTH, 2, at) for at, way in enumerate(("401", "400", "h
     "says": ("openai",),
 }
 """How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
-OF_A_KIND: Final = 20
+OF_A_KIND: Final = 20 if FACTOR > 1 else 8
 """The number of pages searched per URL pattern: each run, model and provider has one."""
 OF_SESSIONS: Final = 4
 """The same for pages of sessions, which show no words of a provider: each entry has one."""

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.acts import confirm_all, number_of
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import approve_everything, finished_run, title, titled_session
+from tests.budget import FACTOR
 from tests.factories import (
     assistant,
     bash,
@@ -47,9 +48,9 @@ HALVES: Final = " \ud83d \ude00\ud83d "
 TEXT: Final = EVIL + HALVES
 ID: Final = "\"><svg onload='window.hit=9'>/{{x}}\u202e%2e#?&\\"
 NAME: Final = "\"><svg onload=window.hit=10>'{{x}}\u202e#?&.jsonl"
-LONG: Final = 12_000_000
-"""The length of one text, on one line of the file and of the page, in characters."""
 PAGE_BYTES: Final = 4_000_000
+LONG: Final = 12_000_000 if FACTOR > 1 else PAGE_BYTES + 1_000_000
+"""The length of one text, on one line of the file and of the page, in characters."""
 INERT: Final = Path(__file__).with_name("inert.js").read_text(encoding="utf-8")
 
 
@@ -170,7 +171,7 @@ def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server, browse, addre
         is_shown(page)
 
 
-def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(server, browse, address):
+def test_a_text_of_millions_of_characters_makes_an_ordinary_page(server, browse, address):
     watched = browse(server)
     page = watched.open(f"{address}?view=all&at=e29")
     article = page.locator("article", has_text="long long long").first

@@ -65,6 +65,8 @@ ACME: Final = "https://gateway.example:8443/api"
 NOBODY: Final = "http://127.0.0.1:1/v1"
 LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
 AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete"}
+WRITTEN: Final = AGENTS if IN_EVERY_VIEW else ("claude",)
+"""The agents whose commit and what follows it are shown: the pages are the same, the words differ."""
 """Agents, and the writer of each by which a session is compacted here."""
 REFUSED: Final = r"the server responded with a status of (400|403|404|409)"
 FAILED: Final = "UPDATE compaction_app_summarydraft SET state = 'failed', failure = ?, generated = ? WHERE id = ?"
@@ -352,7 +354,7 @@ def agents(stage: Stage) -> Pages:
     with working(server):
         handoff, opened = stage.approved("thread"), stage.approved("claude-open")
         open_runs = {agent: stage.approved(f"{agent}-open") for agent in ("codex", "opencode")}
-        written_runs = {agent: stage.approved(f"{agent}-written") for agent in AGENTS}
+        written_runs = {agent: stage.approved(f"{agent}-written") for agent in WRITTEN}
     pages = {
         "list-of-an-agent": "/?agent=claude-code",
         "list-of-subagents": "/?show=subagents",
@@ -392,9 +394,8 @@ def agents(stage: Stage) -> Pages:
             f"undo-{agent}": f"{run}/undo",
             f"session-{agent}-written": f"{stage.at(f'{agent}-written')}?view=removed",
         }
-    pages["backups-codex"] = f"{stage.at('codex-written')}/backups"
-    pages["backups-opencode"] = f"{stage.at('opencode-written')}/backups"
-    pages["timeline-opencode"] = f"{stage.at('opencode-written')}/timeline"
+        pages[f"backups-{agent}"] = f"{stage.at(f'{agent}-written')}/backups"
+    pages["timeline-opencode"] = f"{opencode}/timeline"
     server.wait_for(lambda: "By agent" in text_of(server.get("/lab/hindsight")))
     return pages
 
