@@ -36,6 +36,8 @@ from sessions_app.storage.examination import diagnose
 from sessions_app.storage.repair import write_repaired
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.factories import assistant, chain, session_bytes, text, user
+from tests.files import place
 from tests.interop.install_atomic import NEW, OLD
 from tests.interop.pi_runs import NEWEST, OLDER, PINNED, Conversations, difference, expected, installed_pis, package
 from tests.interop.pi_sessions import (
@@ -110,6 +112,35 @@ def test_pi_rebuilds_the_same_context(name, sessions, directory):
     session = sessions[name]
     wanted = PackageOutcome.EQUAL if header_of(session) else PackageOutcome.REFUSED
     require_outcome(load_session(session), package(directory), wanted)
+
+
+BEYOND: Final = (
+    b"\0\0",
+    b" tail",
+    b'{"type":"custom","id":"q"}',
+    b" \t",
+    b"\x0b",
+    b"\xc2\xa0",
+    b"\xe2\x80\xa8",
+    b"\xff",
+)
+BEFORE: Final = (b"\0", b" \t", b"\xef\xbb\xbf")
+
+
+@pytest.mark.parametrize("directory", [PINNED, NEWEST], ids=["pinned", "newest"])
+def test_pi_reads_lines_with_more_than_an_entry_as_redline_does(directory, tmp_path):
+    lines = session_bytes(
+        chain(user("one"), assistant(text("two")), user("three"), assistant(text("four")))
+    ).splitlines()
+    changed = [(at, b"", after) for at in (2, 4) for after in BEYOND] + [(2, before, b"") for before in BEFORE]
+    left = []
+    for number, (at, before, after) in enumerate(changed):
+        odd = [before + line + after if place == at else line for place, line in enumerate(lines)]
+        loaded = load_session(place(tmp_path / f"{number}.jsonl", b"\n".join(odd) + b"\n"))
+        require_outcome(loaded, package(directory))
+        left.append(len(context_of(loaded).messages))
+    # Only white space of JSON may stand beside an entry: else the line is lost, and with it what it follows.
+    assert left == [2, 2, 2, 4, 2, 2, 2, 2, 3, 3, 3, 4, 3, 3, 3, 3, 2, 4, 2]
 
 
 @pytest.mark.parametrize(("installed", "reader", "writer"), WRITERS, ids=lambda one: getattr(one, "name", one))
