@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
@@ -67,6 +68,8 @@ def parse_well_formed(raw: bytes) -> Any:
 
 
 def _parse_leniently(raw: bytes) -> Any:
+    if raw.startswith(BOM_UTF8):
+        raise ValueError("a byte order mark stands before it")
     try:
         return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant)
     except RecursionError:

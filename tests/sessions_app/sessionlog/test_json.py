@@ -215,6 +215,8 @@ def test_input_the_agent_cannot_read_is_refused_with_an_explanation():
         *(nested(100_000), b'{"a":' * 50_000 + b"1" + b"}" * 50_000, nested(100_000, b'"\xff"')),
     ]
     assert [raw[:20] for raw in unreadable if not is_explained(raw)] == []
+    with pytest.raises(ValueError, match="a byte order mark stands before it"):
+        parse(b"\xef\xbb\xbf1")
 
 
 @given(
