@@ -55,7 +55,7 @@ def approved_messages(
             kept = tuple(block for block in message.blocks if block.index not in blocks)
             left.append(msgspec.structs.replace(message, blocks=kept))
     turns = GENERATIONS[context.reader][1].turns if context.reader in GENERATIONS else None
-    return turns.arranged(left) if turns is not None else left
+    return turns.arranged(left, is_new=writer is not None and not writer.appends) if turns is not None else left
 
 
 def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Reading, line: ReadLine) -> Rebuilt:

@@ -86,8 +86,9 @@ class Moved(NamedTuple):
 class TurnOrder(Protocol):
     """How an agent sends what stands between two replies, if it puts that in an order of its own."""
 
-    def arranged(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages of a context without some others, in the order in which the agent rebuilds it."""
+    def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
+        """The messages of a context without some others, in the order in which the agent rebuilds it: from the lines of
+        the same session, or from those of a new one, which may have another order."""
         ...
 
     def moved(

@@ -49,7 +49,8 @@ class ClaudeForkWriter(ContextWriter):
         context = self._reader.rebuild(branch)
         # The order is that of what survives: of a line with several entries, the first one may be gone.
         left = self._arranged(
-            one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None
+            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None],
+            is_new=True,
         )
         self._require_sent(left, facts)
         recorded = lines_of_context(replace(context, messages=tuple(left)), branch)

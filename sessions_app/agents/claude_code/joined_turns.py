@@ -48,8 +48,8 @@ class ClaudeCodeTurns:
     reader: ClaudeCodeReader
     habits: Habits
 
-    def arranged(self, messages: Sequence[Message]) -> list[Message]:
-        return self.reader.arranged(messages)
+    def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
+        return self.reader.arranged(messages, is_new=is_new)
 
     def moved(
         self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]

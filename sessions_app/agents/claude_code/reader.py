@@ -74,9 +74,10 @@ class ClaudeCodeReader:
     def _kept(self, boundary: Entry, entries: dict[str, Entry]) -> list[Entry]:
         return kept_entries(boundary, entries.get)
 
-    def arranged(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages of a context without some others, in the order in which it is rebuilt."""
-        return list(_in_file_order(messages))
+    def arranged(self, messages: Iterable[Message], *, is_new: bool) -> list[Message]:
+        """The messages of a context without some others, in the order in which it is rebuilt. In a new session no text
+        stands between a call and its result."""
+        return list(_in_file_order(messages, is_new=is_new))
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
         return _in_file_order(_message(entry) for entry in selected if entry.is_message)
@@ -98,7 +99,8 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
         left = branch[: _end_of_speech(branch)]
         return super().rebuild([*map(_without_kept, left)])
 
-    def arranged(self, messages: Iterable[Message]) -> list[Message]:
+    def arranged(self, messages: Iterable[Message], *, is_new: bool) -> list[Message]:
+        del is_new
         return list(messages)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
@@ -159,26 +161,32 @@ def _message(entry: Entry) -> Message:
     return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
 
 
-def _in_file_order(messages: Iterable[Message]) -> Iterator[Message]:
+def _in_file_order(messages: Iterable[Message], *, is_new: bool = False) -> Iterator[Message]:
     """Messages in the order of the context; results, and what was noted down after them, in the order of the file."""
     for is_led_to, group in itertools.groupby(messages, _is_led_to):
         found = list(group)
         has_results = is_led_to and any(message.role == Role.TOOL_RESULT for message in found)
-        yield from _sorted(found) if has_results else found
+        yield from _sorted(found, is_new=is_new) if has_results else found
 
 
 def _is_led_to(message: Message) -> bool:
     return message.entry.role in ADDED or shares_line(message.entry)
 
 
-def _sorted(led_to: Sequence[Message]) -> Iterator[Message]:
-    """What a reply leads to, in order. A text whose results are gone stands on a line of its own."""
+def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
+    """What a reply leads to, in order. A text whose results are gone stands on a line of its own, in a new session behind
+    the results of others."""
     answering = {message.entry.number for message in led_to if message.role == Role.TOOL_RESULT}
+    last = max(answering)
 
     def is_alone(message: Message) -> bool:
         return message.role not in ADDED and message.entry.number not in answering
 
-    in_order = sorted(led_to, key=lambda message: message.entry.number)
+    def place(message: Message) -> tuple[int, bool]:
+        is_moved = is_new and is_alone(message) and message.entry.number < last
+        return last if is_moved else message.entry.number, is_moved
+
+    in_order = sorted(led_to, key=place)
     for is_text, group in itertools.groupby(in_order, is_alone):
         found = list(group)
         yield from found if is_text else sorted(found, key=_place_after_reply)
