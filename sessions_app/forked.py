@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import NoReturn, TypeVar
 
 Part = TypeVar("Part")
@@ -33,13 +34,14 @@ def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) ->
         _work_as_child(work, there, answering, alive)
     os.close(answering)
     os.close(alive)
-    with os.fdopen(answer, "rb") as found:
-        try:
-            mine = work(here)
-            pickled = found.read()
-        finally:
-            os.close(living)
-            _, status = os.waitpid(child, 0)
+    with os.fdopen(answer, "rb") as found, ExitStack() as undo:
+        undo.callback(os.waitpid, child, 0)
+        undo.callback(os.close, living)  # which ends the child
+        mine = work(here)
+        pickled = found.read()
+        undo.pop_all()
+        _, status = os.waitpid(child, 0)
+        os.close(living)
     return mine, pickle.loads(pickled) if status == 0 else work(there)  # noqa: S301  # our own child made it
 
 

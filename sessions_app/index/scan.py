@@ -135,6 +135,8 @@ class Scan:
         self._used: str = kept.get("used", "")
         """The last time that an entry of the conversation records, on a line with a newline."""
         self._torn_used = ""
+        self._recognised: bool | None = None
+        """Whether the file was a session without its last line, if that has no newline."""
         self._titles: list[str] | None = None
         """First user message and name, if a line without a newline may have changed them."""
         if kept:
@@ -210,6 +212,7 @@ class Scan:
         session = self.session
         if not line.complete:
             self._titles = [session.first_user_message, session.name]
+            self._recognised = self._parser.state.recognised
         for recorded in self._parser.read(line):
             entry = recorded.entry
             if entry.role == Role.USER or entry.control is not None:
@@ -230,6 +233,12 @@ class Scan:
         self._used, self._torn_used = _last_time(complete) or self._used, _last_time(torn)
         self._compactions += sum(entry.is_compaction for entry in complete)
         self._torn_compactions = sum(entry.is_compaction for entry in torn)
+
+    @property
+    def _kept_state(self) -> ParserState:
+        """The state of the parser without what a line without a newline showed."""
+        state = self._parser.state
+        return state if self._recognised is None else msgspec.structs.replace(state, recognised=self._recognised)
 
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
@@ -447,7 +456,7 @@ class Scan:
         end = parser.state.next_offset
         is_whole = self._complete == self._count
         session.state = {
-            "parser": msgspec.to_builtins(parser.state),
+            "parser": msgspec.to_builtins(self._kept_state),
             "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
             "tree_damage": self._tree_damage,
             "tree_damaged": self._tree_damaged,

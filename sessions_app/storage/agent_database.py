@@ -81,7 +81,8 @@ def _connected(path: Path, mode: str, begin: str, not_done: str) -> Iterator[sql
             if (now.device, now.inode) != (before.device, before.inode):
                 raise BadInput("not_a_file", f"{path} was replaced while it was opened. {not_done} Try again.")
             yield connection
-    except sqlite3.Error as fault:
+    except (sqlite3.Error, UnicodeDecodeError) as fault:
+        # Python decodes the names of columns, which may be damaged too.
         raise _failure(fault, path, not_done) from fault
 
 
@@ -121,9 +122,9 @@ def is_locked_by_others(fault: sqlite3.Error) -> bool:
     return getattr(fault, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
-def _failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | SystemFailure:
+def _failure(fault: sqlite3.Error | UnicodeDecodeError, path: Path, not_done: str) -> BadInput | SystemFailure:
     name = getattr(fault, "sqlite_errorname", "")
-    if is_locked_by_others(fault):
+    if isinstance(fault, sqlite3.Error) and is_locked_by_others(fault):
         what = f"{path} is locked by another process. {not_done} Try again in a moment."
         return SystemFailure("database_busy", what)
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):

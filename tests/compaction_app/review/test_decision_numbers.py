@@ -136,9 +136,10 @@ class ReviewInBrowser:
             return None
         return {act: row.attributes["data-key"]}, number(row, ".proposal__line > .tokens data")
 
-    def rejected_row(self) -> tuple[dict[str, Any], int] | None:
+    def rejected_row(self) -> tuple[dict[str, Any], None] | None:
+        """The number of an undecided row is that of its approval; a rejection may bring others back."""
         undecided = [row for row in self.rows if "data-undecided" in row.attributes]
-        return ({"reject": self.chance.choice(undecided).attributes["data-key"]}, 0) if undecided else None
+        return ({"reject": self.chance.choice(undecided).attributes["data-key"]}, None) if undecided else None
 
     def group(self) -> tuple[dict[str, Any], int]:
         """The first button of a group."""

@@ -178,6 +178,13 @@ class Writer:
         return dict(dice.choice(control if kind == "control" else rare))
 
 
+def test_a_file_whose_only_session_line_was_torn_and_removed_is_none(redline, tmp_path):
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(user("go"))).splitlines()[0])
+    index_file(path)
+    os.truncate(path, 0)
+    assert refusal(lambda: index_file(path)) == refusal(lambda: load_session(path)) == "2 not_a_session"
+
+
 @pytest.mark.parametrize("seed", range(16 * FACTOR))
 def test_an_incremental_index_equals_a_new_one(redline, tmp_path, seed):
     dice = random.Random(seed)
