@@ -479,8 +479,7 @@ def test_a_file_name_that_is_not_utf8_is_handled(redline, path):
 
 
 def test_a_process_prints_names_that_are_not_utf8(fresh):
-    path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), session_bytes(WHOLE))
-    shown = fresh.run("tree", path)
+    shown = fresh.run("tree", place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), session_bytes(WHOLE)))
     assert shown.code == 0
     assert "s\\udcff\\x1b.jsonl: 27 entries" in shown.out
 

@@ -111,8 +111,7 @@ def compact(redline: Installation, path: Path, writer: str, *options: object) ->
 def test_each_compaction_makes_the_number_smaller(redline, make, writer, again):
     path = make(redline)
     numbers = [Number.of(redline, path)]
-    size = Session.objects.get().context_size
-    assert size is not None
+    assert Session.objects.get().context_size is not None
     assert Session.objects.get().context_basis != Basis.COUNTED, "the provider reported something"
     for name in (writer, again):
         path, document = compact(redline, path, name, "--ratio", "0.7", "--preserve-recent", "1")

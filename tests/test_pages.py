@@ -153,8 +153,7 @@ def test_htmx_gets_only_the_list(browser, idle_root):
 
 
 def test_a_session_shows_what_the_model_sees(browser, idle_root):
-    address = add_session(idle_root, "a.jsonl", conversation("fix the parser"))
-    page = browser.get(address)
+    page = browser.get(add_session(idle_root, "a.jsonl", conversation("fix the parser")))
     for shown in ("about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"):
         assert shown in text_of(page)
     assert elements(page, '[title^="Protected: it contains what the user said"]')

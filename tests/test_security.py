@@ -285,8 +285,7 @@ def test_a_root_used_only_on_the_command_line_has_no_urls(known_root, browser):
     own.mkdir()
     (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
     index_paths([own])
-    root = Root.objects.get(path=str(own)).pk
-    assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
+    assert browser.get(f"/sessions/{Root.objects.get(path=str(own)).pk}/a.jsonl").status_code == 404
     assert "a secret" not in browser.get("/").content.decode()
 
 

@@ -128,8 +128,7 @@ def test_people_read_the_difference_and_nothing_is_overwritten(redline, damaged)
     before = snapshot(damaged.parent)
     again = redline.call("doctor", damaged, "--fix", "--json")
     damaged.with_name("s.repaired.jsonl").unlink()
-    with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
-    assert again.refusal == with_lost_bytes.refusal == "2 exists"
+    assert again.refusal == redline.call("doctor", damaged, "--fix", "--json").refusal == "2 exists"
     assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
@@ -161,8 +160,7 @@ def meanwhile(damaged, monkeypatch):
 
 
 def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged, meanwhile):
-    account = meanwhile(lambda _: append_as_agent(damaged, b"later\n"))
-    assert account.original_size == len(DAMAGED)
+    assert meanwhile(lambda _: append_as_agent(damaged, b"later\n")).original_size == len(DAMAGED)
     assert all(b"later" not in damaged.with_name(f"copy.{name}").read_bytes() for name in ("jsonl", "lost"))
 
 

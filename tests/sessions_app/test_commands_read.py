@@ -226,8 +226,7 @@ def test_missing_and_unreadable_sessions_are_marked_and_an_empty_list_says_what_
     (root / "gone.jsonl").unlink()
     place(root / "broken.jsonl", b"no session any more\n")
     redline.call("index", root)
-    shown = redline.call("sessions").out
-    assert not missing(shown, "gone.jsonl (missing)", "broken.jsonl (cannot be read)")
+    assert not missing(redline.call("sessions").out, "gone.jsonl (missing)", "broken.jsonl (cannot be read)")
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
     assert "is not a session" in listed["broken.jsonl"]["fault"]

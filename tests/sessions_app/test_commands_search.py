@@ -54,8 +54,7 @@ def test_flags_narrow_the_search(redline, session):
 def test_a_limit_shows_the_first_places_and_the_table_names_who_said_them(redline, session):
     assert len(redline.call("search", "needle", "--limit", "2", "--json").json["found"][0]["hits"]) == 2
     assert "4 places in 1 session; 2 are shown." in redline.call("search", "needle", "--limit", "2").out
-    shown = redline.call("search", "needle").out
-    assert not missing(shown, "Where is the needle?", "assistant")
+    assert not missing(redline.call("search", "needle").out, "Where is the needle?", "assistant")
     assert "Nothing found." in redline.call("search", "absent").out
 
 
@@ -82,8 +81,7 @@ def test_another_process_that_indexes_is_not_waited_for(redline, session):
 
 
 def test_sessions_in_a_database_are_found(redline, tmp_path):
-    store = OpenCodeStore(tmp_path / "opencode" / "opencode.db")
-    path = worked_session(store)
+    path = worked_session(OpenCodeStore(tmp_path / "opencode" / "opencode.db"))
     assert redline.call("index", path).code == 0
     found = redline.call("search", "done", "--json").json["found"][0]
     assert (found["agent"], found["hits"][0]["state"]) == ("opencode", "seen")

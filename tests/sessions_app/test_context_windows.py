@@ -12,8 +12,7 @@ def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_ta
     everyone = window_of(model, {model: HERE}, {model: 2}, 3)
     agent = window_of(model, {"other": HERE}, {model: 2}, 3)
     session = window_of(model, {"other": HERE}, {"other": 2}, 3)
-    table = window_of(model, {}, {})
-    found = (everyone, agent, session, table)
+    found = (everyone, agent, session, window_of(model, {}, {}))
     assert [one.tokens for one in found] == [1, 2, 3, 200_000]
     assert len({one.source for one in found}) == 4
     assert window_of("unheard-of", {}, {}, 3) == session

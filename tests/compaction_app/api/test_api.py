@@ -192,8 +192,7 @@ def test_the_named_model_plans_and_thinks_as_the_session_does_unless_told(script
 def test_a_run_is_reported_from_start_to_plan(script, address, session):
     started = ask(script, address, compression_ratio=0.5).json()
     answered = script.get(started["stateUrl"]).json()
-    queued = {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}
-    assert queued.items() <= answered.items()
+    assert {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}.items() <= answered.items()
     parameters = {"compression_ratio": 0.5, "preserve_recent": 2}
     assert answered["parameters"] == {**parameters, "query": None}
     sources = {"compression_ratio": "this run", "preserve_recent": "default", "query": "default"}

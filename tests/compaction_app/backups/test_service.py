@@ -118,8 +118,7 @@ def test_a_later_compaction_is_newer_too(path):
 def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path):
     line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
-    backup = compacted(path)
-    assert newer_lines(path, backup) == []  # only its newline was added since
+    assert newer_lines(path, compacted(path)) == []  # only its newline was added since
     assert len(newer_lines(path, foreign(path, path.read_bytes()[:-40]))) == 1
 
 

@@ -65,8 +65,7 @@ def assert_backups_are_whole(path: Path, before: bytes) -> None:
             assert isinstance(content, bytes)
             assert content.startswith(before)
             assert content[len(before) :].count(b"\n") == (len(content) > len(before))
-            digest = backups.recorded_sha256(path.with_name(name))
-            assert digest == hashlib.sha256(content).hexdigest(), name
+            assert backups.recorded_sha256(path.with_name(name)) == hashlib.sha256(content).hexdigest(), name
 
 
 def assert_the_rows_tell_what_is_in_the_file(path: Path, before: bytes) -> None:

@@ -269,8 +269,7 @@ def test_a_refusal_changes_nothing(case):
         assert store.delete(deletions("e2")) is None
         assert store.targets == (Target("e2"),)
     before_it = store.targets, store.stats
-    refusal = store.delete(asked)
-    assert refusal.code == case.code
+    assert store.delete(asked).code == case.code
     assert (store.targets, store.stats) == before_it
     assert asked == before
     assert case.code in WITHOUT_TASK or store.validated().targets == before_it[0]

@@ -395,8 +395,7 @@ def test_all_pinned_ends_without_a_target():
 
 
 def test_a_guard_of_all_thinking_is_learned_at_once():
-    transcript = work(Session(), 6, 150).prepare(compression_ratio=0.7)
-    run = Run(transcript, Restraints(thinking_guard="all"))
+    run = Run(work(Session(), 6, 150).prepare(compression_ratio=0.7), Restraints(thinking_guard="all"))
     assert run.loop.outcome is Outcome.TARGET_MET
     assert sum(called.result.refusal is not None for called in run.calls) == 1
 
@@ -441,8 +440,7 @@ def test_earlier_deletions_are_not_an_obstacle():
 
 def test_real_sessions_are_reduced_to_half(tmp_path):
     for path in some(corpus_sessions(tmp_path)):
-        transcript = prepare(*branch_and_texts(path.read_bytes()), {})
-        run = Run(transcript)
+        run = Run(prepare(*branch_and_texts(path.read_bytes()), {}))
         assert run.loop.outcome is Outcome.TARGET_MET, path.name
         # What is left of a session with a few large outputs may have no unit small enough to be put back.
         assert 0.43 <= run.kept <= 0.5005, path.name

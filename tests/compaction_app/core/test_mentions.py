@@ -121,8 +121,7 @@ def test_a_path_is_mentioned_by_its_shortest_distinct_ending(paths, mention, exp
 
 def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it():
     found = touched(call("c1", path="/p/my notes.md"))
-    later = recorded(assistant(call("c2", path="/p/my notes.md")))
-    assert Mentions(later).of(found).paths == found.paths
+    assert Mentions(recorded(assistant(call("c2", path="/p/my notes.md")))).of(found).paths == found.paths
 
 
 @pytest.mark.parametrize("name", ["readFile", "ReadFile", "read_file", "_readFile", "utf8Text", "MAX_SIZE"])

@@ -70,8 +70,7 @@ def prompt_of(transcript: Transcript, chosen: int = 0) -> str:
 
 
 def manifest_in(prompt: str) -> Any:
-    found = re.search(r"^```json\n(.*)\n^```$", prompt, re.DOTALL | re.MULTILINE)
-    return json.loads(found[1])
+    return json.loads(re.search(r"^```json\n(.*)\n^```$", prompt, re.DOTALL | re.MULTILINE)[1])
 
 
 def test_the_prompt_contains_the_parameters_and_the_manifest():

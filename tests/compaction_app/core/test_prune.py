@@ -119,8 +119,7 @@ def test_a_failed_result_stays_and_counts_as_newer():
 @pytest.mark.parametrize("pinned", ["e2", "e3"], ids=["call", "result"])
 def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned):
     restraints = Restraints(pins=frozenset([Target(pinned)]))
-    enough = Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints)
-    assert enough.gone == {"e4", "e5"}
+    assert Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints).gone == {"e4", "e5"}
     less = Pruned(transcript_of(*steps(25_000, 9_000, SAFE)), restraints)
     assert less.store.targets == ()
     assert "about 9,000 tokens" in less.why

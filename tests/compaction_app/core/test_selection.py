@@ -212,8 +212,7 @@ def test_each_unit_of_a_selection_has_one_fate(chosen):
     said = user("go on"), looked, result("c1", "text"), assistant(text("one"), text("two")), user("more")
     transcript = transcript_of(*said)
     some = [unit for number, unit in enumerate(units_of(transcript)) if number in chosen]
-    review = reviewer(transcript, Target("e3")).review([])
-    found = review_selection(some, transcript, review, "latest")
+    found = review_selection(some, transcript, reviewer(transcript, Target("e3")).review([]), "latest")
     assert len(found.proposed) + len(found.addable) + len(found.refused) <= len(some)
     added = [one.target for one in found.addable]
     after = reviewer(transcript, Target("e3")).review([Step(Kind.ADD, (target,)) for target in added[:1]])

@@ -431,8 +431,7 @@ def test_a_draft_of_a_left_branch_is_compared_with_what_was_left():
     lines = [*chain(*DRAFTED), message("other", "e1", user("Another way."))]
     tree = SessionTree(session_log(lines).entries)
     before, after = (PiReader().rebuild(tree.branch(leaf)) for leaf in ("e9", "other"))
-    left = branch_left(tree, "e9", "other")
-    drafted = drafted_branch_summary(left, before, after, "other", "parseLine")
+    drafted = drafted_branch_summary(branch_left(tree, "e9", "other"), before, after, "other", "parseLine")
     assert [one.entry.id for one in drafted.replaced] == [f"e{number}" for number in range(2, 10)]
     assert [one.entry.id for one in drafted.kept] == ["e1", "other"]
     assert (drafted.is_of_branch, drafted.entries, drafted.before_id) == (True, 8, "e9")

@@ -64,8 +64,7 @@ def test_nothing_makes_an_empty_map():
     [(0, 6_000, 0, 59), (0, 1, 0, 0), (0, 100, 0, 0), (100, 101, 1, 2), (5_999, 1, 59, 59), (6_000, 0, 59, 59)],
 )
 def test_a_frame_covers_the_lines_of_its_pieces(before, tokens, first, last):
-    drawn = draw([("read", 6_000, False)])
-    top, height = drawn.frame(before, tokens)
+    top, height = draw([("read", 6_000, False)]).frame(before, tokens)
     assert top == first * STEP
     assert top + height == last * STEP + LINE
 

@@ -139,8 +139,7 @@ def test_claude_code_is_given_a_fork_at_once(claude):
     before = claude.path.read_bytes()
     answer = claude.poll(approved(claude.planned(leaf=""), "fork").pk)
     assert (answer["state"], answer["do"]) == ("applied", "continue")
-    created = Path(Compaction.objects.get().created)
-    assert f"claude --resume {created.stem}" in answer["message"]
+    assert f"claude --resume {Path(Compaction.objects.get().created).stem}" in answer["message"]
     assert claude.path.read_bytes() == before
 
 

@@ -163,8 +163,7 @@ def pi_says_that_it_is_the_other_agent(machine):
 def pi_asks_through_a_link_among_its_own_sessions(machine):
     link = machine.directory("pi") / "mine.jsonl"
     link.symlink_to(machine.claude())
-    asking = machine.token("pi", machine.pi())
-    return [asking.ask(leaf="", session=str(link))]
+    return [machine.token("pi", machine.pi()).ask(leaf="", session=str(link))]
 
 
 @attack

@@ -287,6 +287,5 @@ def test_sessions_of_other_agents(redline, tmp_path, settings, agent, recorded, 
 def test_names_that_cannot_be_printed_are_shown(browser, redline, idle_root, name):
     address = add(idle_root, "a.jsonl", talk(path=f"src/{name}"))
     assert browser.get(f"{address}/hindsight").status_code == 200
-    found = redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7")
-    assert found.code == 0
+    assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7").code == 0
     assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--json").json["sessions"]

@@ -111,8 +111,7 @@ def test_a_query_of_the_settings_can_be_cleared_and_the_form_says_who_uses_the_l
     assert field(page, "query") == "the parser"
     assert "The embedded planner keeps what these words find, and does not use your last message." in text_of(page)
     for typed, given in (("the parser", {}), ("", {"query": ""}), ("x", {"query": "x"})):
-        shown = posted(browser, session, planner="embedded", show="1", query=typed)
-        assert field(shown, "query") == typed
+        assert field(posted(browser, session, planner="embedded", show="1", query=typed), "query") == typed
         assert posted(browser, session, planner="embedded", query=typed).status_code == 303
         run = Run.objects.latest("pk")
         assert run.requested_parameters == given

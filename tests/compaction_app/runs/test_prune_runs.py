@@ -41,8 +41,7 @@ def written(root: Path, *sizes: int) -> Path:
 
 
 def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
-    session = index_file(path)
-    form = f"{session.get_absolute_url()}/compact"
+    form = f"{index_file(path).get_absolute_url()}/compact"
     page = browser.get(form, {"planner": "prune"})
     assert field(page, "planner") == "prune"
     assert "Nothing. The prune planner works offline." in text_of(page)

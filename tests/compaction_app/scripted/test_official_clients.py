@@ -130,8 +130,7 @@ def test_broken_arguments_arrive_unchanged(provider, dialect, name):
 
 
 def test_a_thought_is_signed(provider):
-    read = ask(provider, "anthropic", "thinking-signed")
-    thought = read.message["content"][0]
+    thought = ask(provider, "anthropic", "thinking-signed").message["content"][0]
     assert thought["signature"] == signature_of(thought["thinking"])
     details = ask(provider, "openai", "thinking-signed").message["reasoning_details"]
     text = "".join(detail.get("text", "") for detail in details)

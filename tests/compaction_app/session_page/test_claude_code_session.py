@@ -92,8 +92,7 @@ def test_an_output_beside_the_session_is_shown_whole(browser, root):
     directory = root / ID / "tool-results"
     directory.mkdir(parents=True)
     (directory / "b1.txt").write_text("line 1\nline 2 <script>alert(1)</script>\n")
-    found = add(root, session)
-    answer = browser.get(f"{found.get_absolute_url()}/entries/{entry}/text")
+    answer = browser.get(f"{add(root, session).get_absolute_url()}/entries/{entry}/text")
     assert not missing(text_of(answer), "line 2 <script>alert(1)</script>", "b1.txt beside the session")
     assert b"<script>alert" not in answer.content
 

@@ -275,8 +275,7 @@ def test_what_opencode_2_has_taken_over_is_said_where_it_is_shown(store, path, k
     unread = "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
     assert [tuple(one) for one in total.unread] == [(known_root, unread)]
     assert not total.faults
-    listed = shown("/")
-    assert missing(listed, unread, "taken over by OpenCode 2", "file missing", "damaged") == ["damaged"]
+    assert missing(shown("/"), unread, "taken over by OpenCode 2", "file missing", "damaged") == ["damaged"]
     assert not Session.objects.due().exists()
     reason = "OpenCode 2 has taken this session over"
     for of in ("", "/timeline", "/doctor", "/compact"):

@@ -64,8 +64,7 @@ def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser, idle_
 
 
 def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser, idle_root):
-    url = add(idle_root, FORKABLE)
-    answer = browser.post(f"{url}/fork", {"entry": "nowhere", "at": "e5"})
+    answer = browser.post(f"{add(idle_root, FORKABLE)}/fork", {"entry": "nowhere", "at": "e5"})
     assert answer.status_code == 409
     assert "The session has no entry nowhere" in text_of(answer)
     assert [path.name for path in idle_root.iterdir()] == ["a.jsonl"]

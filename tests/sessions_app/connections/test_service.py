@@ -312,8 +312,7 @@ def test_the_connection_of_a_project_that_became_a_link_is_ended(redline, tmp_pa
 
 
 def test_a_connection_and_the_copy_of_the_file_are_private_and_the_copy_stays_if_it_is_revoked(redline):
-    path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
-    path.chmod(0o644)
+    written(redline, "claude-code", '{"env": {"KEY": "secret"}}').chmod(0o644)
     one = made("claude-code")
     for kept in (Path(one.backup), connection_files.connection_path(redline.data, one.name)):
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -411,8 +410,7 @@ def test_other_agents_cannot_be_connected(redline, key):
 
 
 def test_a_damaged_connection_is_reported(redline):
-    one = made("pi")
-    connection_files.connection_path(redline.data, one.name).write_text("{")
+    connection_files.connection_path(redline.data, made("pi").name).write_text("{")
     with pytest.raises(SystemFailure, match="is damaged"):
         planned_connection("pi", None)
 

@@ -70,8 +70,7 @@ def test_a_connected_agent_whose_program_this_server_does_not_find_asks_all_the_
 def test_the_change_is_shown_and_nothing_is_written(browser, redline, settings_file):
     before = snapshot(redline.home)
     answer = browser.get(CONNECT)
-    page = text_of(answer)
-    assert not missing(page, '+ "hooks": {', "ask claude-code --connection claude-code")
+    assert not missing(text_of(answer), '+ "hooks": {', "ask claude-code --connection claude-code")
     assert b"<b>opus</b>" not in answer.content
     assert snapshot(redline.home) == before
     assert connections(redline.data) == []
@@ -144,8 +143,7 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     assert not missing(shown, "cannot be read", "Revoke the token only", "lets Claude Code compact as usual")
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
-    page = words(browser)
-    assert not missing(page, "its token is void", f"{one.changed} stays as it is")
+    assert not missing(words(browser), "its token is void", f"{one.changed} stays as it is")
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (again.status_code, "is not connected" in text_of(again)) == (409, True)
@@ -177,8 +175,7 @@ def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redl
     connected(browser)
     assert "belongs to no connection" not in words(browser)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
-    page = words(browser)
-    assert not missing(page, "settings.json still has a bridge", "Remove the bridge…")
+    assert not missing(words(browser), "settings.json still has a bridge", "Remove the bridge…")
     browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert settings_file.read_bytes() == before
     assert "belongs to no connection" not in words(browser)
@@ -198,8 +195,7 @@ def test_a_connection_is_tested_again(browser, redline):
 def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     connected(browser)
     settings_file.write_text("{}")
-    page = words(browser)
-    assert not missing(page, "missing", "Connect again")
+    assert not missing(words(browser), "missing", "Connect again")
     connected(browser)
     assert json.loads(settings_file.read_text())["hooks"]["PreCompact"]
 

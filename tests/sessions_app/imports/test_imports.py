@@ -212,8 +212,7 @@ def test_only_imported_sessions_can_be_removed(browser, known_root):
 def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(browser, imported):
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
-    shown = text_of(browser.get("/import/run.jsonl/remove"))
-    assert not missing(shown, "1 run", "This record is kept")
+    assert not missing(text_of(browser.get("/import/run.jsonl/remove")), "1 run", "This record is kept")
     remove(browser)
     session.refresh_from_db()
     assert (session.missing, session.runs.count(), managed()) == (True, 1, {})

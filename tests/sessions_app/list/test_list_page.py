@@ -85,8 +85,7 @@ def test_an_unreadable_root_is_named(browser, known_root):
 
 def test_a_filter_without_matches_is_explained(browser, known_root):
     put(known_root, s="one")
-    page = text_of(browser.get("/?q=another"))
-    assert not missing(page, "No matching sessions", "1 session is indexed.")
+    assert not missing(text_of(browser.get("/?q=another")), "No matching sessions", "1 session is indexed.")
 
 
 def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root):

@@ -170,8 +170,7 @@ def test_a_chain_of_50_000_entries_is_one_branch(step):
     links = [(str(number), str(number + step)) for number in range(LONG)]
     with without_hanging():
         tree = tree_of(*links)
-    last = str(LONG - 1 if step == -1 else 0)
-    assert len(tree.branch(last)) == LONG
+    assert len(tree.branch(str(LONG - 1 if step == -1 else 0))) == LONG
     assert [kind for kind, _ in damage_of(tree)] == [DamageKind.MISSING_PARENT]
 
 
@@ -243,8 +242,7 @@ def test_each_id_and_the_leaf_are_drawn_once_in_any_damaged_tree(links):
     (leaf_run,) = [run for run in drawn if run.has_leaf]
     assert tree.leaf in leaf_run.entries
     for run in drawn:
-        branch = tree.branch(run.last.id)
-        assert tuple(branch[-len(run.entries) :]) == run.entries
+        assert tuple(tree.branch(run.last.id)[-len(run.entries) :]) == run.entries
         assert len(run.above) == max(0, run.depth - 1)
 
 

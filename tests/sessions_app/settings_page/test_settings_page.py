@@ -113,8 +113,7 @@ def test_a_root_that_is_configured_twice_is_a_warning(known_root, configure):
 def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, configure):
     (tmp_path / "file").write_text("")
     configure([RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")])
-    shown = page_words(browser)
-    assert not missing(shown, "is not a directory", "This directory does not exist yet")
+    assert not missing(page_words(browser), "is not a directory", "This directory does not exist yet")
 
 
 def test_a_root_shows_its_sessions(browser, known_root):
@@ -153,8 +152,7 @@ def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_
 
 
 def test_an_invalid_choice_is_refused_and_changes_nothing(browser, known_root):
-    session = put(known_root, "a.jsonl", of_model("m"))
-    choice = {"do": "reader", "root": str(session.root_id)}
+    choice = {"do": "reader", "root": str(put(known_root, "a.jsonl", of_model("m")).root_id)}
     unknown = {**choice, "root": "99999", "reader": "pi"}
     for values in ({"root": "x"}, unknown, {**choice, "reader": "nobody"}, {}, {"session": "99999"}):
         assert browser.post("/settings", values).status_code == 422, values
@@ -170,8 +168,7 @@ def test_a_root_of_the_command_line_has_no_settings(browser, known_root, tmp_pat
 def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root, redline):
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
-    shown = page_words(browser)
-    assert not missing(shown, "reserveTokens: 999", "it is not valid JSON")
+    assert not missing(page_words(browser), "reserveTokens: 999", "it is not valid JSON")
 
 
 def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, configure, redline):
@@ -195,8 +192,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
 def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
-    snippet = effective_settings(Path.home()).snippet
-    (known_root.parent / "redline.toml").write_text(snippet)
+    (known_root.parent / "redline.toml").write_text(effective_settings(Path.home()).snippet)
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
 

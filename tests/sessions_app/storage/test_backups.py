@@ -105,8 +105,7 @@ def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session, data
     if os.geteuid() == 0:
         os.chown(session, NOBODY, NOBODY)
     owner = session.stat().st_uid, session.stat().st_gid
-    backup = make(data, session)
-    give_back(data, session, backup)
+    give_back(data, session, make(data, session))
     for path in session.parent.iterdir():
         assert (path.stat().st_uid, path.stat().st_gid) == owner, path.name
 
@@ -142,8 +141,7 @@ def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session, data):
 
 
 def test_the_name_is_in_utc_in_every_time_zone(session):
-    elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert backups.backup_name(session, elsewhere) == NAME
+    assert backups.backup_name(session, NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))) == NAME
     assert backups.backup_name(session, NOW.replace(microsecond=0)) == NAME.replace("123Z", "000Z")
     with pytest.raises(ValueError, match="aware"):
         backups.backup_name(session, NOW.replace(tzinfo=None))
@@ -362,8 +360,7 @@ def test_a_damaged_backup_is_not_restored(session, data):
 
 
 def test_the_agents_own_backup_can_be_restored_without_a_digest(session, data):
-    own = place(session.with_name(NAME), b"older\n")
-    assert give_back(data, session, own).sha256 == sha256(b"older\n")
+    assert give_back(data, session, place(session.with_name(NAME), b"older\n")).sha256 == sha256(b"older\n")
     assert session.read_bytes() == b"older\n"
 
 

@@ -202,8 +202,7 @@ def test_columns_of_every_type_survive_a_backup(change):
     run(f"UPDATE part SET data = {not_unicode} WHERE id = 'prt_0006'")  # noqa: S608  # a constant
     content = "SELECT id, CAST(data AS BLOB), more, typeof(more), typeof(data) FROM part ORDER BY id"
     before = run(content)
-    written = change.make("delete", "prt_0005", "prt_0006")
-    put_rows_back(change.path, written.backup, change.data)
+    put_rows_back(change.path, change.make("delete", "prt_0005", "prt_0006").backup, change.data)
     assert run(content) == before
 
 
@@ -248,8 +247,7 @@ class ServedChange(WorkedStore):
         server = OPENCODE.server(self.path, self.served.url)
         assert server is not None
         with session_lock(self.data, self.path, 1) as locked:
-            backup = back_up_rows(locked, self.steps, datetime.now(UTC))
-            served = {"server": server, "backup": backup.path}
+            served = {"server": server, "backup": back_up_rows(locked, self.steps, datetime.now(UTC)).path}
             change_served_rows(locked, self.path.parent, self.steps, **served, **UNCHECKED)
 
     def kill(self, call: Call = SECOND_WRITE) -> None:

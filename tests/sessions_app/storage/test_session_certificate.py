@@ -173,5 +173,4 @@ def test_another_branch_of_a_file_without_ids_is_not_compared(path):
     loaded = load_session(place(path, session_bytes(version_1(*PLAIN))))
     package = same_package(loaded)
     assert check(loaded, package).package.outcome is EQUAL
-    first = loaded.log.entries[0].id
-    assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED
+    assert check(loaded, package, loaded.log.entries[0].id).package.outcome is PackageOutcome.FAILED

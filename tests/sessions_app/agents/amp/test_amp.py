@@ -81,8 +81,7 @@ def test_another_document_is_not_a_thread(path, content):
     "message", [7, {}, {"role": 5, "content": 5}, {"role": "user", "content": [7, {"type": []}, None]}]
 )
 def test_a_damaged_message_does_not_hide_the_others(path, message):
-    messages = [message, *THREAD["messages"]]
-    path.write_text(json.dumps({**THREAD, "messages": messages}), encoding="utf-8")
+    path.write_text(json.dumps({**THREAD, "messages": [message, *THREAD["messages"]]}), encoding="utf-8")
     assert len(load_session(path).log.entries) >= 7
 
 

@@ -260,8 +260,7 @@ def ended():
 
 def test_a_running_client_has_its_session_open_and_no_other_and_one_that_has_ended_none(session, ended):
     register(session, f"{OWN}.json", pid=OWN)
-    found = open_elsewhere(session, session.parents[2])
-    assert found == (f"is open in Claude Code (process {OWN})", True)
+    assert open_elsewhere(session, session.parents[2]) == (f"is open in Claude Code (process {OWN})", True)
     register(session, f"{OWN}.json", sessionId="another")
     assert not shown(session)
     register(session, f"{ended}.json", pidDomain=own_domain())

@@ -366,8 +366,7 @@ def test_what_was_added_to_a_result_comes_with_it():
     assert sent(added)[2] == 'user: =c1 "found c1\\n\\nA" | =c2 | =c3'
     said = user("x1", "r2", [answer("c1"), text("said")])
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
-    elsewhere = [*added[:7], user("p2b", "a"), *added[7:]]
-    assert sent(elsewhere) == PARALLEL
+    assert sent([*added[:7], user("p2b", "a"), *added[7:]]) == PARALLEL
     noted = [P1, reply("r1", "p1", of="R"), attachment("a", "r1", "A"), user("p2", "r1"), R2]
     assert sent(noted) == turns("p1 / r1 / p2 / r2")
 
@@ -411,8 +410,7 @@ def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
     lines = [P1, reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
     more = [reply("r2", "x1", call("c2"), of="S"), result("x2", "r2", "c2"), reply("r3", "x2", of="R")]
     assert sent([*lines, *more])[1:3] == ["assistant: r3 | !c1", "user: =c1"]
-    apart = [P1, reply("r1", "p1", of="R"), P2, reply("r2", "p2", of="R")]
-    assert sent(apart) == TWO_TURNS
+    assert sent([P1, reply("r1", "p1", of="R"), P2, reply("r2", "p2", of="R")]) == TWO_TURNS
 
 
 MISSING = '=c2 "[Tool result missing due to internal error]"'
@@ -657,8 +655,7 @@ def test_the_last_reply_says_the_model_that_takes_the_attachments():
 
 def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered():
     def shown(*rendered: str, **content: Any) -> list[str]:
-        lines = [P1, attachment("a", "p1", *rendered, **content), reply("r1", "a")]
-        return sent(lines, OLDER)[:-1]
+        return sent([P1, attachment("a", "p1", *rendered, **content), reply("r1", "a")], OLDER)[:-1]
 
     assert shown("A") == ["user: p1"]
     assert shown("A", type="queued_command", prompt="more") == ["user: more\n | p1"]
@@ -674,8 +671,7 @@ def test_the_entries_around_which_the_client_puts_words_of_its_own_are_named():
     raw = timed(lines)
     branch = tree_of(lines).branch("p4")
     for generation, expected in ((CURRENT, ["n", "b"]), (OLDER, ["b"])):
-        context = generation.reader.rebuild(branch)
-        assert list(CLAUDE_CODE.reworded_entries(context, line_in(raw))) == expected
+        assert list(CLAUDE_CODE.reworded_entries(generation.reader.rebuild(branch), line_in(raw))) == expected
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():

@@ -83,8 +83,7 @@ def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk):
 
 
 def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk):
-    boundary = talk.session.new_id()
-    summary = f"{boundary[:-12]}{len(talk.session.lines) + 1:012}"
+    summary = f"{talk.session.new_id()[:-12]}{len(talk.session.lines) + 1:012}"
     talk.session.boundary(talk["p2"], talk["a2"], anchor=summary)
     assert talk.session.user("what was said", isCompactSummary=True) == summary
     (later,) = talk.session.reply("m4")
@@ -112,8 +111,7 @@ def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path):
     session.user("p1")
     session.assistant("m1", text("s1"), call("c1"))
     session.node("user", None, message={"role": "user", "content": [answer("c1", "one"), text("and more")]})
-    path = put(session, tmp_path)
-    loaded = load_session(path)
+    loaded = load_session(put(session, tmp_path))
     protected = {
         entry.id: (WRITERS["boundary"].protection(entry), WRITERS["fork"].protection(entry))
         for entry in loaded.tree.branch(loaded.leaf_id)

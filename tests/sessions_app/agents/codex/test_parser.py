@@ -329,8 +329,7 @@ def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary):
     ],
 )
 def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(before):
-    found = thread(*before, summarised(SUMMARY))
-    assert control(found, str(len(before) + 1)).began_id is None
+    assert control(thread(*before, summarised(SUMMARY)), str(len(before) + 1)).began_id is None
 
 
 def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
@@ -401,8 +400,7 @@ def test_a_last_line_without_its_newline_is_read_but_not_remembered():
     assert found.ids() == ["1", "2"]
     assert before == len(content)
     state = msgspec.convert(msgspec.to_builtins(found.parser.state), ParserState)
-    again = CODEX.parser(state, [])
-    (recorded,) = again.read(Line(3, before, torn))
+    (recorded,) = CODEX.parser(state, []).read(Line(3, before, torn))
     assert recorded.entry.id == "2"
 
 

@@ -147,8 +147,7 @@ def brought_back(
     with_said = rollout.with_lines([*change.lines, *Rollout(*said, first=90).lines])
     present = Parsed(with_said.content)
     messages = [one for one in before.context().messages if one.entry.id in back]
-    lines = FULLER(present.branch, messages, {}, present.facts())
-    return Parsed(with_said.with_lines(lines).content)
+    return Parsed(with_said.with_lines(FULLER(present.branch, messages, {}, present.facts())).content)
 
 
 def test_what_comes_back_has_its_place_again_and_an_entry_that_lost_a_block_is_whole():
@@ -262,8 +261,7 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
 
 
 def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path):
-    content = simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content
-    before = Parsed(content)
+    before = Parsed(simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content)
     assert kept(before.sent()) == ["a", "c", "so far"]
     change = written(FORK, before, leaf="7")
     assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())

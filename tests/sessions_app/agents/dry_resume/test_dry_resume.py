@@ -205,8 +205,7 @@ def run(tmp_path: Path, code: str, seconds: float = 60) -> ClientExit:
 
 def test_it_gets_no_input_and_nothing_of_the_users_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    ended = run(tmp_path, 'echo "$(cat)$(pwd -P)"; env')
-    first, environment = ended.output.split("\n", 1)
+    first, environment = run(tmp_path, 'echo "$(cat)$(pwd -P)"; env').output.split("\n", 1)
     assert first == str((tmp_path / "project").resolve())
     assert "secret" not in environment
     assert str(Path.home()) not in environment.replace(os.environ["PATH"], "")

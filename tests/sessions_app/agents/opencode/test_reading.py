@@ -302,8 +302,7 @@ HOSTILE: Final = (
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_damaged_rows_are_reported_and_the_rest_is_read(store, path, data):
-    message = store.user("Before.")
-    store.part(message, data)
+    store.part(store.user("Before."), data)
     store.user("After.")
     found = sent(path)
     assert "Before." in json.dumps(found[0])

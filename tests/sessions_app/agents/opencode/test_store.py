@@ -312,8 +312,7 @@ def test_links_are_not_followed(store, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "opencode.db").symlink_to(store.database)
-    older = documents(tmp_path / "older", store)
-    (other / "storage").symlink_to(older.parents[2])
+    (other / "storage").symlink_to(documents(tmp_path / "older", store).parents[2])
     assert not OPENCODE.discover(other).paths
     with pytest.raises(RedlineError, match="link"):
         content(other / "opencode.db" / "ses_1")

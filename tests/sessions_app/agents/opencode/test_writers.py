@@ -169,8 +169,7 @@ def test_the_context_of_an_export_is_that_of_its_session(store, tmp_path):
     tail = {"type": "compaction", "auto": True, "tail_start_id": users[1]["id"]}
     store.assistant(text("A summary."), summary=True, parentID=store.user(tail))
     store.user("Go on.")
-    reverted = store.user("Not this.")
-    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": reverted}))
+    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": store.user("Not this.")}))
     before = sent_of(load_session(session))
     assert "A summary." in str(before)
     assert "Not this." not in str(before)

@@ -385,8 +385,7 @@ hostile_entries = record(
 @example([{"type": {}, "id": "a"}], HEADER)
 def test_no_field_of_any_type_raises(recorded, header):
     lines = [json.dumps(one).encode() for one in recorded]
-    data = session_bytes([header, *lines] if header else lines)
-    entries, faults, state = read_in_parts(data, ())
+    entries, faults, state = read_in_parts(session_bytes([header, *lines] if header else lines), ())
     assert len(entries) + len(faults) >= len(recorded) - 1, "an entry is read or reported; one is the header"
     # Everything that is kept can be stored, as text and as numbers.
     for entry in entries:

@@ -173,8 +173,7 @@ def models(*recorded: Any) -> dict[str, Any]:
 
 def test_windows_come_from_every_provider_and_from_the_file_of_a_sessions_own_agent_first(home):
     assert model_windows(home) == {}
-    ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
-    put(home / MODELS, ours)
+    put(home / MODELS, models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2}))
     other = {"models": [{"id": "a", "contextWindow": 3}]}
     put(home / ".atomic" / "agent" / "models.json", {"providers": {**models()["providers"], "q": other}})
     assert model_windows(home) == model_windows(home, ATOMIC) == {"a": 3, "b": 2}
@@ -221,8 +220,7 @@ def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, hom
 
 def test_atomic_ignores_settings_that_only_pi_has(cwd, home):
     override = {"p/a/big": {"reserveTokens": 400_000}}
-    compaction = {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}
-    put(cwd / PIS, {"compaction": compaction})
+    put(cwd / PIS, {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}})
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 

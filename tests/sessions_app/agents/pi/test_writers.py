@@ -70,8 +70,7 @@ def ids(entries: list[Recorded]) -> list[str]:
 
 
 def without_parent(line: bytes) -> bytes:
-    found = _PARENT.findall(line)
-    assert len(found) == 1, line
+    assert len(_PARENT.findall(line)) == 1, line
     return _PARENT.sub(b"<parent>", line)
 
 
@@ -192,8 +191,7 @@ def test_only_the_name_changes_in_a_summary():
         b'"type":"compaction","id":"e4","parentId":"e3"}'
     )
     recorded = [*chain(user("go"), assistant(text("a")), assistant(text("b"))), line]
-    fork = forked(recorded, "e2")
-    assert without_parent(fork[3]) == without_parent(line.replace(b'"e2" ,', b'"e3" ,'))
+    assert without_parent(forked(recorded, "e2")[3]) == without_parent(line.replace(b'"e2" ,', b'"e3" ,'))
 
 
 def test_labels_of_survivors_are_appended_again():
