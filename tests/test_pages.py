@@ -53,10 +53,12 @@ def test_who_only_looks_at_a_link_neither_logs_in_nor_uses_its_token_up(redline,
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_a_new_token_replaces_an_unused_one(redline, client):
+def test_a_replaced_or_empty_token_admits_nobody(redline, client):
     old = new_token(django_settings.REDLINE_DATA_DIR)
     new_token(django_settings.REDLINE_DATA_DIR)
     assert client.get("/launch", {"token": old}).status_code == 403
+    (django_settings.REDLINE_DATA_DIR / TOKEN_FILE).write_text("")
+    assert client.get("/launch", {"token": ""}).status_code == 403
 
 
 def test_a_forged_cookie_is_refused(redline, client):
@@ -66,22 +68,14 @@ def test_a_forged_cookie_is_refused(redline, client):
         assert client.get("/").status_code == 403, value
 
 
-def test_a_link_from_another_site_can_be_followed_by_a_click(redline, client):
+def test_a_link_from_another_site_can_be_followed_by_a_click_and_never_leads_to_another_host(redline, client):
     answer = client.get("/sessions/1/a.jsonl", headers={"sec-fetch-site": "cross-site"})
     assert answer.status_code == 403
     assert "/sessions/1/a.jsonl" in [address for _, address in links(answer)]
-
-
-def test_a_link_of_the_launch_page_never_leads_to_another_host(redline, client):
     # The path that a server receives for http://HOST//evil.example/x.
     answer = client.get("/", headers={"sec-fetch-site": "cross-site"}, PATH_INFO="//evil.example/x")
     assert answer.status_code == 403
     assert "/%2Fevil.example/x" in [address for _, address in links(answer)]
-
-
-def test_an_empty_token_file_admits_nobody(redline, client):
-    (django_settings.REDLINE_DATA_DIR / TOKEN_FILE).write_text("")
-    assert client.get("/launch", {"token": ""}).status_code == 403
 
 
 # ---- the list --------------------------------------------------------------------------------------------

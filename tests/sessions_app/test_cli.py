@@ -202,18 +202,15 @@ def on_terminal(
     return list(Screen(Terminal()).table(columns, rows))
 
 
-def test_a_path_is_shortened_from_the_left_at_a_directory(monkeypatch):
-    rows = [["/home/someone/.pi/agent/sessions/project/2026-01-05.jsonl"]]
-    columns = [Column("PATH", cut="start")]
-    assert on_terminal(monkeypatch, 30, columns, rows)[1] == "…/project/2026-01-05.jsonl"
-
-
-def test_spare_columns_are_omitted_only_if_nothing_else_helps(monkeypatch):
+def test_spare_columns_are_omitted_only_if_nothing_else_helps_and_a_path_shortened_from_the_left(monkeypatch):
     columns = [Column("NAME", cut="end"), Column("SPARE", spare=True), Column("KEPT")]
     rows = [["n" * 30, "s" * 20, "k" * 20]]
     heading, line = on_terminal(monkeypatch, 40, columns, rows, NO_COLOR="1", TERM="dumb")
     assert "SPARE" not in heading
     assert line == "n" * 17 + "…  " + "k" * 20
+    rows = [["/home/someone/.pi/agent/sessions/project/2026-01-05.jsonl"]]
+    columns = [Column("PATH", cut="start")]
+    assert on_terminal(monkeypatch, 30, columns, rows)[1] == "…/project/2026-01-05.jsonl"
 
 
 def test_colours_are_only_for_terminals_that_want_them(monkeypatch):

@@ -425,15 +425,12 @@ def test_a_validated_deletion_cannot_be_changed():
     assert made.targets == (Target("e6"),)
 
 
-def test_it_carries_what_is_written_with_it():
+def test_it_carries_what_is_written_with_it_and_pins_are_not_among_the_protected_ids():
     made = accepted(deletions("e3"), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
     assert made.protected_entry_ids == ("e1", "e7", "e8")
     assert made.parameters.compression_ratio == 0.9
     assert made.parameters.preserve_recent == 2
     assert request_of(made.targets) == deletions("e3 e4")
-
-
-def test_pins_are_not_among_the_protected_ids_that_are_written():
     made = accepted(deletions("e6"), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
     assert made.protected_entry_ids == ("e1",)
 
@@ -483,14 +480,11 @@ def test_percentages_have_one_decimal_and_round_halves_up(part, whole_, expected
     assert stats.percent(part, whole_) == expected
 
 
-def test_a_whole_percentage_is_recorded_as_an_integer():
+def test_a_whole_percentage_is_an_integer_and_deleting_empty_entries_no_reduction():
     transcript = transcript_of(user("x" * 40), assistant(text("y" * 40)))
     recorded = accepted(deletions("e2"), transcript).stats.to_json()["percentReduction"]
     assert recorded == 50
     assert isinstance(recorded, int)
-
-
-def test_deleting_empty_entries_is_not_a_reduction():
     transcript = transcript_of(user(""), assistant())
     made = accepted(deletions("e2"), transcript)
     assert made.stats.to_json()["percentReduction"] == 0

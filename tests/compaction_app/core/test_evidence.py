@@ -237,18 +237,12 @@ def test_the_nearest_later_place_comes_before_any_earlier_one():
     assert places == {"both_name": Object(4, 1), **earlier, **later, "own_name": None}
 
 
-def test_what_goes_is_no_place():
+def test_what_goes_is_no_place_nor_are_its_blocks_but_other_blocks_of_its_entry_are():
     gone = {Object(4, 1), Object(1, 1)}
     places = name_places(transcript(), [GONE], lambda found: found not in gone)
     expected = {"both_name": Object(5), "early_name": Object(0), "own_name": Object(2)}
     assert expected.items() <= places.items()
-
-
-def test_the_blocks_of_a_deleted_entry_are_no_places():
     assert name_places(transcript(), [Object(4)], lambda _: True)["later_name"] == Object(5)
-
-
-def test_other_blocks_of_the_same_entry_are_places():
     places = name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)
     assert places["early_name"] == Object(1, 1)
 

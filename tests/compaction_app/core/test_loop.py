@@ -122,14 +122,11 @@ def test_a_planner_that_stops_early_gets_its_progress():
     assert loop.outcome is None
 
 
-def test_a_planner_that_stops_again_without_a_change_ends_below_the_target():
+def test_a_planner_that_stops_again_gets_another_reminder_only_after_progress():
     loop = Loop(workbench())
     events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP)
     assert [type(event) for event in events] == [Called, Nudged, Called, Ended]
     assert events[-1] == Ended(Outcome.BELOW_TARGET)
-
-
-def test_a_planner_that_made_progress_gets_another_reminder():
     loop = Loop(workbench())
     events = run(loop, STOP, PlannerTurn([delete(whole("e4"))]), STOP, STOP)
     assert [type(event) for event in events] == [Nudged, Called, Nudged, Ended]
@@ -236,25 +233,16 @@ def test_a_silent_planner_is_prompted_twice():
 def test_requested_targets_are_distinguished_from_repairs():
     origins = originated(PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))
     assert origins == {Target("e3"): by(2), Target("e2", 1): by(2, by_repair=True)}
-
-
-def test_a_reason_belongs_to_the_target_it_was_given_for():
-    origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
-    assert origins == {Target("e2"): by(1, "read later"), Target("e3"): by(1, by_repair=True), Target("e5", 1): by(2)}
-
-
-def test_matches_of_a_bulk_deletion_count_as_requested():
     origins = originated(PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
     repaired = {target: origin.by_repair for target, origin in origins.items()}
     assert repaired == {Target("e3"): False, Target("e2", 1): True}
-
-
-def test_an_entry_that_took_its_blocks_place_has_its_own_origin():
     origins = originated(PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
     assert origins == {Target("e3"): by(2), Target("e2"): by(2, by_repair=True)}
 
 
-def test_a_target_belongs_to_its_first_proposal():
+def test_a_reason_belongs_to_the_first_proposal_of_the_target_it_was_given_for():
+    origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
+    assert origins == {Target("e2"): by(1, "read later"), Target("e3"): by(1, by_repair=True), Target("e5", 1): by(2)}
     turns = [PlannerTurn([delete(whole("e4"), e4=reason)]) for reason in ("old", "new")]
     assert originated(*turns) == {Target("e4"): by(1, "old")}
 

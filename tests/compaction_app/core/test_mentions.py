@@ -72,12 +72,9 @@ def test_the_file_that_a_call_names_is_a_path(argument):
     assert words_of(touched(call("c1", "read", **{argument: "/src/a.py"})), "paths") == ["/src/a.py"]
 
 
-def test_the_files_of_a_patch_are_paths():
+def test_the_files_of_a_patch_are_paths_and_one_file_is_one_path_however_it_is_written():
     patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n*** Add File: c.py\n*** Delete File: d.py\n"
     assert words_of(touched(call("c1", "apply_patch", input=patch)), "paths") == ["a.py", "b.py", "c.py", "d.py"]
-
-
-def test_one_file_is_one_path_however_it_is_written():
     blocks = [call(f"c{number}", path=path) for number, path in enumerate(["/p/a.py", "a.py", "./x/../a.py"])]
     (found,) = subjects_of(recorded(assistant(*blocks), project="/p")).paths
     assert (found.words, found.uses) == ("/p/a.py", 3)
@@ -134,14 +131,11 @@ def test_other_words_are_no_names(word):
     assert names_in(f"the word {word} here") == []
 
 
-def test_a_name_counts_once_for_each_statement():
+def test_a_name_counts_once_for_each_statement_and_the_most_used_ones_come_first():
     few = said(*["readFile readFile"] * 4)
     assert subjects_of(few).names == ()
     (found,) = subjects_of([*few, Statement("e9", Role.USER, "readFile")]).names
     assert (found.words, found.entry_id, found.uses) == ("readFile", "e1", 5)
-
-
-def test_the_names_with_the_most_uses_come_first():
     statements = said(*["bA"] * FREQUENT, *["aB cD"] * FREQUENT, "cD")
     assert words_of(subjects_of(statements), "names") == ["cD", "aB", "bA"]
 

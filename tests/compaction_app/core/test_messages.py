@@ -128,12 +128,9 @@ def test_every_call_keeps_its_result_however_much_is_dropped(turns, limit):
                 assert [one.call_id for one in before.calls] == [one.call_id for one in message.results]
 
 
-def test_a_result_is_its_facts_and_its_sentence():
+def test_a_result_is_its_facts_and_its_sentence_and_a_list_of_thousands_is_cut_and_counted():
     sent = json.loads(result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5.")))
     assert sent == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
-
-
-def test_a_list_of_thousands_is_cut_and_counted():
     skipped = [{"entryId": f"e{number}", "reason": "protected_entry"} for number in range(5_000)]
     sent = json.loads(result_text(ToolResult("context_grep_delete", {"skipped": skipped}, "done")))
     assert sent["skipped"] == skipped[:LISTED]

@@ -139,10 +139,14 @@ def test_an_entry_without_calls_is_not_completed_for_its_asker():
     assert refused(found, "e2[0] e2[1]").code == "every_block"
 
 
-def test_repair_stops_at_the_first_partner_that_may_not_go():
+def test_repair_stops_at_the_first_partner_that_may_not_go_and_names_it():
     for pin, partner in ((Target("e4"), Target("e4")), (Target("e3", 0), Target("e3"))):
         judged = refused(transcript_of(*TWO_CALLS), "e2", pin)
         assert (judged.code, judged.target) == ("protected_pair", partner)
+    judged = refused(joined_talk({"e2": ("e7",)}), "e2")
+    assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
+    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
+    assert stays in judged.message
 
 
 def test_a_copy_of_a_plan_leaves_the_plan_as_it_is():
@@ -209,13 +213,6 @@ def test_companions_go_with_an_entry(companions, requested, gone):
 )
 def test_nothing_goes_if_a_companion_stays(companions, recent, pins, code):
     assert refused(joined_talk(companions, preserve_recent=recent), "e2", *targets(pins)).code == code
-
-
-def test_the_refusal_names_the_companion():
-    judged = refused(joined_talk({"e2": ("e7",)}), "e2")
-    assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
-    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
-    assert stays in judged.message
 
 
 def test_a_plan_that_is_closed_already_is_the_same_again():

@@ -104,13 +104,10 @@ def test_the_limits_are_exact(sizes, gone):
         assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
 
 
-def test_long_messages_are_not_pruned():
+def test_long_messages_and_failed_results_stay_and_these_count_as_newer():
     words = "x" * 400_000
     pruned = Pruned(transcript_of(user("go"), assistant(text(words), thinking(words)), *steps(25_000, SAFE)))
     assert pruned.gone == {"e4", "e5"}
-
-
-def test_a_failed_result_stays_and_counts_as_newer():
     recorded = steps(LEAST, LEAST, 30_000)
     recorded[4] = sized(LEAST, "c2", error=True)
     assert Pruned(transcript_of(*recorded)).gone == {"e2", "e3"}

@@ -153,14 +153,11 @@ def test_groups_are_in_the_order_of_their_titles_and_in_each_the_largest_proposa
     assert groups_of(items) == [("a", [0, 3, 4]), ("b", [2, 1])]
 
 
-def test_a_group_counts_by_status():
+def test_a_group_counts_by_status_and_has_a_short_key_of_its_own():
     items = [item(0, 1), item(1, 1, status=ReviewStatus.REJECTED)]
     (group,) = grouped(items, lambda one: one.source, lambda one: one.tokens)
     assert [one.position for one in group.with_status(ReviewStatus.REJECTED)] == [1]
     assert group.key == group_key("planner")
-
-
-def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title():
     keys = {group_key(f"title {number} \ud800") for number in range(1_000)}
     assert len(keys) == 1_000
     assert all(len(key) == 10 and key.isalnum() for key in keys)

@@ -141,15 +141,12 @@ def test_a_bulk_deletion_costs_in_proportion_to_its_matches():
     assert bulk(100, 200) < 100 * 20
 
 
-def test_the_results_of_one_call_share_one_verdict():
+def test_the_results_of_one_call_share_one_verdict_also_if_the_call_stays():
     messages = [user("go"), assistant(call("c1"))] + [result("c1", f"part {number}") for number in range(1_000)]
     store = store_of(*messages)
     kept, passed_over = store.deletable([Object(position) for position in range(2, 1_002)])
     assert (len(kept), passed_over) == (1_000, [])
     assert store.visited < 10 * 1_000
-
-
-def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays():
     messages = [user("go"), assistant(call("c1"), stopReason="error")] + [result("c1")] * 50
     store = store_of(*messages, assistant(text("done")))
     matches = [Object(position) for position in range(2, 52)]

@@ -144,10 +144,16 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path):
     assert loss.turn_numbers["e9"] == 2
 
 
-def test_what_stands_before_the_first_turn_is_turn_0(tmp_path):
+def test_turns_are_numbered_in_order_from_0_and_without_images(tmp_path):
     talk = (assistant(text("hi")), user("x" * 200), assistant(text("done")), summary_compaction("s", None))
     (loss,) = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.words) for turn in loss.turns] == [(0, ""), (1, f"{'x' * 160}…")]
+    talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
+    _, second = of_pi(tmp_path, *talk)
+    assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
+    asked = user('<image name="a.png">[image]</image>\nMend it.')
+    (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
+    assert [turn.words for turn in loss.turns] == ["Mend it."]
 
 
 def test_a_second_summary_replaces_the_first_one_too(tmp_path):
@@ -156,18 +162,6 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path):
     assert (first.text, second.text) == ("alphaOne", "betaTwo")
     assert replaced_ids(second) == ["e10", "e8", "e9"]
     assert [turn.number for turn in second.turns] == [2]
-
-
-def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path):
-    talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
-    _, second = of_pi(tmp_path, *talk)
-    assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
-
-
-def test_an_image_is_no_part_of_what_was_asked(tmp_path):
-    asked = user('<image name="a.png">[image]</image>\nMend it.')
-    (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
-    assert [turn.words for turn in loss.turns] == ["Mend it."]
 
 
 def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path):
@@ -204,12 +198,15 @@ def long_talk() -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path):
+def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said_and_what_cannot_be_deleted(tmp_path):
     (loss,) = of_pi(tmp_path, *long_talk(), summary_compaction("word " * 900, "e34"))
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
     assert len(loss.still.messages) == 0
+    rules = {"role": "system", "content": "x" * 3_000}
+    (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
+    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
 
 
 def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path):
@@ -220,26 +217,14 @@ def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(t
     assert in_context - still == {"/p/f0.py"}
 
 
-def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path):
-    rules = {"role": "system", "content": "x" * 3_000}
-    (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
-    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
-
-
-def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path):
+def test_a_plan_cannot_leave_less_than_what_always_stays_and_one_without_deletions_mentions_everything(tmp_path):
     asked = [user(f"{number} " * 400) for number in range(4)]
     (loss,) = of_pi(tmp_path, *asked, assistant(text("y" * 400)), summary_compaction("s", None))
     assert loss.plan.tokens_after > 10 * loss.replacement.tokens_after
     assert counts(loss.plan.still) == counts(loss.subjects)
-
-
-def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("z" * 4_000, "e8"))
     assert loss.plan.still == loss.subjects
     assert loss.plan.tokens_after == loss.replacement.tokens_before
-
-
-def test_too_little_to_plan_is_no_plan(tmp_path):
     (loss,) = of_pi(tmp_path, user("go"), summary_compaction("so far", None))
     assert loss.plan is None
 
@@ -309,15 +294,12 @@ def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path):
     assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [1, 1, 0, 0])
 
 
-def test_a_remote_summary_of_codexs_is_opaque(tmp_path):
+def test_summaries_of_codex_are_opaque_or_read_as_an_older_one_wrote_them(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     loss = of_codex(tmp_path, rollouts.compacted(rollouts.user("Mend the parser."), opaque))
     assert (loss.text, loss.is_encrypted) == (ENCRYPTED, True)
     assert counts(loss.still) == [0, 0, 0, 0]
     assert counts(loss.subjects) == [1, 1, 1, 0]
-
-
-def test_a_summary_of_an_older_codexs(tmp_path):
     loss = of_codex(tmp_path, rollouts.summarised("So far: src/a.rs."))
     assert loss.text.endswith("So far: src/a.rs.")
     assert counts(loss.still)[0] == 1

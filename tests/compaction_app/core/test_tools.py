@@ -362,13 +362,10 @@ def test_as_many_matches_as_expected_and_allowed_are_deleted_and_by_default_at_m
         assert len(workbench.store.targets) == gone
 
 
-def test_a_bulk_deletion_without_matches_validates_nothing():
+def test_a_bulk_deletion_without_matches_validates_nothing_and_a_refused_one_keeps_what_was_found():
     taskless = bench(assistant(text("a")), assistant(text("b")))
     shown = details(taskless, GREP, pattern="needle")
     assert (shown["matches"], shown["skipped"], "error" in shown) == ([], [], False)
-
-
-def test_a_refusal_of_all_matches_together_keeps_what_was_found():
     workbench = bench(user("x"), assistant(text("needle"), text("needle")), assistant(text("done")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert shown["error"] == "every_block"

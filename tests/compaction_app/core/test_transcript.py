@@ -203,12 +203,9 @@ def test_the_last_compactable_entries_are_recent(count, recent):
     assert transcript.protected_entry_ids == tuple(one for one in ids(transcript) if one in protected)
 
 
-def test_a_recent_user_message_is_recent_first():
+def test_a_recent_user_message_is_recent_first_and_every_reason_has_a_label():
     entry = transcript_of(user("go"), user("on"), preserve_recent=1).entries[1]
     assert (entry.reason, entry.protection) == (Protection.RECENT, Protection.USER)
-
-
-def test_every_reason_has_a_label():
     assert len({reason.sentence for reason in Protection}) == len(Protection)
 
 

@@ -91,19 +91,16 @@ def test_how_long_an_agent_waits_is_chosen_on_the_page(agent, browser):
     assert (handshake.ends_at - timezone.now()).total_seconds() <= 60
 
 
-def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent, browser):
+def test_what_cannot_be_chosen_is_refused_counted_and_explained_and_nothing_is_saved(agent, browser):
+    wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
+    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
+    assert "Correct the 2 errors below." in page
+    assert page.count("From 1 to 60 minutes.") == 2
     for name, wrong in {"minutes": ["0", "61", "x"], "then": ["wait"], "planner": ["nobody/none"]}.items():
         for value in wrong:
             sent = fields(browser, **{f"pi-manual-{name}": value})
             assert browser.post("/handshakes/", sent).status_code == 422, (name, value)
     assert not WaitRule.objects.exists()
-
-
-def test_all_errors_are_counted_and_explained(agent, browser):
-    wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
-    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
-    assert "Correct the 2 errors below." in page
-    assert page.count("From 1 to 60 minutes.") == 2
 
 
 def test_a_rule_that_lets_nothing_pass_is_refused(agent, browser):

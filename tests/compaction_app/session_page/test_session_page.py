@@ -446,15 +446,13 @@ def test_the_page_says_how_a_compaction_would_be_written(pages, reader, words):
     assert words in pages.words(address)
 
 
-def test_a_reader_that_is_not_there_changes_nothing(pages):
+def test_acts_that_are_not_offered_change_nothing_and_all_need_a_form_of_this_site(pages):
     address = pages.add(conversation("one"))
     assert pages.browser.post(f"{address}/reader", {"reader": "<b>"}).status_code == 422
     assert Session.objects.get().reader == ""
     assert pages.browser.get(f"{address}/reader").status_code == 303
-
-
-def test_acts_need_a_form_of_this_site(pages):
-    address = pages.add(conversation("one"))
+    assert pages.browser.post(f"{address}/migrate").status_code == 409
+    assert [path.name for path in pages.root.iterdir()] == ["a.jsonl"]
     strict = new_client(enforce_csrf_checks=True)
     strict.cookies = pages.browser.cookies
     for act in ("reader", "read-anew", "migrate"):
@@ -494,12 +492,6 @@ def test_a_session_without_header_is_not_planned_on(pages):
     pages.add(conversation("one")[1:])
     act = partial(start_run, Session.objects.get(), planner="embedded", requested_parameters={})
     assert refusal(act) == "2 no_header"
-
-
-def test_a_session_of_today_is_not_migrated(pages):
-    address = pages.add(conversation("one"))
-    assert pages.browser.post(f"{address}/migrate").status_code == 409
-    assert [path.name for path in pages.root.iterdir()] == ["a.jsonl"]
 
 
 def test_an_empty_session_says_so(pages):

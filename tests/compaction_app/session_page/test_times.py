@@ -71,14 +71,11 @@ def test_a_session_of_one_day_is_not_told_which(browser, idle_root):
     assert "6 Feb 2026, 23:30 to 23:34 , 4 min" in text_of(element(found, ".facts"))
 
 
-def test_a_slow_result_says_how_long_it_took(browser, idle_root):
+def test_a_slow_result_says_how_long_it_took_and_without_recorded_times_nothing_is_claimed(browser, idle_root):
     found = page(browser, idle_root, (0, 1, 1.5, 1.505))
     assert "30 s" in text_of(element(found, "#e3"))
     assert "30 s" in text_of(element(found, "#e4"))
     assert not elements(page(browser, idle_root, (0, 1, 1.01, 1.016)), "[title='From the call to its result']")
-
-
-def test_without_recorded_times_nothing_is_claimed(browser, idle_root):
     assert not elements(browser.get(add_session(idle_root, "a.jsonl", chain(*TALK))), ".time-line, article time")
 
 

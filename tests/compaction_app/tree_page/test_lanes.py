@@ -67,15 +67,12 @@ def test_each_shape_is_on_a_line_of_its_row_or_stands_alone(links):
     assert sum(drawing.shape == "leaf" for drawing in drawings(rows)) == 1
 
 
-def test_a_straight_session_is_one_line_with_its_leaf_at_the_end():
+def test_a_straight_session_is_one_line_to_its_leaf_and_a_branch_bends_away_from_it():
     first, fold, last = drawings(rows_of(chain(5)))
     assert (first.active, first.shape) == (f"M12 {MIDDLE}V{HEIGHT}", "turn")
     assert (fold.active, fold.shape) == (f"M12 0V{HEIGHT}", "fold")
     assert (last.active, last.shape) == (f"M12 0V{MIDDLE}", "leaf")
     assert {first.other, fold.other, last.other} == {""}
-
-
-def test_a_branch_bends_away_from_the_line_that_passes_it():
     _, side, _ = drawings(rows_of([("a", None), ("b", "a"), ("c", "a")]))
     assert (side.active, side.other) == (f"M12 0V{HEIGHT}", f"M12 0C12 12 36 4 36 {MIDDLE}")
     assert (side.x, side.shape, side.width) == (36, "end", 48)

@@ -183,13 +183,10 @@ def test_a_tail_as_text_loses_results_that_do_not_follow_their_call():
     assert len(rebuilt("atomic-0.9.9", *recorded).messages) == 11
 
 
-def test_what_is_not_sent_does_not_become_text():
+def test_what_is_not_sent_does_not_become_text_and_usage_reported_in_a_tail_of_text_does_not_count():
     recorded = (NOTE | EXCLUDED, branch_summary(""), verbatim_compaction("lines", "e1"))
     assert ids(rebuilt("atomic-0.9", *recorded)) == ["e3"]
     assert [one.sent for one in rebuilt("atomic-0.9.9", *recorded).messages] == [True, False]
-
-
-def test_the_usage_reported_in_a_tail_of_text_does_not_count():
     answer = assistant(text("a"), usage={"totalTokens": 50_000})
     recorded = (A, answer, verbatim_compaction("", "e2"), user("b" * 40))
     assert rebuilt("atomic-0.9", *recorded).usage.reported_by is None
@@ -440,14 +437,11 @@ def test_every_reason_for_a_reader_is_distinguished():
     assert len({reading.reason for reading in told}) == len(told) == 16
 
 
-def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader():
+def test_every_compaction_and_edit_of_redlines_does_not_change_the_reader_but_those_before_do():
     messages = (user("x"), compaction(), USAGE, compaction())
     assert chosen_for(*messages).reader.name == "atomic-0.8"
     assert chosen_for(*messages, own={"e2": "e1"}).reader.name == "pi"
     assert chosen_for(user("x"), USAGE, own={"e2": "e1"}).is_guess is False, "only those count as Redline's"
-
-
-def test_every_edit_of_a_write_is_redlines_and_none_before_it():
     edits = [context_edit("e1", None)] * 3
     for own, is_guess in (({"e4": "e1"}, True), ({"e4": "e2"}, False), ({"e3": "e1"}, False)):
         assert chosen_for(user("x"), *edits, own=own).is_guess is is_guess

@@ -116,14 +116,11 @@ def test_a_server_that_was_reached_and_is_gone(reason, step, fault):
     assert ("Nothing was compacted." in message) is (reason == "manual")
 
 
-def test_polls_that_fail_for_less_than_the_grace_are_repeated():
+def test_polls_that_fail_for_less_than_the_grace_are_repeated_and_slow_ones_not_waited_for_longer():
     failing = [GONE] * 50
     played = Played(wait(), *failing, wait(), *failing, decided("continue"))
     assert asked("manual", played) == (HookStep.CONTINUE, "Words.")
     assert played.now > 50
-
-
-def test_polls_that_are_not_answered_at_all_are_not_waited_for_longer():
     played = Played(wait(), GONE, slow=True)
     asked("manual", played)
     assert played.now < 30 + SLOW_SECONDS + 2

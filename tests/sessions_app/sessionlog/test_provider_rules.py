@@ -304,14 +304,11 @@ def broken_at(*messages: Recorded) -> str | None:
     return None if broken is None else broken.entry_id
 
 
-def test_the_first_violation_that_is_not_repaired_breaks_a_session():
+def test_the_first_violation_that_is_not_repaired_or_an_entry_that_is_refused_breaks_a_session():
     assert broken_at(*ASKED) is None
     assert broken_at(*ASKED, user("y"), result("b"), result("c")) == "e4"
     edited = context_edit("e3", {"content": [text("so")]})
     assert broken_at(user("x"), result("a"), SAID, edited) == "e2", "it comes before those at the end"
-
-
-def test_an_entry_that_the_agent_refuses_breaks_a_session_first():
     edit = {"type": "context_edit", "targetId": "e1"}
     broken = SentConversation.of(context_of(user("x"), result("a"), edit)).broken
     assert broken is not None
@@ -383,14 +380,11 @@ def test_the_entries_of_a_reply_are_one_message():
     assert rules_of(of_reply(*between)) == []
 
 
-def test_what_the_client_adds_does_not_part_a_reply_from_its_results():
+def test_another_reply_parts_a_reply_from_its_results_but_what_the_client_adds_does_not():
     added = {"role": "custom", "content": "added"}
     messages = (user("go"), assistant(call("c1")), added, result("c1"))
     assert rules_of(of_reply(*messages)) == []
     assert rules_of(of_reply(*messages, reply="")) == ["unanswered_call", "stray_result"]
-
-
-def test_another_reply_ends_the_one_before():
     first = of_reply(user("go"), assistant(call("c1")))
     second = of_reply(user("go"), assistant(text("on")), reply="S")[1:]
     assert rules_of([*first, *second]) == ["unanswered_call"]

@@ -129,12 +129,9 @@ def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
         assert (change.point if change is not None else None) == points.get(entry.id)
 
 
-def test_a_change_is_found_by_any_entry_of_it():
+def test_a_change_is_found_by_any_entry_of_it_and_by_the_summary_that_follows_its_boundary():
     recorded = chain(*TALK, summary_compaction("so far", "e4"), ON, omit("e4"), omit("e6"))
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
-
-
-def test_a_boundary_is_found_by_the_summary_that_follows_it():
     branch, _ = noted_summary()
     assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
 

@@ -39,14 +39,11 @@ def path(tree: SessionTree, leaf: str) -> list[str]:
     return [one.id for one in tree.branch(leaf)]
 
 
-def test_a_branch_runs_from_the_root_to_its_leaf():
+def test_a_branch_runs_from_the_root_to_its_leaf_and_those_of_a_fork_are_in_file_order():
     tree = tree_of(("a", None), ("b", "a"), ("c", "a"), ("d", "b"))
     assert [path(tree, leaf) for leaf in "dca"] == [["a", "b", "d"], ["a", "c"], ["a"]]
     assert tree.leaf.id == "d"
     assert damage_of(tree) == []
-
-
-def test_a_fork_lists_its_branches_in_file_order():
     tree = tree_of(("a", None), ("c", "a"), ("b", "a"), ("r", None), ("d", "c"))
     assert tree.children == {NO_PARENT: [0, 3], 0: [1, 2], 1: [4]}
 
@@ -193,15 +190,19 @@ FORKED = tree_of(
 """a─b─┬─c─d─e, where b also continues to p─q (and from there to x and to y) and to r; e is last in the file."""
 
 
-def test_a_session_without_forks_is_one_run():
+def test_a_session_without_forks_is_one_run_and_several_roots_are_branches_of_one_fork():
     (run,) = runs(tree_of(("a", None), ("b", "a"), ("c", "b")))
     assert (run_of(run), run.is_last, run.above, run.has_leaf) == (("abc", 0), True, (), True)
     assert (run.first.id, run.last.id, run.tokens) == ("a", "c", 9)
+    assert list(runs(tree_of())) == []
+    tree = tree_of(("a", None), ("r", "gone"), ("b", "a"), ("s", "r"))
+    assert [(run_of(run), run.is_last) for run in runs(tree)] == [(("ab", 1), False), (("rs", 1), True)]
 
 
-def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks():
+def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks_and_the_leaf_is_the_last_entry():
     drawn = [("ab", 0), ("cde", 1), ("pq", 1), ("x", 2), ("y", 2), ("r", 1)]
     assert [run_of(run) for run in runs(FORKED)] == drawn
+    assert [run.first.id for run in runs(FORKED) if run.has_leaf] == ["c"]
 
 
 def test_each_run_knows_whether_other_branches_follow():
@@ -213,16 +214,6 @@ def test_each_run_knows_whether_other_branches_follow():
         "y": (True, (True,)),
         "r": (True, ()),
     }
-
-
-def test_the_leaf_is_the_last_entry_in_the_file_not_in_the_drawing():
-    assert [run.first.id for run in runs(FORKED) if run.has_leaf] == ["c"]
-
-
-def test_several_roots_are_branches_of_one_fork_and_none_are_no_runs():
-    assert list(runs(tree_of())) == []
-    tree = tree_of(("a", None), ("r", "gone"), ("b", "a"), ("s", "r"))
-    assert [(run_of(run), run.is_last) for run in runs(tree)] == [(("ab", 1), False), (("rs", 1), True)]
 
 
 def test_only_messages_count_tokens():
@@ -396,14 +387,11 @@ def test_a_comparison_parts_two_branches_where_they_part(links, data):
     assert found.ancestor == (found.common[-1] if found.common else NO_PARENT)
 
 
-def test_a_turn_is_a_row_with_all_that_follows_it():
+def test_a_turn_is_a_row_with_all_that_follows_it_and_what_precedes_the_first_message():
     rows = rows_of(*linked("abcde", USER, ASSISTANT, USER, ASSISTANT, ASSISTANT))
     assert drawn(rows) == [("ab", 0), ("cde", 0)]
     assert [(row.turn, row.stretch.tokens) for row in rows.rows] == [(1, 5), (2, 15)]
     assert [row.stretch.kind for row in rows.rows] == [RowKind.TURN, RowKind.TURN]
-
-
-def test_what_precedes_the_first_message_belongs_to_its_turn():
     rows = rows_of(*linked("abc", "", "", USER))
     assert drawn(rows) == [("abc", 0)]
     assert rows.tree.entries[rows.rows[0].stretch.start].id == "c"

@@ -77,12 +77,9 @@ def sent(**fields: Any) -> bytes:
     return json.dumps({**SENT, **fields}).encode()
 
 
-def test_the_session_is_named_by_its_path():
+def test_a_question_names_the_session_by_its_path_and_passes_instructions_on_so_far_as_there_is_room():
     assert HOOK.question(sent()) == (SENT["transcript_path"], "manual", {})
     assert HOOK.question(sent(trigger="auto")).reason == "threshold"
-
-
-def test_the_instructions_of_the_user_are_passed_on_so_far_as_there_is_room():
     assert HOOK.question(sent(custom_instructions="keep names")).preparation == {"instructions": "keep names"}
     for text in ("😀" * 10_000, "\x01" * 10_000, "\ud800" * 10_000):
         assert len(json.dumps(HOOK.question(sent(custom_instructions=text)).preparation)) <= 4_000

@@ -48,12 +48,9 @@ TALK = [
 ]
 
 
-def test_recorded_requests_are_reproduced_from_the_lines_before_them():
+def test_recorded_requests_are_reproduced_from_the_lines_before_them_if_there_is_a_ledger():
     assert proof_of(TALK) == LedgerResult(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
     assert proof_of(TALK, compared=1) == LedgerResult(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
-
-
-def test_a_session_without_a_ledger_proves_nothing():
     assert proof_of([TALK[0], TALK[2]]) is None
     assert proof_of([TALK[0], request("q", P1, base="gone", keep=1)]) is None
 

@@ -58,12 +58,6 @@ def test_a_result_has_the_name_of_its_tool_and_a_summary_is_told_from_what_the_u
     assert (entries[0].role, entries[-1].role) == (Role.USER, Role.COMPACTION_SUMMARY)
 
 
-def test_bytes_that_are_no_object_any_more_are_no_entry():
-    (entry,) = entries_of(timed([user("p1", None)]))
-    for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
-
-
 def test_the_header_is_that_of_the_first_lines_and_a_subagent_has_the_session_that_started_it_as_its_parent():
     mode = {"type": "mode", "sessionId": SESSION_ID}
     header = parsed(timed([mode, user("p1", None), user("p2", "p1", cwd="/else")]))[0].state.header
@@ -80,10 +74,13 @@ def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id(
     assert len({one.offset for one in entries}) == len(entries)
 
 
-def test_damaged_lines_are_counted():
+def test_damaged_lines_are_counted_and_bytes_that_are_no_object_any_more_are_no_entry():
     parser, _ = parsed(timed(['{"type":', "[]", {"type": "user", "message": {"content": "x"}}]))
     kinds = [one.kind for one in parser.damage]
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
+    (entry,) = entries_of(timed([user("p1", None)]))
+    for raw in (b"[1]", b'"text"', b"null", b"{"):
+        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
 
 
 @pytest.mark.parametrize("behind", [b'{"type":"user","uuid":"z"}', b"\0\0", b" oops", b"}", b"\xff"])

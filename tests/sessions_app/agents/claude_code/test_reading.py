@@ -340,16 +340,12 @@ def test_a_boundary_keeps(name):
         assert [message for message in messages if message != f"assistant: {CLOSED}"] == turns(expected)
 
 
-def test_all_lines_of_a_reply_and_their_results_are_sent_together():
+def test_all_lines_of_a_reply_and_their_results_are_sent_together_and_a_result_at_the_end_is_the_leaf():
     lines = parallel()
     between = [*lines[:3], lines[5], lines[3], lines[6], lines[4], *lines[7:]]
     behind_first = [*lines[:8], reply("end", "x1")]
     for order in (lines, between, behind_first):
         assert sent(order) == PARALLEL
-
-
-def test_a_result_at_the_end_of_the_file_is_the_leaf():
-    lines = parallel()
     late = sent([*lines[:5], *lines[6:], lines[5]])
     assert late == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", f"assistant: {CLOSED}"]
 

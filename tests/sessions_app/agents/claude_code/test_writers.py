@@ -367,11 +367,16 @@ LINE = (
 NO_USAGE = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 
 
-def test_the_parent_the_session_and_the_reported_tokens_are_replaced():
+def test_the_parent_the_session_and_the_reported_tokens_are_replaced_or_added():
     expected = LINE.replace(b'{"input_tokens":90000,"iterations":[{"input_tokens":7}]}', NO_USAGE)
     for old, new in ((b'"old"', b'"n1"'), (b'"here"', b'"there"'), (b'"sdk-cli"', b'"cli"')):
         expected = expected.replace(old, new)
     assert moved_line(LINE, parentUuid="n1", sessionId="there") == expected
+    minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
+    moved = moved_line(minimal, parentUuid="n0", sessionId="there")
+    assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
+    assert moved.endswith(minimal[1:])
+    assert b"entrypoint" not in moved_line(minimal, parentUuid=None)
 
 
 def test_the_remaining_blocks_keep_every_recorded_byte():
@@ -379,14 +384,6 @@ def test_the_remaining_blocks_keep_every_recorded_byte():
     left = line_without(LINE, [entry], {"n2": frozenset({1})})
     assert rb'"content": [{"type":"text","text":"\u0041]}" },{ "n" : 1.50 }] ,"id":"m1"' in left
     assert line_without(LINE, [entry], {"n3": None}) == LINE
-
-
-def test_a_line_without_a_parent_or_a_session_gets_them_and_no_entrypoint():
-    minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
-    moved = moved_line(minimal, parentUuid="n0", sessionId="there")
-    assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
-    assert moved.endswith(minimal[1:])
-    assert b"entrypoint" not in moved_line(minimal, parentUuid=None)
 
 
 def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():

@@ -332,31 +332,25 @@ def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_convers
     assert control(thread(*before, summarised(SUMMARY)), str(len(before) + 1)).began_id is None
 
 
-def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
-    found = thread(answer("all of it"), summed_up(), summed_up())
-    assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
-
-
-def test_unknown_items_of_a_compaction_are_shown_and_not_sent():
+def test_a_summary_without_items_keeps_the_prompts_and_unknown_items_are_shown_and_not_sent():
     found = thread(user("a"), compacted(user("a"), {"type": "future"}, 5))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
     nothing = thread(user("a"), line("compacted", {}))
     assert (nothing.tree.entry("2").kind, nothing.ids()) == (EntryKind.OTHER, ["1"])
-
-
-def test_a_summary_without_items_keeps_the_prompts():
     found = thread(developer(), user("a"), answer("b"), user("c"), summarised("so far"))
     assert control(found, "5").kept == ("2", "4", "5.1")
     assert found.line(found.tree.entry("5.1")) == b'"so far"'
     assert found.texts["5.1"].whole == "so far"
 
 
-def test_the_summary_of_codex_is_recognised():
+def test_the_summary_of_codex_is_recognised_and_an_answer_belongs_to_the_compaction_after_it():
     found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
     assert part.role == read_again(found, part).role == Role.COMPACTION_SUMMARY
     assert control(found, "3").kept == ("1", "3.1")
+    found = thread(answer("all of it"), summed_up(), summed_up())
+    assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
 
 
 def test_a_part_of_a_message_without_a_type_is_unknown():

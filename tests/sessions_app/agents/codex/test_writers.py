@@ -92,14 +92,11 @@ def test_the_line_begins_a_new_window():
     assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
 
 
-def test_the_items_have_their_recorded_bytes():
+def test_the_items_have_their_recorded_bytes_and_a_block_is_left_out_of_its_item():
     odd = rb'{"type":"message", "role":"user","content":[ {"type":"input_text","text":"\u00e9 1.0"} ],"n":1.50,"n":2}'
     raw = b'{"ordinal":1,"type":"response_item","payload": ' + odd + b" }"
     (recorded,) = written(COMPACTED, parsed(meta(), raw)).lines
     assert odd in recorded
-
-
-def test_a_block_is_left_out_of_its_item():
     after, (recorded,) = appended(Rollout(meta(), user("a"), answer("x", "y", "z")), Target("2", 1))
     assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
     assert kept(after.sent()) == ["a", "x z"]
@@ -208,14 +205,10 @@ def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path):
     assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
-def test_a_fork_of_a_fork_continues_its_own_file(tmp_path):
+def test_a_fork_of_a_fork_continues_its_own_file_and_can_begin_before_a_compaction_or_in_its_base(tmp_path):
     new = forked(tmp_path, simple(), "5")
     base = header_of(written(FORK, read(new), "3", "4", session=new))["history_base"]
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
-
-
-def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(tmp_path):
-    new = forked(tmp_path, simple(), "5")
     third = tmp_path / "rollout-2026-01-05T12-00-00-01a20000-0000-7000-8000-0000000000bb.jsonl"
     third.write_bytes(b"".join(written(FORK, read(new), leaf="4", session=new).pieces))
     assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
@@ -349,13 +342,10 @@ def companions(*items: Item) -> dict[str, tuple[str, ...]]:
     return dict(RULES.companions(RULES.compactable(thread(*items).branch)))
 
 
-def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_with_it():
+def test_reasoning_goes_with_everything_up_to_the_next_prompt_but_context_that_codex_adds():
     work = (reasoning("1"), answer("x"), call(), output(), reasoning("2"), answer("y"))
     found = companions(user("a"), *work, user("b"), answer("z"))
     assert found == {"2": ("3", "4", "5", "6"), "3": ("2",), "6": ("7",), "7": ("6",)}
-
-
-def test_reasoning_after_reasoning_is_its_follower_and_context_that_codex_adds_is_not():
     expected = {"1": ("2",), "2": ("3", "1"), "3": ("2",)}
     assert companions(reasoning("1"), reasoning("2"), answer("x")) == expected
     assert companions(reasoning("1"), environment(), answer("x")) == {"1": ("3",), "3": ("1",)}

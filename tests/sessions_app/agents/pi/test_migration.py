@@ -102,12 +102,9 @@ def test_the_copy_keeps_what_the_old_compaction_kept():
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
 
-def test_a_number_too_precise_for_a_double_keeps_its_digits():
+def test_precise_numbers_and_invalid_utf8_are_copied():
     line = b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
     assert line[1:] in copy_of(session_bytes([V1_HEADER, line]))
-
-
-def test_invalid_utf8_is_copied():
     line = b'{"type":"message","message":{"role":"user","content":"a\xff\xc3(\xed\xa0\x80"}}'
     old = session_bytes([V1_HEADER, line])
     assert line[1:] in copy_of(old)

@@ -159,7 +159,10 @@ def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads
     assert session_log([HEADER, INVALID_UTF8]).entries[0].tokens == 1
 
 
-def test_without_a_header_the_version_is_told_by_the_ids():
+def test_the_first_header_counts_and_without_one_the_version_is_told_by_the_ids():
+    other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
+    log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
+    assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
     log = session_log(chain(user("x"), user("y"))[1:])
     assert (log.header, log.version, log.cwd) == (None, 3, "")
     log = session_log(version_1(user("a"), user("b"))[1:])
@@ -167,23 +170,14 @@ def test_without_a_header_the_version_is_told_by_the_ids():
     assert damage_of(log) == [(DamageKind.NO_HEADER, 1)]
 
 
-def test_the_first_header_counts():
-    other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
-    log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
-    assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
-
-
-def test_a_parent_that_is_not_storable_text_is_a_missing_parent():
+def test_an_invalid_parent_makes_a_root_and_one_that_is_not_storable_text_is_missing():
+    for parent in (None, "", 7, True, [], {}):
+        log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
+        assert log.entries[1].parent_id is None, parent
     log = session_log([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
     assert [entry.id.encode() for entry in log.entries] == [b"e1", b"e2"]
     assert (log.entries[1].parent_id or "").encode()
     assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
-
-
-def test_an_invalid_parent_makes_a_root():
-    for parent in (None, "", 7, True, [], {}):
-        log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
-        assert log.entries[1].parent_id is None, parent
 
 
 def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers():
@@ -432,15 +426,12 @@ def read_edit(replacement: object) -> tuple[Entry, Texts]:
     return read_last(user("a"), context_edit("e1", replacement))
 
 
-def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content():
+def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content_which_may_be_a_text():
     entry, texts = read_edit({"content": [text("one"), text("two")]})
     assert entry.blocks is not None
     assert [block.type for block in entry.blocks] == ["text", "text"]
     assert texts.joined(entry.blocks[1:]) == "two"
     assert entry.control == EditControl("e1", "replaces")
-
-
-def test_a_text_as_new_content_can_be_read_as_a_text_and_as_a_block():
     entry, texts = read_edit({"content": "new"})
     assert (texts.joined(None), texts.joined(entry.blocks), texts.block(0)) == ("new", "new", "new")
     assert entry.control == EditControl("e1", "replaces", is_text=True)

@@ -98,13 +98,10 @@ def test_a_repair_keeps_every_record(original, copy, lost):
     assert unaccounted(session_bytes(original)) == ""
 
 
-def test_a_sound_session_is_copied_unchanged():
+def test_a_sound_session_is_copied_unchanged_and_its_last_line_completed_or_lost_if_it_is_torn():
     original = session_bytes([HEADER, A, B, C | {"extra": {"id": "x", "n": 1.50}}])
     copy, lost, account = repaired(original)
     assert (copy, lost, account.changes, account.inserted_size) == (original, b"", [], 0)
-
-
-def test_the_last_line_is_completed_and_lost_if_it_is_torn():
     original = session_bytes([HEADER, A])
     assert repaired(original[:-1])[:2] == (original, b"")
     assert repaired(original + raw(B)[:-9])[:2] == (original, raw(B)[:-9])
@@ -150,14 +147,11 @@ def test_an_entry_without_a_usable_id_gets_one(found):
         assert records[3]["parentId"] == records[2]["id"]
 
 
-def test_an_entry_without_any_place_is_attached_to_the_one_before():
+def test_entries_without_a_place_are_attached_and_those_that_stop_an_agent_made_inert():
     lone = {"type": "message", "message": user("lone")}
     (*_, record), lost = copied([HEADER, A, lone])
     assert record == {**lone, "id": record["id"], "parentId": "a"}
     assert lost == b""
-
-
-def test_entries_that_stop_an_agent_are_made_inert():
     empty = {"type": "message", "id": "b", "parentId": "a"}
     edit = {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}
     inert = {"type": "custom", "customType": "redline.repair"}
@@ -406,27 +400,18 @@ def test_only_pi_completes_an_unterminated_line():
     assert finding.severity is LOSS, "the worst of its consequences"
 
 
-def test_a_conversion_completes_an_unterminated_line():
+def test_a_conversion_completes_an_unterminated_line_and_only_pi_since_0_87_applies_edits():
     assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A])[:-1])} == {"reads the line"}
     assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
-
-
-def test_only_pi_since_0_87_applies_edits():
     assert consequences_of(session_bytes([HEADER, A, B, C, EDIT]))[1:] == [(NONE, "ignores edits")] * 4
 
 
-def test_the_records_that_can_be_recovered_are_counted():
+def test_records_that_can_be_recovered_are_counted_and_only_invalid_text_stays():
     (glued, _) = examined(session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))]))
     assert glued.detail.endswith("; 2 records on it can be recovered")
-
-
-def test_only_invalid_text_stays_in_a_repaired_copy():
     findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
     expected = [("not_utf8", False), ("not_an_object", True)]
     assert [(one.kind, one.is_repairable) for one in findings] == expected
-
-
-def test_a_file_without_any_record_is_not_a_session():
     with pytest.raises(BadInput, match="not a session"):
         examined(b"\0" * 100)
 

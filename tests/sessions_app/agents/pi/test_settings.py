@@ -180,15 +180,12 @@ def test_windows_come_from_every_provider_and_from_the_file_of_a_sessions_own_ag
     assert model_windows(home, PI) == {"a": 1, "b": 2}
 
 
-def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home):
+def test_invalid_windows_are_unknown_and_their_neighbours_read_and_a_file_of_another_shape_has_none(home):
     for window in (None, "200000", 0, -5, True, 1e400, [], {}):
         odd = [{"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}]
         path = put(home / ".atomic" / "agent" / "models.json", models(*odd, {"id": "b", "contextWindow": 9}))
         path.write_text(path.read_text().replace("Infinity", "1e400"))
         assert model_windows(home) == {"b": 9}, window
-
-
-def test_a_models_file_of_another_shape_has_no_windows(home):
     for content in (b"{", b"[]", {}, *({"providers": one} for one in ([], {"p": None}, {"p": {"models": {}}}))):
         put(home / ".atomic" / "agent" / "models.json", content)
         assert model_windows(home) == {}, content

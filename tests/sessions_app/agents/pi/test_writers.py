@@ -103,14 +103,11 @@ ODD = [
 """Lines as no serializer writes them."""
 
 
-def test_survivors_keep_every_recorded_byte_but_their_parent():
+def test_survivors_keep_every_recorded_byte_but_their_parent_which_they_get_if_they_had_none():
     *lines, last = forked([HEADER, *ODD], "e2")
     assert [without_parent(line) for line in lines[1:]] == [without_parent(line) for line in ODD if line != ODD[1]]
     assert [entry["parentId"] for entry in parsed(lines)[1:]] == [None, "e1", "e3", "e4"]
     assert json.loads(last)["type"] == "context_edit"
-
-
-def test_an_entry_without_a_parent_gets_one():
     rootless = b'{ "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
     (_, first, _) = forked([HEADER, rootless])
     assert first == b'{"parentId":null, "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
@@ -153,14 +150,11 @@ def test_earlier_edits_are_applied_and_left_out():
     assert kept(recorded)[0]["message"]["content"] == "short", "it stays a text where pi sends it as one"
 
 
-def test_what_an_agent_does_not_honour_is_not_applied():
+def test_what_an_agent_does_not_honour_is_not_applied_and_a_summary_that_an_edit_omits_stays_omitted():
     recorded = chain(user("go"), assistant(text("a")), context_edit("e2", None), user("on"))
     assert ids(kept(recorded, OLDER_PI)) == ["e1", "e2", "e4"]
     recorded = chain(user("go"), summary_compaction("earlier", "e1"), compaction(whole("e2")))
     assert ids(kept(recorded, ForkWriter(AtomicReader(), ends_with_edit=False))) == ["e1", "e2"]
-
-
-def test_a_summary_that_an_edit_omits_stays_omitted():
     summary = summary_compaction("short", "e2")
     *entries, omitted = kept(chain(user("go"), assistant(text("a")), summary, context_edit("e3", None), user("on")))
     assert ids(entries) == ["e1", "e2", "e3", "e5"]
@@ -319,19 +313,16 @@ def test_the_edits_are_a_chain_from_the_leaf():
     assert [(line["id"], line["parentId"]) for line in lines] == [("n1", "e5"), ("n2", "n1"), ("n3", "n2")]
 
 
-def test_an_edited_entry_loses_blocks_of_its_edit():
-    new = [text("first"), text("second") | {"n": 1}]
-    said = (user("go"), assistant(text("a"), text("b"), text("c")), user("on"))
-    (line,) = edits(chain(*said, context_edit("e2", {"content": new}), user("more")), "e2[0]")
-    assert json.loads(line)["replacement"] == {"content": new[1:]}
-
-
-def test_only_entries_that_the_model_still_sees_are_edited():
+def test_only_what_the_model_still_sees_is_edited_and_an_edited_entry_loses_blocks_of_its_edit():
     recorded = chain(
         *(user("go"), assistant(text("before")), assistant(text("kept")), summary_compaction("short", "e3")),
         *(assistant(text("omitted")), context_edit("e5", None), user("on")),
     )
     assert [line["targetId"] for line in parsed(edits(recorded, "e2 e3 e5"))] == ["e3"]
+    new = [text("first"), text("second") | {"n": 1}]
+    said = (user("go"), assistant(text("a"), text("b"), text("c")), user("on"))
+    (line,) = edits(chain(*said, context_edit("e2", {"content": new}), user("more")), "e2[0]")
+    assert json.loads(line)["replacement"] == {"content": new[1:]}
 
 
 def test_it_leaves_out_only_what_the_interface_of_pi_edits():
