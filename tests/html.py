@@ -102,7 +102,6 @@ def form(source: Source, action: str) -> Element:
 
 
 def actions(source: Source) -> list[str]:
-    """The actions of the forms."""
     return [str(one.attributes.get("action")) for one in elements(source, "form")]
 
 

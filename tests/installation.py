@@ -217,10 +217,13 @@ def override_configuration(**values: object) -> Iterator[None]:
         django_settings.REDLINE = usual
 
 
-def refusal(act: Callable[[], object]) -> str:
-    """`done`, or the exit code and the code of the failure, such as `4 other_branch`."""
+def refusal(act: Callable[[], object], *words: str) -> str:
+    """`done`, or the exit code and the code of the failure, such as `4 other_branch`, which says these words."""
     try:
         act()
-    except RedlineError as failure:
-        return f"{failure.exit_code} {failure.code}"
-    return "done"
+    except RedlineError as error:
+        failure = error
+    else:
+        return "done"
+    assert all(one in failure.message for one in words), failure.message
+    return f"{failure.exit_code} {failure.code}"

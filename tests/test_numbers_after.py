@@ -19,7 +19,6 @@ from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.codex.rollouts import THREAD, token_count, work
 
-OUTPUT = " ".join(f"line_{number}" for number in range(300))
 YES = ("--yes", "--live", "--not-honoured", "--allow-below-target", "--json")
 Make = Callable[[Installation], Path]
 
@@ -45,7 +44,7 @@ def claude_session(redline: Installation) -> Path:
     session.user("Mend the parser.")
     for step in range(12):
         session.reply(f"m{step}", text(f"Step {step}."), call(f"c{step}"), input_tokens=1_000 + 1_200 * step)
-        session.result(f"c{step}", OUTPUT)
+        session.result(f"c{step}", " ".join(f"line_{number}" for number in range(300)))
     session.reply("end", text("It is mended."), input_tokens=15_500)
     session.user("Now the tests.")
     return place(redline.home / ".claude" / "projects" / "-work" / f"{SESSION_ID}.jsonl", session.content)

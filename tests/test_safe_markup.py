@@ -28,13 +28,9 @@ def declared(path: Path) -> Iterator[str]:
             yield name
 
 
-def modules() -> Iterator[Path]:
-    for package in PACKAGES:
-        yield from (PROJECT / package).rglob("*.py")
-
-
 def test_one_module_declares_texts_safe_and_one_makes_markup():
-    found = {str(path.relative_to(PROJECT)): list(declared(path)) for path in modules()}
+    modules = [path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")]
+    found = {str(path.relative_to(PROJECT)): list(declared(path)) for path in modules}
     assert {path: names for path, names in found.items() if names} == {
         DECLARES: ["mark_safe"],
         "compaction_app/rendering/markup.py": ["Markup"],

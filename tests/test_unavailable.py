@@ -361,8 +361,7 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(browse
     added = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "new")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": added})
     page = text_of(browser.get("/settings"))
-    assert str(tmp_path / "new") in page
-    assert "not indexed yet" in page
+    assert not missing(page, str(tmp_path / "new"), "not indexed yet")
     assert list(Root.objects.values_list()) == rows
     assert not (redline.data / "sessions").exists()
 

@@ -30,7 +30,6 @@ from tests.factories import (
     text,
     user,
     whole,
-    working_session,
 )
 from tests.files import backdate, place
 from tests.html import missing, text_of
@@ -105,11 +104,6 @@ KEYS: dict[str, str] = {
     "check_vectors": "passed failed failures",
     "bench": "figures",
 }
-
-
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def put(redline: Installation, *messages: dict[str, Any], name: str = "s.jsonl") -> Path:

@@ -7,10 +7,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as django_settings
-from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
@@ -103,20 +103,17 @@ def test_a_long_list_comes_in_pages(script, known_root):
     assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
 
 
-def test_a_list_is_filtered_by_title_and_project(script, known_root):
+def test_a_list_is_filtered_by_title_and_project_and_an_invalid_query_is_bad_input(script, known_root):
+    limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
+    for query in (*limits, "after=x", "after=" + "9" * 30):
+        assert failure(script.get(f"/api/sessions?{query}")) == (400, "bad_query"), query
+    assert failure(script.get("/api/sessions?after=4711")) == (400, "no_such_session")
     named_sessions(known_root, "parser", "lexer", "parser & lexer")
     first = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
     second = script.get(first["next"]).json()
     found = [[one["title"] for one in answered["sessions"]] for answered in (first, second)]
     assert (found, second["next"]) == ([["about parser"], ["about parser & lexer"]], None)
     assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
-
-
-def test_an_invalid_list_query_is_bad_input(script, known_root):
-    limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
-    for query in (*limits, "after=x", "after=" + "9" * 30):
-        assert failure(script.get(f"/api/sessions?{query}")) == (400, "bad_query"), query
-    assert failure(script.get("/api/sessions?after=4711")) == (400, "no_such_session")
 
 
 def test_a_run_is_started_with_the_three_parameters(script, address, session):
@@ -323,9 +320,5 @@ def test_a_script_plans_a_session_on_a_running_server(server):
 
 def test_an_internal_error_is_500_in_json(script, address, monkeypatch):
     script.raise_request_exception = False
-
-    def fail(*_: object, **__: object) -> HttpResponse:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("compaction_app.api.views.known_session", fail)
+    monkeypatch.setattr("compaction_app.api.views.known_session", Mock(side_effect=ZeroDivisionError))
     assert failure(script.post(address)) == (500, "redline_failed")

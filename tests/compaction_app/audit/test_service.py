@@ -3,7 +3,7 @@
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -18,16 +18,9 @@ from sessions_app.index.session_locks import settle_session
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.backups import digest_up_to
 from sessions_app.storage.files import sha256_of
-from tests.factories import session_bytes, working_session
-from tests.files import place
 from tests.plans import approved_plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def now() -> datetime:
@@ -122,12 +115,8 @@ def test_a_torn_line_is_part_of_the_content_before_and_after(path):
 def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, monkeypatch, what):
     backup = compacted(path).backup.path if what == "restore" else None
     before = path.read_bytes()
-
-    def fail(facts: AuditFacts) -> None:
-        raise DatabaseError("the disk is full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(audit, "append", fail)
+        patch.setattr(audit, "append", Mock(side_effect=DatabaseError("the disk is full")))
         with pytest.raises(SystemFailure, match="own database failed"):
             compacted(path) if backup is None else restore(backup, RestoreConfirmations(), now())
     settle_session(path)
@@ -213,12 +202,9 @@ def test_a_lost_head_is_found_and_not_made_again(redline, content):
 
 
 def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(redline, monkeypatch):
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
     fill(1)
     with monkeypatch.context() as patch:
-        patch.setattr(audit, "write_all", fail)
+        patch.setattr(audit, "write_all", Mock(side_effect=OSError(28, "No space left on device")))
         fill(2)
     assert whole(2)
     assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()

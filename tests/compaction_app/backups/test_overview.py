@@ -64,7 +64,7 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
     assert "1 damaged" in text_of(element(browser.get("/backups"), "title"))
 
 
-def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
+def test_a_long_verification_goes_on_in_steps_for_which_a_script_asks(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     first = verify(browser)
     assert first.redirect_chain[-1][0] == "/backups?done=1"
@@ -73,9 +73,6 @@ def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
     last = verify(browser, **{"from": "1"})
     assert last.redirect_chain[-1][0] == "/backups"
     assert "2 verified" in text_of(last)
-
-
-def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     part = browser.post("/backups/verify", headers={"HX-Request": "true"})
     assert element(part, "form[hx-post]").attributes["hx-trigger"] == "load, submit"

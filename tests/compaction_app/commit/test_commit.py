@@ -10,6 +10,7 @@ from errno import EIO
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import DatabaseError
@@ -25,7 +26,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import is_interrupted, settle_session
 from sessions_app.index.session_reading import reading_of, reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import load_session
@@ -45,12 +46,8 @@ def elsewhere(redline):
     return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 def done(approved: Approved, **confirmations: bool) -> Committed:
-    return commit(approved, Confirmations(**confirmations), now())
+    return commit(approved, Confirmations(**confirmations), datetime.now(UTC))
 
 
 def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
@@ -376,11 +373,8 @@ def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_ori
 
 
 def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(path, monkeypatch):
-    def fail(_: LockedSession) -> None:
-        raise OSError(EIO, "Input/output error")
-
     with monkeypatch.context() as broken:
-        broken.setattr(LockedSession, "withdraw", fail)
+        broken.setattr(LockedSession, "withdraw", Mock(side_effect=OSError(EIO, "Input/output error")))
         with pytest.raises(RedlineError, match="could not be removed"):
             done(approved_plan(path, writer="fork"))
     (created,) = set(path.parent.glob("*.jsonl")) - {path}
@@ -447,10 +441,7 @@ def guessed_plan(path: Path, **own: object) -> Approved:
 
 def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere):
     approved = guessed_plan(elsewhere)
-    with pytest.raises(ConfirmationNeeded) as caught:
-        done(approved)
-    assert caught.value.code == "not_honoured"
-    assert "a guess" in caught.value.message
+    assert refusal(lambda: done(approved), "a guess") == "5 not_honoured"
     assert done(approved, not_honoured=True).parent_id == LAST
 
 
@@ -484,8 +475,7 @@ def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline):
     path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session()))
     assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
     approved = approved_plan(path, reader="pi", writer="")
-    committed = done(approved)
-    lines = [json.loads(line) for line in committed.lines]
+    lines = [json.loads(line) for line in done(approved).lines]
     assert {line["type"] for line in lines} == {"context_edit"}
     assert {line["targetId"] for line in lines} == {target.entry_id for target in approved.targets}
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -337,11 +338,9 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
 
 
 def test_after_a_failed_commit_decisions_are_possible_again(work, monkeypatch):
-    def fail(*_: object) -> None:
-        raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
-
     with monkeypatch.context() as broken:
-        broken.setattr(commit_service, "back_up", fail)
+        full = SystemFailure("disk_full", "It does not fit. Nothing was written.")
+        broken.setattr(commit_service, "back_up", Mock(side_effect=full))
         work.refuses(work.commit(), 503)
     assert work.state() == (RunState.TARGET_MET, None)
     work.commits()

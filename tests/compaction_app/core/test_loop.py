@@ -83,7 +83,7 @@ class Script:
         return next(self._turns, STOP)
 
 
-def test_the_loop_ends_at_once_when_the_target_is_met():
+def test_the_loop_ends_at_once_when_the_target_is_met_and_takes_no_turn_after_its_end():
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e2")), delete(whole("e4"))]))
@@ -92,16 +92,20 @@ def test_the_loop_ends_at_once_when_the_target_is_met():
     assert loop.outcome is Outcome.TARGET_MET
     assert bench.call_count == 1
     assert bench.store.targets == (Target("e2"), Target("e3"))
+    bench = workbench()
+    loop = Loop(bench)
+    loop.close()
+    for turn in (PlannerTurn([delete(whole("e4"))]), STOP):
+        with pytest.raises(RuntimeError):
+            run(loop, turn)
+    assert bench.call_count == 0
 
 
-def test_a_target_that_is_met_by_nothing_does_not_end_a_run():
+def test_neither_a_target_that_is_met_by_nothing_nor_the_result_of_a_tool_ends_a_run():
     loop = Loop(workbench(user(""), assistant()))
     events = run(loop, PlannerTurn([tool("context_compaction_budget")]))
     assert [type(event) for event in events] == [Called]
     assert loop.outcome is None
-
-
-def test_no_result_of_a_tool_ends_a_run_before_the_target():
     loop = Loop(workbench())
     refused = [tool("context_delete", deletions="all"), tool("rm", path="/"), delete(whole("e1"))]
     events = run(loop, PlannerTurn([*refused, tool("context_grep_delete", pattern="("), delete(whole("e4"))]))
@@ -187,29 +191,16 @@ def test_the_target_is_met_when_both_percentages_round_to_the_same():
         assert events[0].result.sentence.endswith("The target is reached." if met else "6 tokens are still to go.")
 
 
-def test_what_was_validated_stays_when_a_run_ends_below_the_target():
+def test_what_was_validated_stays_when_a_run_ends_below_the_target_or_is_closed():
     bench = workbench()
     end = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
     assert end == Ended(Outcome.BELOW_TARGET, None)
     assert bench.store.validated().targets == (Target("e4"),)
-
-
-def test_a_closed_run_ends_with_its_current_plan():
     empty, begun = Loop(workbench()), Loop(workbench())
     run(begun, PlannerTurn([delete(whole("e4"))]))
     assert empty.close() == Ended(Outcome.FAILED, None)
     assert begun.close() == Ended(Outcome.BELOW_TARGET)
     assert begun.outcome is Outcome.BELOW_TARGET
-
-
-def test_a_run_that_ended_takes_no_turn():
-    bench = workbench()
-    loop = Loop(bench)
-    loop.close()
-    for turn in (PlannerTurn([delete(whole("e4"))]), STOP):
-        with pytest.raises(RuntimeError):
-            run(loop, turn)
-    assert bench.call_count == 0
 
 
 def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
@@ -225,8 +216,7 @@ def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
 
 def test_a_silent_planner_is_prompted_twice():
     planner = Script([])
-    events = [event for _, event in drive(planner, workbench())]
-    assert [type(event) for event in events] == [Nudged, Ended]
+    assert [type(event) for _, event in drive(planner, workbench())] == [Nudged, Ended]
     assert len(planner.reports) == 2
 
 

@@ -47,7 +47,7 @@ def touched(*calls: dict[str, object]) -> Subjects:
     return subjects_of(recorded(assistant(*calls)))
 
 
-def test_each_block_is_a_statement_of_its_entry():
+def test_each_block_is_a_statement_a_call_says_its_arguments_and_what_an_agent_adds_is_none():
     found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
     assert [(one.entry_id, one.role, one.text) for one in found] == [
         ("e1", Role.USER, "go"),
@@ -55,14 +55,8 @@ def test_each_block_is_a_statement_of_its_entry():
         ("e2", Role.ASSISTANT, "done"),
         ("e3", Role.COMMAND, "Ran ls\na.py"),
     ]
-
-
-def test_a_call_says_the_values_of_its_arguments_and_not_their_names():
     (found,) = recorded(assistant(call("c1", "edit", oldText="a\tb", edits=[{"newText": "c"}], limit=7)))
     assert (found.text, found.tool) == ("a\tb\nc", "edit")
-
-
-def test_what_an_agent_adds_by_itself_is_no_statement():
     found = recorded({"role": "system", "content": "You are."}, user("go"))
     assert found == [Statement("e2", Role.USER, "go")]
 

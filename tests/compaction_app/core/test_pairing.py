@@ -67,7 +67,6 @@ TWO_CALLS = [
     assistant(text("done")),
 ]
 ANSWERED_TWICE = [user("go"), assistant(text("look"), call("c1")), result("c1", "a"), result("c1", "b")]
-ANSWERED_BEFORE = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
 REPEATED = [
     user("go"),
     assistant(text("first"), call("c1")),
@@ -112,7 +111,7 @@ TIED = [user("go"), calling_result("c2", "c1"), calling_result("c1", "c2"), assi
         # Both results, in the order of the transcript; a result before its call goes with it too.
         (ANSWERED_TWICE, "e2[1]", "e2[1] e3 e4"),
         (ANSWERED_TWICE, "e4", "e4 e2[1] e3"),
-        (ANSWERED_BEFORE, "e3", "e3 e2"),
+        ([user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))], "e3", "e3 e2"),
         # The last entry that makes a call owns it; the earlier one is deleted without the result.
         (REPEATED, "e6", "e6 e5[1]"),
         (REPEATED, "e2", "e2"),

@@ -30,13 +30,6 @@ def test_the_manifest_shows_the_80_largest_deletable_entries_in_transcript_order
     assert (manifest.deletable, manifest.deletable_tokens) == (120, sum(sizes))
 
 
-def test_a_preview_has_at_most_240_utf16_units():
-    words = ["a" * 240, "b" * 241, "🙂" * 120, "🙂" * 121]
-    manifest = manifest_of(transcript_of(user("go"), *(assistant(text(one)) for one in words)))
-    previews = [entry.preview for entry in manifest.entries]
-    assert previews == ["a" * 240, "b" * 240 + "…", "🙂" * 120, "🙂" * 120 + "…"]
-
-
 def test_protected_entries_are_counted_per_reason_and_not_shown():
     manifest = manifest_of(
         transcript_of(
@@ -57,11 +50,15 @@ def test_protected_entries_are_counted_per_reason_and_not_shown():
     assert [entry.entry_id for entry in manifest.entries] == ["e8"]
 
 
-def test_the_manifest_prints_as_json():
+def test_the_manifest_prints_as_json_with_previews_of_at_most_240_utf16_units():
     manifest = manifest_of(transcript_of(user("go"), assistant(text("abcd"), call("c1"))))
     entry = {"entryId": "e2", "role": "assistant", "tokens": 3, "blocks": 2, "preview": "abcd\ntoolCall c1 read {}"}
     sums = {"deletable": 1, "deletableTokens": 3, "protected": {"user": 1}}
     assert json.loads(json.dumps(manifest.to_json())) == {"entries": [entry], **sums}
+    words = ["a" * 240, "b" * 241, "🙂" * 120, "🙂" * 121]
+    manifest = manifest_of(transcript_of(user("go"), *(assistant(text(one)) for one in words)))
+    previews = [entry.preview for entry in manifest.entries]
+    assert previews == ["a" * 240, "b" * 240 + "…", "🙂" * 120, "🙂" * 120 + "…"]
 
 
 def prompt_of(transcript: Transcript, chosen: int = 0) -> str:
@@ -121,8 +118,12 @@ def test_the_system_prompt_has_every_rule():
     assert [words for words in re.split(r",\s+", rules.strip()) if words not in SYSTEM] == []
 
 
-def test_there_is_exactly_one_schema_for_each_tool():
+def test_there_is_one_schema_for_each_tool_and_a_deletion_as_it_describes_is_accepted():
     assert [schema.name for schema in TOOL_SCHEMAS] == list(TOOLS)
+    said = user("go"), assistant(text("a"), text("b")), assistant(text("c")), user("on"), user("!")
+    bench = Workbench(DeletionStore(transcript_of(*said)))
+    assert bench.call(ToolCall("context_delete", deletions("e2[1] e3"))).refusal is None
+    assert bench.store.targets == (Target("e2", 1), Target("e3"))
 
 
 @pytest.mark.parametrize("schema", TOOL_SCHEMAS, ids=[schema.name for schema in TOOL_SCHEMAS])
@@ -151,13 +152,6 @@ def test_every_object_of_a_schema_is_closed():
     found = [one for schema in TOOL_SCHEMAS for one in objects(schema.parameters)]
     assert len(found) == 6
     assert all(one["additionalProperties"] is False for one in found)
-
-
-def test_a_deletion_as_its_schema_describes_it_is_accepted():
-    said = user("go"), assistant(text("a"), text("b")), assistant(text("c")), user("on"), user("!")
-    bench = Workbench(DeletionStore(transcript_of(*said)))
-    assert bench.call(ToolCall("context_delete", deletions("e2[1] e3"))).refusal is None
-    assert bench.store.targets == (Target("e2", 1), Target("e3"))
 
 
 HISTORY_HEADINGS = ("## Goal", "## Constraints & Preferences", "## Progress", "### Done", "### In Progress")

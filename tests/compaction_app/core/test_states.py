@@ -7,14 +7,11 @@ from compaction_app.core.handshake_states import TRANSITIONS as HANDSHAKES
 from compaction_app.core.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, RunState
 
 
-def test_every_state_has_a_row_and_a_label():
+def test_every_state_has_a_row_and_a_label_and_can_be_reached_from_a_new_run():
     for transitions, states in ((TRANSITIONS, RunState), (HANDSHAKES, HandshakeState)):
         assert set(transitions) == set(states)
         assert len({state.sentence for state in states}) == len(states)
     assert all(step.sentence for step in NextStep)
-
-
-def test_every_state_can_be_reached_from_a_new_run():
     seen, pending = {RunState.QUEUED}, deque([RunState.QUEUED])
     while pending:
         for state in TRANSITIONS[pending.popleft()] - seen:

@@ -167,19 +167,15 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path):
 def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path):
     edited = context_edit("e4", {"content": [text("nothing")]})
     (loss,) = of_pi(tmp_path, *TALK, edited, summary_compaction("so far", None))
-    uses = {name.words: name.uses for name in loss.subjects.names}
-    assert uses == {"parseLine": 5, "readFile": 5}
+    assert {name.words: name.uses for name in loss.subjects.names} == {"parseLine": 5, "readFile": 5}
 
 
-def test_an_entry_that_replaced_nothing_has_no_page(tmp_path):
+def test_an_entry_that_replaced_nothing_or_that_the_reader_ignores_has_no_page(tmp_path):
     recorded = (*TALK, summary_compaction("so far", "e1"))
     assert of_pi(tmp_path, *recorded) == []
     tree = SessionTree(session_log(chain(*recorded)).entries)
     for entry_id in ("e10", "e1", "nowhere"):
         assert replacement_by(tree, tree.branch("e10"), entry_id, READERS["pi"]) is None
-
-
-def test_a_summary_that_the_reader_ignores_replaced_nothing():
     tree = SessionTree(session_log(chain(*TALK, summary_compaction("so far", "e8"))).entries)
     assert summaries_on(tree.branch("e10"), READERS["atomic-0.8"]) == []
     assert replacement_by(tree, tree.branch("e10"), "e10", READERS["atomic-0.8"]) is None
@@ -334,16 +330,13 @@ def left_branch(summary: str) -> list[dict[str, Any]]:
     return [*recorded, message("s1", "e2", {}) | branch_summary(summary), other]
 
 
-def test_a_summary_of_a_branch_that_was_left(tmp_path):
+def test_a_summary_of_a_branch_that_was_left_replaced_it_unless_it_is_empty(tmp_path):
     (loss,) = losses(save(tmp_path, session_bytes(left_branch("readFile was tried."))), "pi")
     found = loss.replacement
     assert (found.is_of_branch, found.before_id, found.entries) == (True, "e8", 6)
     assert replaced_ids(loss) == ["e3", "e4", "e5", "e6", "e7", "e8"]
     assert [one.entry.id for one in found.kept] == ["e1", "e2"]
     assert words(loss.subjects)[3] == ["Try it."]
-
-
-def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path):
     assert losses(save(tmp_path, session_bytes(left_branch(""))), "pi") == []
 
 

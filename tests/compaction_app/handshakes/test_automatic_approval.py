@@ -138,10 +138,6 @@ def test_rules_are_chosen_on_the_page(agent, browser):
 IMAGE = {"type": "image", "mimeType": "image/png"}
 
 
-def image(call_id: str, data: str) -> dict[str, Any]:
-    return {**result(call_id, "", name="shot"), "content": [{**IMAGE, "data": data}]}
-
-
 def steps(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
     """A session of these calls, e2, e4 and so on, and their results, e3, e5 and so on."""
     messages: list[dict[str, Any]] = [user("Mend it.")]
@@ -161,7 +157,8 @@ EDIT = call("c1", "edit", path="src/a.py", oldText="what was there", newText="wh
 
 
 def shots(*images: str) -> list[dict[str, Any]]:
-    return steps(*((call(f"c{n}", "shot"), image(f"c{n}", data)) for n, data in enumerate(images, 1)))
+    shots = ((f"c{number}", [{**IMAGE, "data": data}]) for number, data in enumerate(images, 1))
+    return steps(*((call(one, "shot"), {**result(one, "", name="shot"), "content": shown}) for one, shown in shots))
 
 
 def writes(output: str) -> list[dict[str, Any]]:

@@ -367,11 +367,6 @@ def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_u
     assert not Session.objects.filter(root__configured=False).exists()
 
 
-def test_a_session_can_be_named_by_its_id(agent):
-    assert agent.ask(session=index_file(agent.path).header_id)["state"] == "planning"
-    assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
-
-
 def test_a_question_that_is_none_is_refused(agent):
     wrong: dict[str, list[object]] = {
         "reason": ["whim"],
@@ -391,7 +386,9 @@ def test_a_question_that_is_none_is_refused(agent):
         assert agent.send("POST", "/api/handshakes", sent, headers)[0] == 400, number
 
 
-def test_a_test_of_the_connection_asks_nothing(agent):
+def test_a_test_of_the_connection_asks_nothing_and_a_session_can_be_named_by_its_id(agent):
     answer = agent.ask(test=True)
     assert (answer["state"], answer["do"]) == ("tested", "continue")
     assert not Handshake.objects.exists()
+    assert agent.ask(session=index_file(agent.path).header_id)["state"] == "planning"
+    assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"

@@ -8,10 +8,8 @@ from tests.compaction_app.handshakes.conftest import asking
 from tests.factories import working_session
 from tests.html import active_markup, text_of
 
-HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
 
-
-def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
+def test_every_page_names_the_agent_that_waits_and_its_session_also_in_the_part_for_open_pages(agent, browser):
     handshake = agent.planned()
     for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
         answer = browser.get(page)
@@ -19,16 +17,12 @@ def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
         assert "<title>pi waits until" in answer.content.decode()
     agent.report("withdrawn", handshake.pk)
     assert "pi waits" not in text_of(browser.get("/"))
-
-
-def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent, browser):
-    agent.planned()
     assert browser.get("/handshakes/waiting").content.decode().strip() in browser.get("/").content.decode()
 
 
 def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
     recorded = working_session()
-    recorded[1]["message"]["content"] = HOSTILE
+    recorded[1]["message"]["content"] = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
     agent = asking(pi_root, recorded)
     handshake = agent.planned(version="<b>1</b>", preparation={"x": "<script>"})
     usual = set(active_markup(browser.get("/settings").content.decode()))
@@ -52,7 +46,7 @@ HEADINGS = {
 }
 
 
-def test_the_page_of_a_question_says_what_became_of_it(agent, browser):
+def test_the_page_of_a_question_says_what_became_of_it_and_an_unknown_one_is_not_found(agent, browser):
     handshake = agent.planned()
     for state, heading in HEADINGS.items():
         Handshake.objects.update(state=state)
@@ -60,9 +54,6 @@ def test_the_page_of_a_question_says_what_became_of_it(agent, browser):
         assert heading in page
         assert ("Choose what happens instead" in page) is (state in ("planning", "waiting")), state
         assert ("Take the approval back" in page) is (state == "approved"), state
-
-
-def test_an_unknown_question_is_not_found(agent, browser):
     assert browser.get("/handshakes/99").status_code == 404
 
 

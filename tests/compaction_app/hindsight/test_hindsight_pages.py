@@ -10,7 +10,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.hindsight import presenter, service
 from compaction_app.hindsight.presenter import view_overview
 from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
@@ -41,8 +40,6 @@ from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
 
 FILE = "\n".join(f"    value_{number:03} = compute(number, {number})" for number in range(200))
-WORDS = "so it goes on and on with plain words only " * 800
-LATER = timedelta(minutes=6)
 
 
 def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FILE) -> list[dict[str, Any]]:
@@ -51,7 +48,7 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
         user("Mend the parser."),
         assistant(call("c1", path=path)),
         result("c1", output),
-        assistant(text(WORDS)),
+        assistant(text("so it goes on and on with plain words only " * 800)),
         user("Go on."),
         assistant(text("Yes.")),
         {**summary_compaction("It was mended.", "e5"), "timestamp": "2026-02-03T10:00:00Z"},
@@ -63,7 +60,6 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    forget_branches()
     forget_look_backs()
     yield
     forget_look_backs()
@@ -79,7 +75,7 @@ def add(root: Path, name: str, recorded: list[dict[str, Any]] | None = None) -> 
 
 
 def later() -> datetime:
-    return timezone.now() + LATER
+    return timezone.now() + timedelta(minutes=6)
 
 
 def test_the_page_of_a_session_links_what_came_back_and_pages_of_a_compaction_load_it(browser, url):

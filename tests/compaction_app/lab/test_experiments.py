@@ -34,11 +34,6 @@ def session(known_root):
 
 
 @pytest.fixture
-def short(known_root):
-    return index_file(place(known_root / "short.jsonl", session_bytes(working_session(steps=3))))
-
-
-@pytest.fixture
 def provider(redline, provider):
     add_scripted(provider, "good-plan", window=300_000)
     return provider
@@ -50,7 +45,8 @@ def measured(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def test_each_session_is_tried_none_is_written_to_and_one_that_cannot_be_read_is_noted(session, short, known_root):
+def test_each_session_is_tried_none_is_written_to_and_one_that_cannot_be_read_is_noted(session, known_root):
+    short = index_file(place(known_root / "short.jsonl", session_bytes(working_session(steps=3))))
     before = snapshot(known_root)
     experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
     assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.display.lost_subjects import SHOWN
 from compaction_app.losses import service
 from sessions_app.index.indexer import index_roots
@@ -36,7 +35,6 @@ TOUCHED = ("edit a.py", "edit a.py", "edit b.py", "read b.py", "read c.py", "rea
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    forget_branches()
     service.forget_losses()
 
 

@@ -75,15 +75,11 @@ def test_a_fork_has_the_recorded_bytes_of_its_branch(redline):
     assert AuditEntry.objects.get().new_file == str(new)
 
 
-def test_a_fork_from_what_a_user_says_ends_before_it(redline):
+def test_a_fork_from_what_a_user_says_ends_before_it_and_nothing_is_before_the_first_message(redline):
     made = put(redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi")
-    assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
-
-
-def test_nothing_is_before_the_first_message(redline):
-    made = put(redline, session_bytes(chain(user("a"), assistant(text("b")))), "pi")
     assert refused(partial(fork, made, "e1")) == "nothing_before"
     assert list(made.path.parent.iterdir()) == [made.path]
+    assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
 
 
 @pytest.mark.parametrize(

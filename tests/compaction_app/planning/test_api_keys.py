@@ -7,6 +7,7 @@ import os
 import stat
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,11 +80,7 @@ def test_a_change_never_writes_into_the_existing_file_and_a_failed_one_leaves_it
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
     keep_key(tmp_path, "own", KEPT)
     before = file.read_bytes()
-
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(api_keys, "sync", full)
+    monkeypatch.setattr(api_keys, "sync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(SystemFailure) as failure:
         keep_key(tmp_path, "other", KEPT)
     assert failure.value.code == "disk_full"

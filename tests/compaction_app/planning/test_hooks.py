@@ -102,11 +102,6 @@ def connect_example() -> None:
 
 
 @pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
-
-@pytest.fixture
 def own(tmp_path, monkeypatch):
     """A directory with modules of the user, which are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path / "own"))
@@ -370,7 +365,6 @@ def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session, answer, why)
 
 
 def test_a_hook_that_fails_is_named_and_nothing_is_planned(session, tmp_path, monkeypatch):
-
     def protector(**sent: Any) -> None:
         raise KeyError("text of the session")
 

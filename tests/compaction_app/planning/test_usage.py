@@ -134,7 +134,6 @@ def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
 
 
 DATED = "claude-sonnet-4-5-20250929"
-LISTED = KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
 
 
 def test_without_a_configuration_list_prices_count_and_a_dated_model_has_those_of_its_undated_name(
@@ -143,7 +142,7 @@ def test_without_a_configuration_list_prices_count_and_a_dated_model_has_those_o
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was used"))
     said = chain(user("Go."), assistant(text("Done."), provider="anthropic", model=DATED))
     session = index_file(place(known_root / "work.jsonl", session_bytes(said)))
-    assert known(session) == LISTED
+    assert known(session) == KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
     configured = {"claude-sonnet-4-5": PriceSetting(input=4), "claude-sonnet-4": PriceSetting(input=9)}
     assert known(session, configured) == KnownPrices(InputPrices(4), "your configuration")
     assert known(session, {**configured, DATED: PriceSetting(input=5)}) == KnownPrices(

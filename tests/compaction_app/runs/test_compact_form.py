@@ -7,7 +7,6 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.planning.egress_preview import measure_first_request
 from compaction_app.planning.model_registry import model_named
@@ -32,13 +31,11 @@ def recorded() -> list[dict[str, Any]]:
     return [*entries, {**change, "thinkingLevel": "high"}]
 
 
-HTMX = {"hx-request": "true"}
 SIZE = re.compile(r"[\d,]+ characters, about [\d,]+ tokens")
 
 
 @pytest.fixture
 def session(known_root):
-    forget_branches()
     return index_file(place(known_root / "work.jsonl", session_bytes(recorded())))
 
 
@@ -60,7 +57,7 @@ def look(browser, session):
     """Opens the form; with `part`, as htmx requests a part of it."""
 
     def page(**query: str) -> HttpResponse:
-        answer = browser.get(address(session), query, headers=HTMX if "part" in query else {})
+        answer = browser.get(address(session), query, headers={"hx-request": "true"} if "part" in query else {})
         assert answer.status_code == 200
         return answer
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -100,13 +101,6 @@ def stubborn(monkeypatch):
     return put
 
 
-def raising(error: BaseException) -> Callable[..., NoReturn]:
-    def fail(*given: object) -> NoReturn:
-        raise error
-
-    return fail
-
-
 def test_a_row_changes_its_state_only_by_the_table(session):
     run, became = started(session), {}
     for state, other in itertools.product(RunState, RunState):
@@ -133,14 +127,11 @@ def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origi
     assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
 
 
-def test_requested_parameters_are_kept_with_their_sources(session):
+def test_requested_parameters_are_kept_with_their_sources_and_a_snapshot_with_its_texts(session):
     run = planned(session, compression_ratio=0.7, preserve_recent=None, query="the parser")
     assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
     assert run.sources == {"compression_ratio": "this run", "preserve_recent": "default", "query": "this run"}
-
-
-def test_a_snapshot_finds_its_texts_again_unless_the_file_was_rewritten(session):
-    kept = snapshot_of(planned(session))
+    kept = snapshot_of(run)
     texts = read_snapshot_texts(session.real_path(), kept.prepared)
     assert len(texts) == len(kept.transcript) == session.entry_count
     assert texts["e3"].joined(kept.transcript.entry("e3").blocks).startswith("line_1_0 line_1_1")
@@ -155,7 +146,7 @@ def test_a_snapshot_finds_its_texts_again_unless_the_file_was_rewritten(session)
     ids=["a bug", "a signal", "an interrupt from the terminal"],
 )
 def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(session, stubborn, error, failure):
-    stubborn(raising(error))
+    stubborn(Mock(side_effect=error))
     run = started(session, "stubborn")
     with pytest.raises(type(error)):
         work(run.pk, worker_name())
@@ -385,7 +376,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session, monkeypatch)
 
 
 def test_a_run_that_was_not_even_prepared_or_gets_no_worker_fails_in_words(session, monkeypatch):
-    monkeypatch.setattr(worker, "prepare_snapshot", raising(ZeroDivisionError()))
+    monkeypatch.setattr(worker, "prepare_snapshot", Mock(side_effect=ZeroDivisionError))
     run = started(session)
     with pytest.raises(ZeroDivisionError):
         work(run.pk, worker_name())
@@ -408,7 +399,7 @@ def as_command(monkeypatch):
 
 @pytest.mark.usefixtures("as_command")
 def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session, redline, stubborn):
-    stubborn(raising(ValueError("a secret of the session")))
+    stubborn(Mock(side_effect=ValueError("a secret of the session")))
     run = started(session, "stubborn")
     with kept_log(redline.data) as path:
         ended = redline.call("worker", "--run", run.pk)

@@ -82,7 +82,6 @@ def drop(path: str) -> Callable[[Body], None]:
 
 
 def move(path: str, start: int, end: int) -> Callable[[Body], None]:
-    """Move an item of a list."""
     return at(path, lambda container, key: container[key].insert(end, container[key].pop(start)))
 
 

@@ -56,8 +56,7 @@ def press(browser: Client, run: Run, source: Any, do: str) -> Any:
 
 def standing(run: Run) -> dict[Target, ReviewStatus]:
     """The status of each result that was proposed: they have odd ids."""
-    leads = review_of(run).leads()
-    return {item.target: item.standing for item in leads if int(item.target.entry_id[1:]) % 2}
+    return {item.target: item.standing for item in review_of(run).leads() if int(item.target.entry_id[1:]) % 2}
 
 
 def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(browser, run):

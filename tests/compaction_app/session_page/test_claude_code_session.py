@@ -246,8 +246,7 @@ def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_
     session.user("What was done so far.", isCompactSummary=True)
     session.user("on")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/timeline"))
-    assert "counted 900 tokens before and 300 after this manual compaction" in shown
-    assert "Bash echo t1" in shown
+    assert not missing(shown, "counted 900 tokens before and 300 after this manual compaction", "Bash echo t1")
     assert "In their place: summary, about 3 tokens What was done so far." in shown
 
 
@@ -257,8 +256,7 @@ def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
     session.lines.append(b"{torn")
     session.user("on", parent="00000000-0000-4000-8000-00000000000f")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))
-    assert "Is not valid JSON" in shown
-    assert "loss: every version: skips the line" in shown
+    assert not missing(shown, "Is not valid JSON", "loss: every version: skips the line")
     assert "has a parent that does not exist loss: every version: may not find what comes before" in shown
     assert "Redline does not repair sessions of Claude Code." in shown
 
@@ -280,10 +278,8 @@ def test_images_and_attached_files_are_named_and_never_shown_as_data(browser, ro
     assert b"<script>a" not in page.content
     assert len(page.content) < 100_000
     shown = text_of(page)
-    assert "[image/png, 300,009 bytes]" in shown
-    assert "<script>a.png [image/png, 300,009 bytes]" in shown
-    assert "added context file" in shown
-    assert "src parse.py" in shown
+    assert not missing(shown, "[image/png, 300,009 bytes]", "<script>a.png [image/png, 300,009 bytes]")
+    assert not missing(shown, "added context file", "src parse.py")
     whole = text_of(browser.get(f"{found.get_absolute_url()}/entries/{entry}/text?block=0"))
     assert "[application/pdf, 300,009 bytes]" in whole
     assert data[:40] not in whole

@@ -43,7 +43,6 @@ def path(store):
 
 
 def page(address: str, **data: str) -> str:
-    """The HTML of a page."""
     response = authorized_client().get(address, data)
     assert response.status_code == 200, (address, text_of(response)[:600])
     return response.content.decode()

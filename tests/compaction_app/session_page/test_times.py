@@ -18,7 +18,6 @@ from tests.factories import assistant, call, chain, result, text, user
 from tests.html import element, elements, text_of, texts
 from tests.sessions import add_session
 
-START = datetime.fromisoformat("2026-02-06T22:30:00+00:00")
 TALK = [
     user("one"),
     assistant(text("I look."), call("c1"), call("c2")),
@@ -39,7 +38,7 @@ def in_berlin():
 
 def timed(minutes: tuple[float, ...]) -> list[Any]:
     header, *recorded = chain(*TALK[: len(minutes)])
-    moments = (START + timedelta(minutes=one) for one in minutes)
+    moments = (datetime.fromisoformat("2026-02-06T22:30:00+00:00") + timedelta(minutes=one) for one in minutes)
     return [header, *(one | {"timestamp": at.isoformat()} for one, at in zip(recorded, moments, strict=True))]
 
 

@@ -4,16 +4,7 @@ import json
 
 import pytest
 
-from compaction_app.hooks import (
-    Adjust,
-    Cancel,
-    Pin,
-    SupplySummary,
-    Target,
-    session_before_compact,
-    session_before_tree,
-    session_compact,
-)
+from compaction_app import hooks
 from compaction_app.models import AuditEntry, SummaryDraft
 from tests.factories import session_bytes, turns_of_work
 from tests.files import place
@@ -78,7 +69,7 @@ def test_without_a_model_or_a_text_nothing_is_sent_unless_a_hook_supplies_the_dr
     assert redline.call("summarise", path, "--json").error == "no_model"
     ended = redline.call("summarise", path, "--text", place(tmp_path / "wrong", b"\xff\xfe"), "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
-    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook."))
+    connect(hooks.session_before_compact, lambda **_: hooks.SupplySummary("The notes of a hook."))
     ended = redline.call("summarise", path, "--json")
     assert ended.json["draft"] == "The notes of a hook.", ended
 
@@ -86,20 +77,23 @@ def test_without_a_model_or_a_text_nothing_is_sent_unless_a_hook_supplies_the_dr
 @pytest.mark.parametrize(
     ("answer", "leave", "code"),
     [
-        (Pin([Target("e2")], "it is needed"), [], "pinned_by_hook"),
-        (Cancel("not today"), [], "cancelled_by_hook"),
-        (Cancel("not today"), ["--leave-for", "e4"], "cancelled_by_hook"),
+        (hooks.Pin([hooks.Target("e2")], "it is needed"), [], "pinned_by_hook"),
+        (hooks.Cancel("not today"), [], "cancelled_by_hook"),
+        (hooks.Cancel("not today"), ["--leave-for", "e4"], "cancelled_by_hook"),
     ],
 )
 def test_a_hook_stops_a_summary(redline, connect, path, edited, answer, leave, code):
-    connect(session_before_tree if leave else session_before_compact, lambda **_: answer)
+    connect(hooks.session_before_tree if leave else hooks.session_before_compact, lambda **_: answer)
     before = path.read_bytes()
     assert redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json").refusal == f"2 {code}"
     assert path.read_bytes() == before
 
 
 def test_a_hook_supplies_the_draft_and_no_model_is_asked(redline, provider, connect, path):
-    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook.", "it knows", first_kept_id="e9"))
+    connect(
+        hooks.session_before_compact,
+        lambda **_: hooks.SupplySummary("The notes of a hook.", "it knows", first_kept_id="e9"),
+    )
     ended = redline.call("summarise", path, "--model", "scripted/refuses", "--json")
     assert ended.json["draft"] == "The notes of a hook.", ended
     assert ended.json["usage"] is None
@@ -111,9 +105,9 @@ def test_a_hook_supplies_the_draft_and_no_model_is_asked(redline, provider, conn
 def test_what_a_hook_supplied_beside_its_text_is_appended_with_the_edited_one(
     redline, connect, path, edited, leave, is_drafted
 ):
-    supplied = SupplySummary("The notes.", "it knows", read_files=("a.py",), first_kept_id="" if leave else "e9")
+    supplied = hooks.SupplySummary("The notes.", "it knows", read_files=("a.py",), first_kept_id="" if leave else "e9")
     answers = iter([supplied])
-    connect(session_before_tree if leave else session_before_compact, lambda **_: next(answers, None))
+    connect(hooks.session_before_tree if leave else hooks.session_before_compact, lambda **_: next(answers, None))
     if is_drafted:
         drafted = redline.call("summarise", path, *leave, "--json").json
         assert SummaryDraft.objects.get().pk == drafted["draftNumber"]
@@ -129,14 +123,14 @@ def test_what_a_hook_supplied_beside_its_text_is_appended_with_the_edited_one(
 
 def test_a_hook_changes_the_focus(redline, provider, connect, path):
     plain = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
-    connect(session_before_tree, lambda **_: Adjust(focus="the import paths of every module"))
+    connect(hooks.session_before_tree, lambda **_: hooks.Adjust(focus="the import paths of every module"))
     focused = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
     assert plain.json["draft"] != focused.json["draft"], "the scripted model counts the words that were sent"
 
 
 def test_hooks_learn_of_a_summary_that_was_appended(redline, connect, path, edited):
     received: list[str] = []
-    connect(session_compact, lambda *, summary, **_: received.append(summary))
+    connect(hooks.session_compact, lambda *, summary, **_: received.append(summary))
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
 
@@ -144,6 +138,6 @@ def test_hooks_learn_of_a_summary_that_was_appended(redline, connect, path, edit
 def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(redline, provider, connect, path, tmp_path):
     directory = tmp_path / "drafts"
     directory.mkdir()
-    connect(session_before_compact, lambda **_: directory.rmdir())
+    connect(hooks.session_before_compact, lambda **_: directory.rmdir())
     ended = redline.call("summarise", path, "--model", MODEL, "--save", directory / "draft.md", "--json")
     assert not missing(ended.json["error"]["message"], "The draft was not saved.", "## Goal")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.models import PlannerModel, Provider, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
 from sessions_app.models import Session
@@ -30,11 +29,6 @@ from tests.sessions import add_session
 
 State = SummaryDraft.State
 MODEL = "own/m"
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
 
 
 @pytest.fixture
@@ -240,18 +234,15 @@ def test_settings_that_ask_for_no_summary_are_respected(browser, url, monkeypatc
     assert "say that none is offered" in text_of(shown)
 
 
-def test_a_discarded_draft_is_gone_and_nothing_was_written(browser, draft, idle_root):
+def test_a_draft_of_a_session_that_has_continued_keeps_its_text_until_it_is_discarded(browser, draft, idle_root):
+    add_session(idle_root, "a.jsonl", [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]])
+    shown = page(browser, draft.get_absolute_url(), status=409)
+    assert not missing(text_of(shown), "has continued since", "We look at the cache.")
     before = (idle_root / "a.jsonl").read_bytes()
     sent = browser.post(f"{draft.get_absolute_url()}/discard", follow=True)
     assert "Nothing was written to the session." in text_of(sent)
     assert not SummaryDraft.objects.exists()
     assert (idle_root / "a.jsonl").read_bytes() == before
-
-
-def test_a_draft_of_a_session_that_has_continued_keeps_its_text(browser, draft, idle_root):
-    add_session(idle_root, "a.jsonl", [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]])
-    shown = page(browser, draft.get_absolute_url(), status=409)
-    assert not missing(text_of(shown), "has continued since", "We look at the cache.")
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import branch_state, forget_branches
+from compaction_app.display.branches import branch_state
 from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page
@@ -14,7 +14,6 @@ from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of
 from tests.sessions import add_session
 
 TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 4_000), assistant(text("done")))
-CHANGED = chain(*TALK, summary_compaction("so far", "e3"), user("on"), context_edit("e3", None))
 FORKABLE = chain(*TALK, summary_compaction("so far", "e4"), user("on"))
 
 
@@ -22,13 +21,8 @@ def add(root: Path, recorded: list[Any]) -> str:
     return add_session(root, "a.jsonl", recorded, "pi")
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
-
-
 def test_each_change_is_listed_and_the_last_one_is_selected(browser, idle_root):
-    url = add(idle_root, CHANGED)
+    url = add(idle_root, chain(*TALK, summary_compaction("so far", "e3"), user("on"), context_edit("e3", None)))
     answer = page(browser, f"{url}/timeline")
     assert not missing(text_of(answer), "2 changes of the context", "Removed at point 2", "xxxx")
     assert ("Show", f"{url}?view=sees&leaf=e7") in links(answer)

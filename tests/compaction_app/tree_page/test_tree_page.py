@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page
@@ -15,10 +14,6 @@ from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
 from tests.sessions_app.agents.codex.rollouts import user as prompt
-
-
-def at_time(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "timestamp": f"2026-01-12T10:{place:02}:00.000Z"} for place, one in enumerate(recorded)]
 
 
 def label(entry_id: str, parent: str, target: str, words: str) -> dict[str, Any]:
@@ -47,16 +42,11 @@ def forked() -> list[dict[str, Any]]:
         message("e9", "e8", user("And now?")),
         message("e10", "e9", assistant(text("Now rest."))),
     ]
-    return at_time(trunk)
+    return [{**one, "timestamp": f"2026-01-12T10:{place:02}:00.000Z"} for place, one in enumerate(trunk)]
 
 
 def long_talk(turns: int) -> list[dict[str, Any]]:
     return chain(*(said for at in range(turns) for said in (user(f"Part {at}."), assistant(text("Done.")))))
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
 
 
 @pytest.fixture
@@ -164,8 +154,7 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser, idle_root):
     while "Earlier rows" in dict(links(shown)):
         shown = page(browser, dict(links(shown))["Earlier rows"])
         seen = [*(row for row in rows(shown) if row not in seen), *seen]
-    aside = [f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")]
-    assert seen == ["Turn 0.", *aside]
+    assert seen == ["Turn 0.", *[f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")]]
     assert "Later rows" in dict(links(shown))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -40,12 +41,14 @@ def connected(browser: Client, project: str = "") -> None:
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
 
 
-def test_all_agents_that_can_ask_are_listed(browser):
+def test_all_agents_that_can_ask_are_listed_and_others_have_no_page(browser):
     page = words(browser)
     assert not missing(page, "Claude Code", "Codex", "OpenCode", "pi", "Atomic")
     assert "Amp" not in page
     assert "2.1.330" in page
     assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
+    for key in ("amp", "nobody"):
+        assert browser.get(f"/agents/{key}/connect").status_code == 404
 
 
 def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(browser, monkeypatch):
@@ -151,12 +154,10 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
 
 
 def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(browser, redline, settings_file, monkeypatch):
-    def full(*_: object) -> None:
-        raise SystemFailure("disk_full", "The disk is full.")
-
     connected(browser)
     shown = digest(browser, REMOVE)
-    monkeypatch.setattr(service, "replace_configuration_file", full)
+    full = SystemFailure("disk_full", "The disk is full.")
+    monkeypatch.setattr(service, "replace_configuration_file", Mock(side_effect=full))
     answer = browser.post(REMOVE, {"project": "", "digest": shown})
     assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (503, True)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
@@ -198,8 +199,3 @@ def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     assert not missing(words(browser), "missing", "Connect again")
     connected(browser)
     assert json.loads(settings_file.read_text())["hooks"]["PreCompact"]
-
-
-def test_other_agents_have_no_page(browser):
-    for key in ("amp", "nobody"):
-        assert browser.get(f"/agents/{key}/connect").status_code == 404

@@ -91,15 +91,12 @@ def test_an_upload_is_never_held_in_memory(browser, known_root, monkeypatch):
     assert stored == [str(uploads.upload_directory())]
 
 
-def test_identical_bytes_lead_to_the_existing_session(browser, imported):
+def test_identical_bytes_lead_to_the_existing_session_and_another_one_gets_its_own_name(browser, imported):
     answer = bring(browser, ("again.jsonl", SESSION))
     message = element(browser.get(answer["Location"]), "main [role=status]")
     assert "Already imported (identical file)" in text_of(message)
     assert links(message) == [("run.jsonl", imported["Location"])]
     assert managed() == {"run.jsonl": SESSION}
-
-
-def test_another_session_of_the_same_name_gets_its_own_name(browser, imported):
     bring(browser, ("run.jsonl", OTHER))
     assert managed() == {"run.jsonl": SESSION, "run-2.jsonl": OTHER}
 

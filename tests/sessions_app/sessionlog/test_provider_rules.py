@@ -398,13 +398,12 @@ def test_changed_thinking_in_any_entry_of_the_latest_reply_is_a_violation():
     assert rules_of([*changed, *later]) == []
 
 
-NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 BROKEN = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty")])
 REPAIRED = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty", is_repaired=True)])
 
 
 def certificate(**facts: Any) -> Certificate:
-    return Certificate("pi", NOW, "e9", 1_234, **facts)
+    return Certificate("pi", datetime(2026, 11, 22, 12, tzinfo=UTC), "e9", 1_234, **facts)
 
 
 EQUAL, NOT_RUN, DIFFERENT, DENIED = (
@@ -431,16 +430,13 @@ def test_a_certificate_holds_unless_something_speaks_against_it(facts, holds):
     assert certificate(**facts).holds is holds
 
 
-def test_it_says_what_was_checked():
+def test_it_says_what_was_checked_and_is_stored_as_json_and_read_back():
     assert certificate().sentence == "1,234 messages as in pi"
     assert certificate(versions="pi 0.87 and newer").sentence == "1,234 messages as in pi 0.87 and newer"
     assert certificate(difference="").sentence.endswith("pi, compared with the approved plan")
     both = certificate(difference="", package=EQUAL)
     assert both.sentence.endswith("compared with the approved plan and pi-coding-agent 0.87.1")
     assert certificate(package=NOT_RUN).sentence.endswith("as in pi")
-
-
-def test_it_is_stored_as_json_and_read_back():
     full = certificate(violations=BROKEN, difference="", refusal="no", package=DENIED)
     stored = msgspec.to_builtins(full)
     assert msgspec.convert(stored, Certificate) == full

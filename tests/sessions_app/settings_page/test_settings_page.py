@@ -89,8 +89,7 @@ def test_configuration_errors_are_shown_first_and_the_sources_of_values(browser,
     shown = page_words(browser)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
     assert check_configuration(None)[0].id == "redline.E001"
-    assert "REDLINE_LIVE_MINUTES" in shown
-    assert str(settings.REDLINE_DATA_DIR.name) in shown
+    assert not missing(shown, "REDLINE_LIVE_MINUTES", str(settings.REDLINE_DATA_DIR.name))
 
 
 def test_a_misspelt_variable_is_a_warning_with_a_suggestion(browser, known_root, monkeypatch, settings):

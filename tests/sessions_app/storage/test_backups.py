@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
 from tests.files import append_as_agent, fingerprint_of, place, snapshot, state_of
 from tests.installation import refusal
@@ -367,8 +367,7 @@ def test_the_agents_own_backup_can_be_restored_without_a_digest(session, data):
 def test_a_missing_session_is_restored(session, data):
     backup = make(data, session)
     session.unlink()
-    restored = give_back(data, session, backup)
-    assert restored == (files.real_path(session), sha256(CONTENT), (), False, ())
+    assert give_back(data, session, backup) == (files.real_path(session), sha256(CONTENT), (), False, ())
     assert session.read_bytes() == CONTENT
     assert session.stat().st_nlink == 1
     assert beside(session) == {NAME, DIGEST}
@@ -465,14 +464,6 @@ def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(
     assert not drafts(session)
 
 
-def test_a_backup_of_another_session_or_directory_is_not_restored(session, data):
-    other = place(session.with_name("b.jsonl"), b"other\n")
-    elsewhere = place(session.parent.parent / NAME, b"elsewhere\n")
-    for backup in (make(data, other).path, elsewhere):
-        assert refusal(partial(give_back, data, session, backup)) == "2 not_a_backup"
-    assert session.read_bytes() == CONTENT
-
-
 def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(session, data):
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
@@ -495,10 +486,13 @@ def test_backing_up_and_restoring_need_the_lock(session, data):
     assert session.read_bytes() == CONTENT
 
 
-def test_a_missing_backup_is_bad_input(session, data):
-    with pytest.raises(BadInput, match=NAME) as caught:
-        give_back(data, session, session.with_name(NAME))
-    assert caught.value.code == "no_such_file"
+def test_a_missing_backup_and_one_of_another_session_or_directory_are_not_restored(session, data):
+    assert refusal(lambda: give_back(data, session, session.with_name(NAME)), NAME) == "2 no_such_file"
+    other = place(session.with_name("b.jsonl"), b"other\n")
+    elsewhere = place(session.parent.parent / NAME, b"elsewhere\n")
+    for backup in (make(data, other).path, elsewhere):
+        assert refusal(partial(give_back, data, session, backup)) == "2 not_a_backup"
+    assert session.read_bytes() == CONTENT
 
 
 @given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))

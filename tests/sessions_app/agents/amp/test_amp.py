@@ -62,12 +62,18 @@ def test_results_are_entries_of_their_own(path):
     assert not violations(AMP.generations[0].reader.rebuild(branch))
 
 
-def test_a_thread_is_found_and_indexed(redline, path):
+def test_a_thread_is_found_and_indexed_and_nothing_is_written_to_it(redline, path):
     assert AMP.discover(path.parent).paths == (path,)
     assert not AMP.settings("/", path.parent).compacts_automatically
     assert agent_of(path) == "amp"
     session = index_file(path)
     assert (session.title, session.cwd, session.model) == ("A thread", "/home/dev/project", "a-model")
+    before = path.read_bytes()
+    found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
+    assert found.code != 0
+    assert "on its servers" in found.err
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == ["T-1.json"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"id": "T-1"}', '{"id": 1, "messages": []}', "{"])
@@ -97,12 +103,3 @@ def test_what_is_kept_becomes_markdown(path):
         "## User\n\nAnd then?\n\n"
         "## Assistant\n\nDone.\n"
     )
-
-
-def test_nothing_is_written_and_the_refusal_says_why(redline, path):
-    before = path.read_bytes()
-    found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
-    assert found.code != 0
-    assert "on its servers" in found.err
-    assert path.read_bytes() == before
-    assert [one.name for one in path.parent.iterdir()] == ["T-1.json"]

@@ -112,16 +112,6 @@ def without_variable(monkeypatch):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
 
 
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def cwd(tmp_path):
-    return tmp_path / "project"
-
-
 def put(path: Path, **settings: Any) -> Path:
     return place(path, json.dumps(settings).encode())
 

@@ -37,13 +37,12 @@ def proof_of(lines: list[Object], compared: int = 10) -> LedgerResult | None:
 
 
 P1, CALL = message("user", "p1"), message("assistant", call("c"))
-FOUND = message("user", answer("c"))
 TALK = [
     user("p1", None),
     request("q1", P1),
     reply("r1", "p1", call("c")),
     result("x1", "r1", "c"),
-    request("q2", CALL, FOUND, base="q1", keep=1),
+    request("q2", CALL, message("user", answer("c")), base="q1", keep=1),
     reply("r2", "x1"),
 ]
 

@@ -172,7 +172,7 @@ SESSIONS = st.lists(LINES, min_size=1, max_size=14)
 
 
 @given(SESSIONS)
-def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines):
+def test_every_branch_is_finite_and_pairs_calls_with_results_and_an_entry_is_the_same_again(lines):
     raw = timed(lines)
     tree = CLAUDE_CODE.tree(entries_of(raw))
     for entry in [*tree.entries, tree.leaf]:
@@ -180,6 +180,11 @@ def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines)
         assert len({one.id for one in branch}) == len(branch)
         for generation in (CURRENT, OLDER):
             assert_paired(sent_of(raw, branch, generation))
+    for entry in entries_of(raw):
+        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
+        assert again is not None
+        found, _ = again
+        assert found == entry or entry.is_beside
 
 
 def assert_paired(messages: list[Any]) -> None:
@@ -207,16 +212,6 @@ def test_reading_in_two_steps_is_reading_at_once(lines, data):
     rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
     recorded += [found for line in rest for found in second.read(line)]
     assert [one.entry for one in recorded] == entries_of(raw)
-
-
-@given(SESSIONS)
-def test_an_entry_that_is_read_again_is_the_same(lines):
-    raw = timed(lines)
-    for entry in entries_of(raw):
-        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
-        assert again is not None
-        found, _ = again
-        assert found == entry or entry.is_beside
 
 
 WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD)

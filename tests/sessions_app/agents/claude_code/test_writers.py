@@ -396,9 +396,6 @@ def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():
         assert not is_one_of_several(alone)
 
 
-PLANS = 4
-
-
 def sessions(directory: Path) -> Iterator[Path]:
     for seed in seeds(4):
         yield put(story(random.Random(seed)), directory / str(seed))
@@ -423,7 +420,7 @@ def test_a_written_plan_has_the_approved_context(tmp_path, name):
     deleted = 0
     for path in sessions(tmp_path):
         session = load_session(path)
-        for _ in range(PLANS):
+        for _ in range(4):
             made = random_plan(session, CURRENT, writer, chance, chance.randint(1, 60))
             if made is None:
                 continue

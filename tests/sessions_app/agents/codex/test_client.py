@@ -22,10 +22,11 @@ from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
 from sessions_app.agents.compaction_hook import HookReply, HookStep
 from sessions_app.agents.dry_resume.scratch import new_scratch
 from sessions_app.agents.registry import agent_at, agent_of
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.storage import held_locks
 from tests.files import place, snapshot
+from tests.installation import refusal
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
 
@@ -162,16 +163,13 @@ def content_of(*recorded: Item, base: bytes = b"") -> list[bytes]:
     return [base + b"".join(json.dumps(one).encode() + b"\n" for one in recorded)]
 
 
-def test_a_thread_is_taken_apart_into_its_files():
+def test_a_thread_is_taken_apart_into_its_files_unless_a_header_names_another_end():
     first = content_of(meta(BASE), line("response_item", user("go")))[0]
     own_meta = meta(history_base={"thread_id": BASE, "end_byte_offset": len(first)})
     whole = content_of(own_meta, line("response_item", answer("ok")), base=first)[0]
     files = dict(ThreadFiles(NAME, [whole]))
     expected = {f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first, NAME: whole[len(first) :]}
     assert {name: b"".join(lines) for name, lines in files.items()} == expected
-
-
-def test_a_header_that_names_another_end_begins_no_file():
     first = content_of(meta())[0]
     for thread_id, end in ((BASE, 7), ("../../escaped", len(first)), ("\ud800", len(first)), (None, None)):
         again = meta(history_base={"thread_id": thread_id, "end_byte_offset": end})
@@ -329,9 +327,7 @@ def test_an_open_thread_is_certainly_open_and_not_written_to(session):
     assert CODEX.open_elsewhere(session) is None
     with held(session):
         assert is_open(session)
-        with pytest.raises(Conflict, match=f"{session}.*fork") as caught, writer_lock(session):
-            pass
-        assert caught.value.code == "open_in_agent"
+        assert refusal(writer_lock(session).__enter__, str(session), "fork") == "4 open_in_agent"
     assert CODEX.open_elsewhere(session) is None
 
 

@@ -49,7 +49,6 @@ def described(item: Item) -> Any:
 
 
 def read_again(found: Parsed, entry: Entry) -> Entry:
-    """The entry as it is read from its own bytes."""
     again = CODEX.read_again(found.line(entry), entry, 1)
     assert again is not None
     return again[0]
@@ -114,7 +113,13 @@ def test_items_that_codex_does_not_send_are_kept_outside_the_context():
         assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
-def test_reasoning_weighs_what_is_read_or_what_its_base64_holds():
+def test_tokens_are_characters_by_four_but_of_images_and_of_reasoning_whose_base64_counts():
+    assert described(user("x" * 41))[0].tokens == 11
+    assert described(output(text="x" * 40))[0].tokens == 10
+    assert described(call("c1", "tool"))[0].tokens == 2
+    assert described({"type": "web_search_call", "id": "ws", "action": {"query": "x"}})[0].tokens < 30
+    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
+    assert described(drawn)[0].tokens == 1_200
     summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
     for read, tokens, kind, text in (
         (summary, 20, BlockType.THINKING, f"{'a' * 40}\n\n{'b' * 38}"),
@@ -123,15 +128,6 @@ def test_reasoning_weighs_what_is_read_or_what_its_base64_holds():
         entry, texts = described({**reasoning(), "summary": read, "encrypted_content": "e" * 1600})
         assert (entry.tokens, {block.type for block in entry.blocks}) == (tokens, {kind})
         assert texts.joined(entry.blocks) == text
-
-
-def test_tokens_are_characters_by_four_but_for_an_image_whatever_its_size():
-    assert described(user("x" * 41))[0].tokens == 11
-    assert described(output(text="x" * 40))[0].tokens == 10
-    assert described(call("c1", "tool"))[0].tokens == 2
-    assert described({"type": "web_search_call", "id": "ws", "action": {"query": "x"}})[0].tokens < 30
-    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
-    assert described(drawn)[0].tokens == 1_200
 
 
 def header_of(*recorded: Item) -> Header:

@@ -168,7 +168,6 @@ def header_of(change: NewFile) -> dict[str, Any]:
 
 
 def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> Path:
-    """A fork, beside the rollout."""
     return save(directory, written(FORK, Parsed(rollout.content), *deleted, leaf=leaf, session=rollout.save(directory)))
 
 
@@ -177,12 +176,16 @@ def read(path: Path) -> Parsed:
         return Parsed(b"".join(reader.chunks(0)))
 
 
-def test_a_fork_continues_the_original(tmp_path):
+def test_a_fork_continues_the_original_and_stays_as_it_is_while_that_grows(tmp_path):
     found = read(forked(tmp_path, simple(), "3", "4"))
     assert kept(found.sent()) == ["rules", "a", "b"]
     assert not found.parser.damage
     header = found.log.header
     assert (header.id, header.parent_session) == ("01a20000-0000-7000-8000-00000000000f", THREAD)
+    rollout = simple()
+    new = forked(tmp_path, rollout, "5")
+    rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
+    assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
 def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
@@ -196,13 +199,6 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
     assert header["payload"]["cwd"] == "/work"
     first, payload = header["payload"]["context_window"]["window_id"], boundary["payload"]
     assert payload["first_window_id"] == payload["previous_window_id"] == first != payload["window_id"]
-
-
-def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path):
-    rollout = simple()
-    new = forked(tmp_path, rollout, "5")
-    rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
-    assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
 def test_a_fork_of_a_fork_continues_its_own_file_and_can_begin_before_a_compaction_or_in_its_base(tmp_path):
@@ -304,8 +300,7 @@ def test_every_deletion_gives_exactly_the_approved_context(recorded, data, pagin
 def test_bringing_everything_back_gives_the_context_before(recorded, data):
     rollout = Rollout(meta(), *recorded)
     before = Parsed(rollout.content)
-    messages = before.context().messages
-    deleted = tuple(one.entry.id for one in messages if data.draw(st.booleans()))
+    deleted = tuple(one.entry.id for one in before.context().messages if data.draw(st.booleans()))
     after = brought_back(rollout, deleted, deleted)
     assert sorted(map(json.dumps, after.sent())) == sorted(map(json.dumps, before.sent()))
 

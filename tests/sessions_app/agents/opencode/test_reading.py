@@ -21,11 +21,6 @@ QUESTION = {"role": "user", "content": "What did we do so far?"}
 
 
 @pytest.fixture
-def store(tmp_path):
-    return OpenCodeStore(tmp_path / "opencode")
-
-
-@pytest.fixture
 def path(store):
     return store.session()
 

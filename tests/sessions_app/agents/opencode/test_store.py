@@ -4,6 +4,7 @@ import json
 import re
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,6 @@ from sessions_app.storage.session_loader import continue_loading, load_session
 from tests.files import place
 from tests.installation import refusal
 from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_session
-
-
-@pytest.fixture
-def store(tmp_path):
-    return OpenCodeStore(tmp_path / "opencode")
 
 
 @pytest.fixture
@@ -126,9 +122,8 @@ def test_what_opencode_2_has_taken_over_is_counted_and_shown_as_it_was_left(stor
     loaded = load_session(path)
     assert (loaded.log.entries, loaded.log.damaged) == (entries, 0)
     for newer in (empty, store.database / "ses_9"):
-        with pytest.raises(RedlineError, match=r"a session of OpenCode 2, which .* does not read yet") as refused:
-            load_session(newer)
-        assert refused.value.code == "newer_form"
+        words = ("a session of OpenCode 2, which ", " does not read yet")
+        assert refusal(partial(load_session, newer), *words) == "2 newer_form"
     assert refusal(lambda: load_session(store.database / "ses_7")) == "2 no_such_file"
 
 

@@ -44,11 +44,6 @@ STATES: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture
-def store(tmp_path):
-    return OpenCodeStore(tmp_path / "opencode")
-
-
 def random_session(store: OpenCodeStore, chance: random.Random) -> Path:
     """A session with everything that the client records, compactions and reverts among it."""
     path = store.session()
@@ -135,8 +130,7 @@ def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(store, 
 
 def test_a_fork_names_its_own_messages_and_leaves_other_references(store, tmp_path):
     path = store.session()
-    asked = store.user("Go.")
-    for parent in (asked, "msg_elsewhere", 5, None):
+    for parent in (store.user("Go."), "msg_elsewhere", 5, None):
         store.assistant(text("Done."), parentID=parent)
     forked = write_rows(path, "fork", (), tmp_path / "data").path.name
     rows = [row for row in every_row(store.database)["message"] if row["session_id"] == forked]

@@ -51,7 +51,6 @@ def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units, estimate
 
 SPACED = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
 PRINTED = r'{"1":[1,"\ud800"],"b":1e+21}'
-SECTIONS = {"tone": "1234", "none": None, "rules": "5678"}
 UNCOUNTED = [thinking("x" * 400), call("c1", "n", a="x" * 400), {"type": "odd", "text": "x" * 400}]
 ESTIMATES = {
     # Of messages of users, extensions and tools: the content and its tokens.
@@ -69,7 +68,7 @@ ESTIMATES = {
     # A system message counts its content, its sections and its tools as JSON; fields of other types count nothing.
     "system: text": (system("12345"), 2),
     "system: an image": (system([text("1234"), IMAGE]), 1201),
-    "system: sections": (system("", sections=SECTIONS), 2),
+    "system: sections": (system("", sections={"tone": "1234", "none": None, "rules": "5678"}), 2),
     'system: tools, [{"name":"bash"}] has 17 units': (system("", toolsAdded=[{"name": "bash"}]), 5),
     "system: everything": (system("1234", sections={"tone": "1234"}, toolsAdded=[{"name": "bash"}]), 7),
     "system: no tools": (system("", toolsAdded=[]), 1),

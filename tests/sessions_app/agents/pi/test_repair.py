@@ -107,16 +107,13 @@ def test_a_sound_session_is_copied_unchanged_and_its_last_line_completed_or_lost
     assert repaired(original + raw(B)[:-9])[:2] == (original, raw(B)[:-9])
 
 
-def test_a_missing_header_is_rebuilt():
+def test_a_missing_header_is_rebuilt_with_the_fields_of_one_that_comes_late():
     copy, lost, account = repaired(session_bytes([A, B]))
     header, rest = copy.split(b"\n", 1)
     assert rest == session_bytes([A, B])
     assert parse(header) == HEADER | {"id": NEW_HEADER.id, "timestamp": NEW_HEADER.timestamp, "cwd": ""}
     assert lost == b""
     assert [(one.fate, one.at, one.length) for one in account.changes] == [(Fate.INSERTED, 0, len(header) + 1)]
-
-
-def test_a_header_that_comes_late_gives_its_fields_to_the_new_one():
     assert copied([A, HEADER, B]) == ([HEADER, A, B], raw(HEADER) + b"\n")
 
 
@@ -385,11 +382,8 @@ def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
     return [(one.severity, one.text) for one in finding.consequences]
 
 
-def test_atomic_before_0_9_4_empties_a_session_without_a_header():
+def test_atomic_before_0_9_4_empties_a_session_without_header_and_only_pi_completes_a_last_line():
     assert consequences_of(session_bytes([A, B])) == [(FATAL, REFUSED)] * 4 + [(FATAL, EMPTIED)]
-
-
-def test_only_pi_completes_an_unterminated_line():
     completed = "the line, and completes it with a newline"
     torn = (LOSS, "skips the line, and appends its next record to it, which is lost as well")
     whole = (LOSS, "reads the line, and appends its next record to it, so that both are lost")
@@ -460,12 +454,6 @@ def test_a_line_is_divided_into_records_and_other_bytes(raw, expected):
     assert parts(raw) == expected
 
 
-def test_only_the_first_line_may_begin_with_a_byte_order_mark():
-    other = b'{"type":"new","id":"n"}'
-    assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
-    assert parts(BOM + other) == [(BOM + other, False)]
-
-
 @pytest.mark.parametrize(
     "torn",
     [ENTRY[:-3], *(b'{"type":"custom","id":"c","data":[' + LABEL + then for then in (b',"x', b"}", b"]", b' ,"'))],
@@ -474,10 +462,13 @@ def test_what_looks_like_a_record_inside_an_incomplete_one_is_not_one(torn):
     assert parts(torn) == [(torn, False)]
 
 
-def test_a_record_keeps_invalid_utf_8_and_deep_nesting_is_none():
+def test_a_record_keeps_invalid_utf_8_and_only_the_first_line_may_begin_with_a_byte_order_mark():
     raw = ENTRY.replace(b"x ", b"\xff\xe2\x80 ") + LABEL
     assert [is_record for _, is_record in parts(raw)] == [True, True]
     assert parts(b'{"type":"message","a":' * 3_000 + LABEL)[-1] == (LABEL, True)
+    other = b'{"type":"new","id":"n"}'
+    assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
+    assert parts(BOM + other) == [(BOM + other, False)]
 
 
 def test_a_line_is_searched_for_so_many_records(monkeypatch):
