@@ -211,7 +211,6 @@ def start_server(
         cwd=started_in or base,
     )
     try:
-        assert child.stdout is not None
         server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)
         server.let_in()
         with server.ends:

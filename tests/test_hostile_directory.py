@@ -36,8 +36,7 @@ def hostile(tmp_path):
     """A directory full of modules that leave a trace when imported."""
     folder = tmp_path / "hostile"
     for name in PLANTED:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text(LOUD.format(log=str(tmp_path / "executed")), encoding="utf-8")
+        place(folder / name / "__init__.py", LOUD.format(log=str(tmp_path / "executed")).encode())
     return folder
 
 

@@ -12,7 +12,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.web.launch_tokens import TOKEN_FILE, new_token
 from tests.clients import new_client
 from tests.factories import assistant, call, chain, conversation, result, text, thinking, user
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, link, links, missing, outermost, text_of
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, link, links, missing, outermost, text_of, text_sent
 from tests.sessions import add_session
 
 
@@ -125,9 +125,7 @@ def test_a_session_shows_what_the_model_sees_and_says_so_if_its_file_is_missing(
         assert shown in text_of(page)
     assert elements(page, '[title^="Protected: it contains what the user said"]')
     (idle_root / "a.jsonl").unlink()
-    answer = browser.get(address)
-    assert answer.status_code == 409
-    assert "is not there any more" in text_of(answer)
+    assert "is not there any more" in text_sent(browser.get(address), 409)
 
 
 def test_a_long_output_is_shortened_and_expanded_on_demand(browser, idle_root):

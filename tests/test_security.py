@@ -17,7 +17,7 @@ from sessions_app.web.credentials import COOKIE, is_for_agents, new_launch_cooki
 from sessions_app.web.launch_tokens import browser_host, new_token
 from tests.clients import authorized_client, new_client
 from tests.factories import assistant, chain, session_bytes, text, user
-from tests.files import snapshot
+from tests.files import place, unchanged
 from tests.html import active_markup, text_of
 
 HEADERS = {
@@ -166,13 +166,12 @@ def test_a_forwarded_host_is_ignored(browser, known_root):
 
 def test_a_form_without_its_token_is_refused(for_browsers, redline):
     checking = authorized_client(enforce_csrf_checks=True)
-    before = snapshot(redline.data.parent / "shown")
-    for address in for_browsers:
-        for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
-            answer = checking.post(address, {"reader": "pi", "yes": "on"}, headers=headers)
-            assert answer.status_code == 403, address
-            assert "was not sent from one of" in text_of(answer)
-    assert snapshot(redline.data.parent / "shown") == before
+    with unchanged(redline.data.parent / "shown"):
+        for address in for_browsers:
+            for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
+                answer = checking.post(address, {"reader": "pi", "yes": "on"}, headers=headers)
+                assert answer.status_code == 403, address
+                assert "was not sent from one of" in text_of(answer)
 
 
 def test_unknown_methods_are_refused(for_browsers, browser):
@@ -185,10 +184,9 @@ def test_unknown_methods_are_refused(for_browsers, browser):
 
 def test_get_requests_change_nothing(for_browsers, browser, redline):
     """Actions refuse GET: a picture on another site could request them."""
-    before = snapshot(redline.data.parent / "shown")
-    for address in for_browsers:
-        assert browser.get(address).status_code in (200, 302, 303, 404, 405, 409), address
-    assert snapshot(redline.data.parent / "shown") == before
+    with unchanged(redline.data.parent / "shown"):
+        for address in for_browsers:
+            assert browser.get(address).status_code in (200, 302, 303, 404, 405, 409), address
 
 
 def test_every_response_has_the_security_headers(addresses, browser, client):
@@ -231,8 +229,8 @@ TRICKS = [
 def test_no_url_leads_out_of_a_root(known_root, browser):
     outside = known_root.parent / "private"
     outside.mkdir()
-    for place in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
-        place.write_bytes(session_bytes(chain(user("a secret of the house"))))
+    for hidden in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
+        hidden.write_bytes(session_bytes(chain(user("a secret of the house"))))
     (known_root / "link.jsonl").symlink_to(known_root.parent / "secret.jsonl")
     (known_root / "linked").symlink_to(outside)
     (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("hello"))))
@@ -264,8 +262,7 @@ def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(known_roo
 
 def test_a_root_used_only_on_the_command_line_has_no_urls(known_root, browser):
     own = known_root.parent / "own"
-    own.mkdir()
-    (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
+    place(own / "a.jsonl", session_bytes(chain(user("a secret of the house"))))
     index_paths([own])
     assert browser.get(f"/sessions/{Root.objects.get(path=str(own)).pk}/a.jsonl").status_code == 404
     assert "a secret" not in browser.get("/").content.decode()

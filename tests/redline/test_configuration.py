@@ -184,8 +184,7 @@ def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(fresh, alre
 
 def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
     """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
-    fresh.data.mkdir()
-    (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\nroots = 7\n', encoding="utf-8")
+    place(fresh.data / FILE_NAME, b'hooks = ["planted"]\nroots = 7\n')
     fresh.data.chmod(0o775)
     assert f"chmod 700 {fresh.data}" in refused(fresh, "6 open_data_directory")
     assert mode(fresh.data) == 0o775

@@ -22,7 +22,7 @@ from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.models import Session
 from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from tests.browser.scenarios import title, titled_session
-from tests.clients import authorized_client, new_client
+from tests.clients import authorized_client, new_client, script_client
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import text_of
@@ -45,9 +45,7 @@ def address(session):
 
 @pytest.fixture
 def script(redline):
-    """A script with the token, without a cookie or a CSRF token."""
-    token = api_token(django_settings.REDLINE_DATA_DIR)
-    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
+    return script_client()
 
 
 def pages() -> str:
@@ -241,9 +239,7 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline
     assert not Run.objects.exists()
 
 
-def test_without_a_token_the_error_says_how_to_get_one_and_before_one_exists_each_is_refused(
-    address, client, known_root, redline
-):
+def test_without_a_token_the_error_says_how_to_get_one_and_each_is_refused_before(address, client, known_root, redline):
     answer = client.post(address)
     assert failure(answer) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]

@@ -14,7 +14,7 @@ from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
-from tests.html import addresses, element, elements, link, missing, text_of, texts
+from tests.html import addresses, element, elements, link, missing, text_of, text_sent, texts
 from tests.plans import approved_plan
 from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
@@ -34,9 +34,7 @@ def backups(known_root):
 
 
 def words(browser: Client, address: str = "/backups") -> str:
-    answer = browser.get(address)
-    assert answer.status_code == 200
-    return text_of(answer)
+    return text_sent(browser.get(address), 200)
 
 
 def verify(browser: Client, **data: str) -> Any:

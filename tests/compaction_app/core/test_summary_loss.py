@@ -226,8 +226,7 @@ def test_a_plan_cannot_leave_less_than_what_always_stays_and_one_without_deletio
 
 
 def test_a_summary_of_claude_codes(tmp_path):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)), claude_call("t1"))
     session.result("t1", [{"type": "text", "text": ERROR}], is_error=True)
     session.reply("m2", claude_text("It is done."))
@@ -242,8 +241,7 @@ def test_a_summary_of_claude_codes(tmp_path):
 
 
 def test_what_claude_code_keeps_beside_its_summary(tmp_path):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
     kept = [session.user("Now readFile."), *session.reply("m2", claude_text("It is done."))]
     session.boundary(*kept)

@@ -54,8 +54,7 @@ class Machine:
         return place(self.directory(agent) / f"{name}.jsonl", session_bytes(recorded))
 
     def claude(self, cwd: object = None) -> Path:
-        session = ClaudeSession()
-        session.user("Look at everything.")
+        session = ClaudeSession("Look at everything.")
         session.reply("m", "Done.")
         content = session.content.replace(b"/home/dev/project", os.fsencode(str(cwd or self.project)))
         return place(self.directory("claude-code") / "-project" / f"{SESSION_ID}.jsonl", content)

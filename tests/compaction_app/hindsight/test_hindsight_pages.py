@@ -34,7 +34,7 @@ from tests.factories import (
     working_session,
 )
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, missing, text_of, texts
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, missing, text_of, text_sent, texts
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
@@ -97,8 +97,7 @@ def test_the_page_of_a_session_links_what_came_back_and_pages_of_a_compaction_lo
 def test_a_session_that_is_gone_is_reported_noted_and_not_tried_again(browser, url, idle_root):
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
-    part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
-    assert (part.status_code, "does not exist" in text_of(part)) == (200, True)
+    assert "does not exist" in text_sent(browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"}), 200)
     assert update(later()) == 1
     assert "does not exist" in HindsightCheck.objects.get().fault
     assert update(later()) == 0
@@ -154,8 +153,7 @@ def test_before_anything_was_looked_at_and_without_compactions_the_page_says_so(
     Session.objects.update(mtime_ns=0)
     assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
     address = add(idle_root, "b.jsonl", chain(user("Go."), assistant(text("Yes."))))
-    shown = text_of(page(browser, f"{address}/hindsight"))
-    assert "No request has followed a compaction on this branch." in shown
+    assert "No request has followed a compaction on this branch." in text_of(page(browser, f"{address}/hindsight"))
 
 
 def test_a_session_is_looked_at_once_for_each_change_and_version(idle_root, url, monkeypatch):
@@ -249,8 +247,7 @@ def codex_thread() -> Rollout:
 
 def claude_session() -> ClaudeSession:
     """A file is read again after a boundary."""
-    session = ClaudeSession()
-    session.user("Mend it.")
+    session = ClaudeSession("Mend it.")
     for number in (1, 2):
         read = {"type": "tool_use", "id": f"r{number}", "name": "Read"}
         session.reply(f"m{number}", {**read, "input": {"file_path": "/home/dev/project/src/cache_store.py"}})

@@ -68,7 +68,6 @@ def test_the_summary_stands_beside_what_it_replaced_with_both_sizes_of_the_conte
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
     session = Session.objects.get()
     found = service.loss_at(session)
-    assert session.context_size is not None
     assert found.before.ratio == session.context_size.ratio
     after = found.before.without(found.loss.replacement.tokens_before - found.loss.replacement.tokens_after)
     assert after.tokens < found.before.tokens
@@ -192,8 +191,7 @@ def root_of(agent: str, directory: Path, settings: Any) -> Path:
 
 
 def test_the_summary_of_claude_code_is_linked_and_shown(browser, tmp_path, settings):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
     session.boundary()
     summary = session.user("The summary of Claude Code.", isCompactSummary=True)

@@ -14,6 +14,7 @@ from compaction_app.planning.model_registry import COMFORTABLE_WINDOW, endpoint_
 from sessions_app.index.indexer import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.fake_provider_echo import start_echo_provider
+from tests.files import place
 from tests.html import (
     active_markup,
     addresses,
@@ -211,8 +212,7 @@ def test_models_of_sessions_are_suggested_if_their_provider_is_configured(browse
 
 def test_a_window_comes_from_the_agents_own_models(browser, known_root, redline):
     models = redline.home / ".pi" / "agent" / "models.json"
-    models.parent.mkdir(parents=True)
-    models.write_text('{"providers": {"own": {"models": [{"id": "qwen", "contextWindow": 32768}]}}}')
+    place(models, b'{"providers": {"own": {"models": [{"id": "qwen", "contextWindow": 32768}]}}}')
     put_sessions(known_root, ("own", "qwen"))
     add(browser)
     assert "32,768" in text_of(page(browser))
@@ -332,9 +332,7 @@ def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser, monkeypatch):
         assert "/providers/openai" not in addresses(shown)
 
 
-def test_the_first_provider_that_can_be_used_is_chosen_and_a_model_is_listed_with_all_that_is_known(
-    browser, monkeypatch
-):
+def test_the_first_usable_provider_is_chosen_and_a_model_is_listed_with_all_that_is_known(browser, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "torn in two")
     add(browser)
     for address in ("/models/add", "/models/add?provider=nobody"):

@@ -32,7 +32,7 @@ from tests.factories import (
     user,
     whole,
 )
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.paths import corpus, sessions_to_try
@@ -50,9 +50,8 @@ def put(redline: Installation, content: bytes, reader: str) -> Scene:
 
 
 def fork(scene: Scene, entry_id: str, *, is_leaf: bool = False) -> Path:
-    before = scene.path.read_bytes()
-    made = fork_session(scene.path, entry_id, datetime.now(UTC), is_leaf=is_leaf)
-    assert scene.path.read_bytes() == before
+    with unchanged(scene.path):
+        made = fork_session(scene.path, entry_id, datetime.now(UTC), is_leaf=is_leaf)
     return made.real_path()
 
 

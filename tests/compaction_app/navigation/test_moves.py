@@ -25,8 +25,8 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, refused, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
-from tests.files import backdate, place, snapshot
-from tests.html import elements, text_of
+from tests.files import backdate, place, snapshot, unchanged
+from tests.html import elements, text_sent
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import work
 
@@ -63,10 +63,8 @@ def append(path: Path, make: MakeChange, confirmations: AppendConfirmations = CO
 
 def failure_of(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> RedlineError:
     """The error of an append, after which everything is as it was."""
-    before = path.read_bytes()
-    with pytest.raises(RedlineError) as caught:
+    with unchanged(path), pytest.raises(RedlineError) as caught:
         append_entries(path, make, confirmations, datetime.now(UTC))
-    assert path.read_bytes() == before
     assert not AuditEntry.objects.exists()
     assert not Backup.objects.exists()
     assert [one.name for one in path.parent.iterdir()] == [path.name]
@@ -256,13 +254,11 @@ def test_a_hook_cancels_a_move(path, connect):
 def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
     address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
     Session.objects.update(reader="pi")
-    before = (idle_root / "a.jsonl").read_bytes()
-    connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
-    (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
-    answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
-    assert answer.status_code == 409
-    assert "<b>it</b> is finished. Nothing was moved." in text_of(answer)
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
+        (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
+        answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
+        assert "<b>it</b> is finished. Nothing was moved." in text_sent(answer, 409)
 
 
 def test_a_failing_hook_prevents_a_move(path, connect):
@@ -350,21 +346,18 @@ def test_it_labels_and_removes_a_label_and_takes_one_step_at_a_time(redline, tal
     assert redline.call("navigate", talk.path, "--label", "e3", " ", "--yes", "--json").error == "bad_label"
     assert redline.call("navigate", talk.path, "--unlabel", "e3", "--yes").code == 0
     assert not labels(load_session(talk.path).tree)
-    both = redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json")
-    assert (both.code, both.error) == (2, "bad_arguments")
+    assert redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json").refusal == "2 bad_arguments"
 
 
 def test_it_forks_before_what_a_user_says(redline, talk):
-    before = talk.path.read_bytes()
-    made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
-    assert made.json["again"] == "The first way."
-    assert talk.path.read_bytes() == before
+    with unchanged(talk.path):
+        made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
+        assert made.json["again"] == "The first way."
     assert [entry.id for entry in load_session(Path(made.json["created"])).tree.entries] == ["e1", "e2"]
     assert "Continue there with: pi --session" in redline.call("navigate", talk.path, "--fork", "e4", "--yes").out
 
 
 def test_a_session_in_use_needs_its_flag(redline, talk):
     talk.path.touch()
-    refused = redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json")
-    assert (refused.code, refused.error) == (5, "session_live")
+    assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json").refusal == "5 session_live"
     assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--live").code == 0

@@ -12,7 +12,8 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import chain, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, missing, text_of
+from tests.files import unchanged
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, missing, text_of, text_sent
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
 from tests.sessions_app.agents.codex.rollouts import user as prompt
@@ -79,19 +80,15 @@ def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser, idle_roo
 
 
 def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser, tree, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
-    assert answered.status_code == 409
-    assert "has changed since this was shown" in text_of(answered)
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
+        assert "has changed since this was shown" in text_sent(answered, 409)
 
 
 @pytest.mark.parametrize(("step", "more"), [("move", {}), ("label", {"label": "here"})])
 def test_a_live_session_needs_a_confirmation(browser, tree, settings, step, more):
     settings.REDLINE = settings.REDLINE.model_copy(update={"live_minutes": 5})
-    refused = send(browser, f"{tree}/{step}", entry="e4", **more)
-    assert refused.status_code == 422
-    assert "a confirmation is missing" in text_of(refused)
+    assert "a confirmation is missing" in text_sent(send(browser, f"{tree}/{step}", entry="e4", **more), 422)
     assert send(browser, f"{tree}/{step}", entry="e4", yes="live", **more).redirect_chain
 
 
@@ -120,9 +117,7 @@ def test_labels_are_found_in_the_tree_and_those_of_all_branches_lead_to_their_en
 
 def test_the_same_label_and_a_bad_one_are_refused(browser, tree):
     assert "has no label already" in text_of(send(browser, f"{tree}/label", entry="e3", label=""))
-    long = send(browser, f"{tree}/label", entry="e3", label="x" * 201)
-    assert long.status_code == 422
-    assert "at most 200 characters" in text_of(long)
+    assert "at most 200 characters" in text_sent(send(browser, f"{tree}/label", entry="e3", label="x" * 201), 422)
 
 
 def test_a_fork_ends_before_what_a_user_says(browser, tree, idle_root):

@@ -132,7 +132,6 @@ def serving(installation: Installation, *arguments: str) -> Iterator[subprocess.
 
 def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_stream(fresh):
     with serving(fresh, "--json", "--script", "calls-2", "--pace", "0.2") as process:
-        assert process.stdout is not None
         printed = json.loads(process.stdout.readline())
         assert printed.keys() == {"anthropic", "openai"}
         names = httpx.get(printed["openai"] + "/models", trust_env=False).json()

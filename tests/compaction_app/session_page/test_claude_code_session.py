@@ -29,15 +29,13 @@ def root(idle_root, settings):
 
 def begun(*blocks: dict[str, Any]) -> ClaudeSession:
     """A session in which the user has asked, and the agent has replied."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.reply("msg_1", *blocks)
     return session
 
 
 def worked() -> ClaudeSession:
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     for number in range(6):
         session.reply(f"msg_{number}", call(f"t{number}"))
         session.result(f"t{number}", "output " * 90)
@@ -90,8 +88,7 @@ def test_an_output_beside_the_session_is_shown_whole(browser, root):
     session = begun(call("t1"))
     entry = session.result("t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1")
     directory = root / ID / "tool-results"
-    directory.mkdir(parents=True)
-    (directory / "b1.txt").write_text("line 1\nline 2 <script>alert(1)</script>\n")
+    place(directory / "b1.txt", b"line 1\nline 2 <script>alert(1)</script>\n")
     answer = browser.get(f"{add(root, session).get_absolute_url()}/entries/{entry}/text")
     assert not missing(text_of(answer), "line 2 <script>alert(1)</script>", "b1.txt beside the session")
     assert b"<script>alert" not in answer.content
@@ -99,14 +96,12 @@ def test_an_output_beside_the_session_is_shown_whole(browser, root):
 
 def add_subagent(root: Path, agent_id: str, *call_ids: str) -> None:
     """The session of a subagent, which itself starts one subagent with each of these calls."""
-    subagent = ClaudeSession()
-    subagent.user("look around", isSidechain=True, agentId=agent_id)
+    subagent = ClaudeSession("look around", isSidechain=True, agentId=agent_id)
     for call_id in call_ids:
         subagent.reply("msg_of_subagent", call(call_id, "Agent"))
         subagent.result(call_id, "found", toolUseResult={"agentId": f"of-{call_id}"})
     directory = root / ID / "subagents"
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"agent-{agent_id}.jsonl").write_bytes(subagent.content)
+    place(directory / f"agent-{agent_id}.jsonl", subagent.content)
 
 
 def address_of(agent_id: str) -> str:
@@ -130,8 +125,7 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser, root):
 
 
 def test_a_subagent_is_linked_with_the_call_that_started_it(browser, root):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     first, second = session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found", parent=first, toolUseResult={"status": "completed", "agentId": "a1"})
     session.result("t2", "found", parent=second, toolUseResult={"agentId": "a2"})
@@ -156,8 +150,7 @@ def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser, root):
     other = ID.replace("5", "6")
     for path in [*root.rglob("*.jsonl")]:
         copy = root / str(path.relative_to(root)).replace(ID, other)
-        copy.parent.mkdir(parents=True)
-        copy.write_bytes(path.read_bytes().replace(ID.encode(), other.encode()))
+        place(copy, path.read_bytes().replace(ID.encode(), other.encode()))
     (root / f"{other}.jsonl").write_bytes(session.content.replace(ID.encode(), other.encode()))
     for name, found in ((ID, add(root, session)), (other, Session.objects.get(header_id=other))):
         page = browser.get(found.get_absolute_url())
@@ -170,9 +163,7 @@ def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_
     session = begun(call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found")
     session.result("t2", "found", toolUseResult={"agentId": "gone"})
-    subagent = ClaudeSession()
-    subagent.user("look around", isSidechain=True)
-    (root / "agent-x.jsonl").write_bytes(subagent.content)
+    (root / "agent-x.jsonl").write_bytes(ClaudeSession("look around", isSidechain=True).content)
     assert "started the subagent" not in text_of(browser.get(add(root, session).get_absolute_url()))
     child = Session.objects.get(relative_path="agent-x.jsonl")
     assert (child.is_subagent, child.header_id, child.parent_path) == (True, "", ID)
@@ -205,8 +196,7 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
 
 def joined() -> tuple[ClaudeSession, str, str]:
     """A session in which one reply parts two turns, the second with a file that was read; and that reply and file."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     parting = session.assistant("msg_0", text("word " * 900))
     file = session.attachment("file", "a = 1", content={"type": "text", "file": {"content": "a = 1"}})
     session.user("on")
@@ -251,8 +241,7 @@ def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_
 
 
 def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.lines.append(b"{torn")
     session.user("on", parent="00000000-0000-4000-8000-00000000000f")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))

@@ -236,8 +236,7 @@ def claude_code(directory: Path) -> Session:
     def tool_use(call_id: str, name: str, **given: str) -> dict[str, Any]:
         return {"type": "tool_use", "id": call_id, "name": name, "input": given}
 
-    session = ClaudeSession()
-    session.user([{"type": "text", "text": "Look."}, image(DATA)])
+    session = ClaudeSession([{"type": "text", "text": "Look."}, image(DATA)])
     session.reply("m1", tool_use("t1", "Read", file_path="/a.png"))
     session.result("t1", [image(OTHER)], toolUseResult={"type": "image", "file": {"base64": OTHER}})
     session.reply("m2", tool_use("t2", "Edit", file_path="/a.py", old_string="x", new_string="y"))

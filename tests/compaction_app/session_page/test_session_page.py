@@ -55,6 +55,7 @@ from tests.html import (
     links,
     missing,
     text_of,
+    text_sent,
     texts,
 )
 from tests.installation import refusal
@@ -468,8 +469,7 @@ def test_a_session_that_cannot_be_planned_on_offers_a_copy_and_goes_there(pages,
     assert not missing(copied, "about one", "Compact…")
     assert "no session header" not in copied
     assert path.read_bytes() == before
-    again = pages.browser.post(f"{address}/migrate")
-    assert (again.status_code, "exists already" in text_of(again)) == (409, True)
+    assert "exists already" in text_sent(pages.browser.post(f"{address}/migrate"), 409)
 
 
 def test_a_session_without_header_is_not_planned_on_and_an_empty_one_says_so(pages):
@@ -494,9 +494,7 @@ def rewrite(path: Path) -> None:
 def test_what_was_not_read_yet_or_is_another_text_is_not_shown_and_can_be_read(pages, change, said, then):
     address = pages.add(conversation("one"))
     change(pages.root / "a.jsonl")
-    answer = pages.browser.get(address)
-    assert answer.status_code == 409
-    assert not missing(text_of(answer), said, "Read it")
+    assert not missing(text_sent(pages.browser.get(address), 409), said, "Read it")
     assert pages.browser.post(f"{address}/read-anew").status_code == 303
     assert then in pages.words(address)
 

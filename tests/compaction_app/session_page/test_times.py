@@ -86,9 +86,7 @@ def test_live_says_why(browser, known_root):
 
 def test_live_is_what_the_agent_itself_has_open(browser, settings, tmp_path):
     home = AgentHome(tmp_path)
-    session = ClaudeSession()
-    session.user("Mend it.")
-    path = home.claude(1, session.content)
+    path = home.claude(1, ClaudeSession("Mend it.").content)
     roots = [RootSetting.model_validate(root) for root in home.roots]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots, "live_minutes": 0})
     index_roots()

@@ -48,9 +48,7 @@ def row(view: SettingsView, name: str) -> SettingRow:
 
 
 def write(path: Path, values: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(values if isinstance(values, str) else json.dumps(values))
-    return path
+    return place(path, (values if isinstance(values, str) else json.dumps(values)).encode())
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 
 CONFIRMED = AppendConfirmations(live=True)
 State = SummaryDraft.State
@@ -82,15 +82,13 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
 
 @both_dialects
 def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
-    before = session.real_path().read_bytes()
-    draft = written(session, wanted=drafts.WantedSummary(focus="the cache"))
-    assert draft.state == State.READY
-    assert draft.text.startswith("## Goal")
-    assert draft.generated == draft.text
-    assert draft.traffic is not None
-    assert draft.traffic.requests == len(provider.requests)
-    assert "the cache" in provider.requests[0].raw.decode()
-    assert session.real_path().read_bytes() == before
+    with unchanged(session.real_path()):
+        draft = written(session, wanted=drafts.WantedSummary(focus="the cache"))
+        assert draft.state == State.READY
+        assert draft.text.startswith("## Goal")
+        assert draft.generated == draft.text
+        assert draft.traffic.requests == len(provider.requests)
+        assert "the cache" in provider.requests[0].raw.decode()
 
 
 @both_dialects

@@ -10,7 +10,8 @@ from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import assistant, call, chain, context_edit, message, result, summary_compaction, text, user
-from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of
+from tests.files import unchanged
+from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of, text_sent
 from tests.sessions import add_session
 
 TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 4_000), assistant(text("done")))
@@ -45,20 +46,18 @@ def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
 
 def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser, idle_root):
     url = add(idle_root, FORKABLE)
-    original = (idle_root / "a.jsonl").read_bytes()
-    assert "Fork from before this point" in text_of(page(browser, f"{url}/timeline"))
-    answer = browser.post(f"{url}/fork", {"entry": "e4", "at": "e5"}, follow=True)
-    fork = Session.objects.exclude(relative_path="a.jsonl").get()
-    assert answer.redirect_chain[-1][0] == fork.get_absolute_url()
-    roles = [message.role for message in branch_state(fork).context.messages]
-    assert roles == ["user", "assistant", "toolResult", "assistant"]
-    assert (idle_root / "a.jsonl").read_bytes() == original
+    with unchanged(idle_root / "a.jsonl"):
+        assert "Fork from before this point" in text_of(page(browser, f"{url}/timeline"))
+        answer = browser.post(f"{url}/fork", {"entry": "e4", "at": "e5"}, follow=True)
+        fork = Session.objects.exclude(relative_path="a.jsonl").get()
+        assert answer.redirect_chain[-1][0] == fork.get_absolute_url()
+        roles = [message.role for message in branch_state(fork).context.messages]
+        assert roles == ["user", "assistant", "toolResult", "assistant"]
     recorded = AuditEntry.objects.get()
     assert (recorded.action, recorded.new_file) == ("fork", str(fork.path))
 
 
 def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser, idle_root):
     answer = browser.post(f"{add(idle_root, FORKABLE)}/fork", {"entry": "nowhere", "at": "e5"})
-    assert answer.status_code == 409
-    assert "The session has no entry nowhere" in text_of(answer)
+    assert "The session has no entry nowhere" in text_sent(answer, 409)
     assert [path.name for path in idle_root.iterdir()] == ["a.jsonl"]

@@ -9,6 +9,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import assistant, branch_summary, call, chain, message, result, summary_compaction, text, user
+from tests.files import unchanged
 from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session, use_root
@@ -99,12 +100,11 @@ def test_a_selected_entry_says_what_can_be_done_there_and_what_the_provider_repo
 
 
 def test_a_fork_is_made_of_what_the_row_ends_with(browser, address, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    assert "Fork from here" in text_of(page(browser, address, at="e3"))
-    answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
-    fork = Session.objects.exclude(relative_path="a.jsonl").get()
-    assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        assert "Fork from here" in text_of(page(browser, address, at="e3"))
+        answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
+        fork = Session.objects.exclude(relative_path="a.jsonl").get()
+        assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
     again = page(browser, address)
     assert (fork.heading, fork.get_absolute_url()) in links(again)
 

@@ -150,7 +150,6 @@ def test_atomic_omits_only_the_targets_of_a_context_compaction():
     context = rebuilt("atomic-0.8", A, assistant(text("a"), text("b")), B, compaction(whole("e1"), block("e2", 0)))
     assert ids(context) == ["e2", "e3"]
     assert [block.index for block in context.messages[0].blocks or ()] == [1]
-    assert context.newest_compaction is not None
     assert context.newest_compaction.id == "e4"
 
 
@@ -225,7 +224,6 @@ def test_an_edit_without_new_content_leaves_a_message_without_content(nothing):
 def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch():
     edit = {"type": "context_edit", "targetId": "e1"}
     context = rebuilt("pi", A, B, edit)
-    assert context.refused is not None
     assert context.refused.entry.id == "e3"
     assert "cannot open" in context.refused.reason
     assert "e1" in context.refused.reason
@@ -486,9 +484,7 @@ def test_a_writer_that_all_versions_honour_needs_no_version():
         ("codex", [0, 104, 0], "codex-0.104", "compacted fork", "Codex 0.104.0 began it"),
     ],
 )
-def test_without_an_installed_agent_the_version_is_the_one_that_the_lines_record(
-    agent, recorded, name, writers, sentence
-):
+def test_without_an_installed_agent_the_lines_tell_the_version(agent, recorded, name, writers, sentence):
     state = ParserState(extra={"client": recorded})
     reading = choose_reader((), agent=agent, version_of=installed(), state=state).of_session(state)
     assert (reading.reader.name, reading.is_guess) == (name, False)

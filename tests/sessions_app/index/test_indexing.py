@@ -453,8 +453,7 @@ def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, t
     with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
         loaded = load_session(path)
-        reading = reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state)
-        assert reading.reader.name == "atomic-0.8"
+        assert reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state).reader.name == "atomic-0.8"
         assert Session.objects.get().read_as == "atomic-0.8"
         assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
 

@@ -231,8 +231,7 @@ def thread_lock(roots: Path, thread: str = THREAD) -> Iterator[None]:
 def running_client(roots: Path, **recorded: Any) -> Iterator[None]:
     """This process has registered itself as a client of Claude Code."""
     register = roots / ".claude" / "sessions" / f"{os.getpid()}.json"
-    register.parent.mkdir(exist_ok=True)
-    register.write_text(json.dumps({"sessionId": SESSION_ID, **recorded}))
+    place(register, json.dumps({"sessionId": SESSION_ID, **recorded}).encode())
     yield
     register.unlink()
 

@@ -311,7 +311,6 @@ def test_the_first_violation_that_is_not_repaired_or_an_entry_that_is_refused_br
     assert broken_at(user("x"), result("a"), SAID, edited) == "e2", "it comes before those at the end"
     edit = {"type": "context_edit", "targetId": "e1"}
     broken = SentConversation.of(context_of(user("x"), result("a"), edit)).broken
-    assert broken is not None
     assert broken.entry_id == "e3"
     assert "cannot open" in broken.sentence
 

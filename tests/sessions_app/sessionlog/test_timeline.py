@@ -38,8 +38,7 @@ def branch_to(session: ClaudeSession, leaf: str) -> list[Entry]:
 
 def noted_summary() -> tuple[list[Entry], str]:
     """A branch with a boundary and, after a note, its summary; and the summary's id."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.boundary()
     session.node("system", None, subtype="informational", content="noted")
     summary = session.user("so far", isCompactSummary=True)
@@ -148,7 +147,6 @@ def test_a_change_knows_what_was_kept_beside_what_it_added():
     rules = {"role": "system", "content": "rules"}
     recorded = chain(rules, *TALK, summary_compaction("so far", "e5") | {"systemMessage": rules})
     change = change_at(branch_of(recorded), "e6", READERS["pi"])
-    assert change is not None
     assert [message.entry.id for message in change.kept] == ["e5"]
     assert [message.entry.id for message in change.point.added] == ["e6"]
     assert change_at(branch_of(recorded), "nowhere", READERS["pi"]) is None

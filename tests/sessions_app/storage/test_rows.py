@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 
@@ -341,13 +342,11 @@ def test_rows_that_others_have_changed_since_are_left_as_they_are(served_change)
     assert served_change.rows() == now
 
 
-def test_a_call_that_is_made_late_is_taken_back(served_change, monkeypatch):
+def test_a_call_that_is_made_late_is_taken_back(served_change):
     served_change.of("deleted")
     served_change.served.behave(stop_at=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(server_module, "SECONDS", 0.3)
-        with pytest.raises(RedlineError) as raised:
-            served_change.make()
+    with patch.object(server_module, "SECONDS", 0.3), pytest.raises(RedlineError) as raised:
+        served_change.make()
     assert raised.value.code == "left_between"
     served_change.served.process.send_signal(signal.SIGCONT)
     wait_until(lambda: not served_change.is_as_before())

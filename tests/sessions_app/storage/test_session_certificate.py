@@ -164,7 +164,6 @@ def test_the_result_of_a_package_names_the_first_difference(path, change, outcom
         loaded, StubPackage(changed if isinstance(changed, PackageContext) else PackageContext(changed))
     )
     found = certificate.package
-    assert found is not None
     assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", outcome, detail)
     assert certificate.holds is (outcome in (EQUAL, PackageOutcome.FAILED))
 

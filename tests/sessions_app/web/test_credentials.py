@@ -15,7 +15,7 @@ from django.test import Client, RequestFactory
 from sessions_app.web import launch_tokens, socket_auth
 from sessions_app.web.credentials import COOKIE, RENEWAL_SECONDS, SALT, Credentials, new_launch_cookie
 from tests.clients import authorized_client, new_client
-from tests.html import actions, text_of
+from tests.html import actions, text_sent
 
 
 def from_headers(**given: str) -> Credentials:
@@ -128,7 +128,7 @@ def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(clo
     after = copy_of(browser)
     other = authorized_client()
     answer = browser.post("/log-out")
-    assert (answer.status_code, "You are logged out" in text_of(answer)) == (200, True)
+    assert "You are logged out" in text_sent(answer, 200)
     assert answer.cookies[COOKIE].value == ""
     for one in (browser, before, after):
         assert one.get("/").status_code == 403

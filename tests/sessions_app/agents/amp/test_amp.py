@@ -14,7 +14,7 @@ from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.provider_rules import violations
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import Object, answer, call, text, thinking
-from tests.files import place
+from tests.files import place, unchanged
 
 
 def said(role: str, *blocks: Object, **fields: Any) -> Object:
@@ -68,11 +68,10 @@ def test_a_thread_is_found_and_indexed_and_nothing_is_written_to_it(redline, pat
     assert agent_of(path) == "amp"
     session = index_file(path)
     assert (session.title, session.cwd, session.model) == ("A thread", "/home/dev/project", "a-model")
-    before = path.read_bytes()
-    found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
-    assert found.code != 0
-    assert "on its servers" in found.err
-    assert path.read_bytes() == before
+    with unchanged(path):
+        found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
+        assert found.code != 0
+        assert "on its servers" in found.err
     assert [one.name for one in path.parent.iterdir()] == ["T-1.json"]
 
 

@@ -176,9 +176,7 @@ def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final)
     assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
 
 
-def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_its_recorded_name(
-    home, cwd
-):
+def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_name(home, cwd):
     assert model_windows(home) == {}
     others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}, "model": "claude-opus-5-5[1m]"}
     put(home / ".claude" / "settings.json", autoCompactWindow=1_000_000, **others)
@@ -281,7 +279,6 @@ def test_a_process_of_another_user_runs(session, monkeypatch):
 def test_a_process_of_another_computer_or_container_cannot_be_seen(session, ended):
     register(session, f"{ended}.json", pidDomain=ELSEWHERE, procStart="1")
     found = open_elsewhere(session, session.parents[2])
-    assert found is not None
     assert (f"process {ended}" in found.sentence, found.is_certain) == (True, False)
     register(session, f"{OWN}.json", pidDomain=ELSEWHERE, procStart=start_of_this_process())
     assert shown(session) == "open"
@@ -304,7 +301,6 @@ def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
     of_sessions.rename(tmp_path / "elsewhere")
     of_sessions.symlink_to(tmp_path / "elsewhere")
     found = open_elsewhere(session, session.parents[2])
-    assert found is not None
     assert (str(of_sessions) in found.sentence, found.is_certain) == (True, False)
 
 

@@ -83,9 +83,7 @@ def test_the_hash_does_not_depend_on_how_a_text_is_recorded():
 def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path):
     def sentence(lines: list[Object]) -> str:
         loaded = load_session(place(tmp_path / "session.jsonl", timed(lines)))
-        found = certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
-        assert found is not None
-        return found.sentence
+        return certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger.sentence
 
     own = message("user", "own words")
     assert sentence(TALK) == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."

@@ -683,8 +683,7 @@ def test_a_reply_goes_on_after_what_is_said_beside_a_result():
     lines = [P1, reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
     lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
     assert sent(lines, OLDER) == turns("p1 / !c1 | more / =c1 | said")
-    again = [P1, reply("r1", "p1", "a", of="R"), P2, reply("r2", "p2", "b", of="R")]
-    assert sent(again) == turns("p1 / a / p2 / b")
+    assert sent([P1, reply("r1", "p1", "a", of="R"), P2, reply("r2", "p2", "b", of="R")]) == turns("p1 / a / p2 / b")
 
 
 @pytest.mark.parametrize(

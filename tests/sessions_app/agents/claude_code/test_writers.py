@@ -28,7 +28,7 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.claude_sessions import SESSION_ID, ClaudeSession, answer, at, call, text, thinking
-from tests.files import append_as_agent, place, snapshot
+from tests.files import append_as_agent, place, snapshot, unchanged
 from tests.installation import refusal
 from tests.paths import corpus
 
@@ -107,8 +107,7 @@ def test_another_one_brings_lines_back_at_their_places(talk, back):
 
 
 def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.assistant("m1", text("s1"), call("c1"))
     session.node("user", None, message={"role": "user", "content": [answer("c1", "one"), text("and more")]})
     loaded = load_session(put(session, tmp_path))
@@ -166,8 +165,7 @@ def test_a_session_that_does_not_show_its_last_client_gets_none(version):
 
 
 def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client():
-    session = ClaudeSession()
-    session.user("said", version="2.1.112")
+    session = ClaudeSession("said", version="2.1.112")
     session.beside(type="custom-title", customTitle="named later", version="2.1.330")
     assert "boundary" in CLAUDE_CODE.refused_writers(state_after(session.content))
     session.user("said", version="2.1.330")
@@ -190,9 +188,8 @@ CHANGED = re.compile(
 def fork_of(talk: Talk, *targets: str) -> tuple[Path, list[dict[str, Any]]]:
     """The fork without these lines, and its lines; the session itself is not touched."""
     path = talk.put()
-    before = path.read_bytes()
-    fork = written(path, "fork", *map(Target, targets)).path
-    assert path.read_bytes() == before
+    with unchanged(path):
+        fork = written(path, "fork", *map(Target, targets)).path
     return fork, lines_of_file(fork)
 
 
@@ -263,8 +260,7 @@ def test_attachments_stay_unless_they_are_deleted(talk):
 
 
 def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     caller = session.assistant("m1", text("s1"), call("c1"), call("c2"))
     results = [answer("c1", "one"), answer("c2", "two"), text("and more")]
     answers = session.node("user", None, message={"role": "user", "content": results})
@@ -282,8 +278,7 @@ def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
 
 
 def test_a_result_can_lose_an_image_and_keep_its_text(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.reply("m1", call("c1"))
     block = answer("c1", [text("seen"), {"type": "image", "source": {"type": "base64", "data": "AAAA"}}])
     line = session.node("user", None, message={"role": "user", "content": [block]})
@@ -314,8 +309,7 @@ def test_a_line_without_an_id_gets_one(tmp_path):
 
 @pytest.mark.parametrize("last", ["attachment", "command"])
 def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path, last):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.reply("m1")
     session.user("p2")
     if last == "attachment":
@@ -342,8 +336,7 @@ def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path, last
     ],
 )
 def test_no_reply_is_left_with_only_its_thinking(tmp_path, named, deleted):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     said = session.reply("m1", thinking("t"), text("s"), call("c"))
     ids = dict(zip(("thought", "said", "call"), said, strict=True))
     ids["result"] = session.result("c", "done")

@@ -49,9 +49,7 @@ def described(item: Item) -> Any:
 
 
 def read_again(found: Parsed, entry: Entry) -> Entry:
-    again = CODEX.read_again(found.line(entry), entry, 1)
-    assert again is not None
-    return again[0]
+    return CODEX.read_again(found.line(entry), entry, 1)[0]
 
 
 INJECTED = (
@@ -424,7 +422,6 @@ def test_every_entry_is_read_again_from_its_bytes(recorded):
     found = thread(*recorded)
     for entry in found.entries:
         again = CODEX.read_again(found.line(entry), entry, 1)
-        assert again is not None
         assert (again[0].role, again[0].tokens, again[0].blocks) == (entry.role, entry.tokens, entry.blocks)
         assert again[1] == found.texts[entry.id]
 

@@ -248,9 +248,7 @@ def test_a_compaction_without_a_finished_summary_removes_nothing(store, path, da
     assert sent(path)[:2] == [said("One."), QUESTION]
 
 
-def test_the_media_of_a_result_follow_as_a_message_of_the_user_and_text_files_are_only_the_text_beside_them(
-    store, path
-):
+def test_media_of_a_result_follow_as_a_message_and_text_files_are_only_the_text_beside_them(store, path):
     image = {"type": "file", "mime": "image/png", "url": PICTURE}
     store.user("See.", image, {"type": "file", "mime": "text/plain", "url": "file:///a.txt"})
     store.assistant(tool("c1", "seen", attachments=[image]))

@@ -36,9 +36,7 @@ def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
 
 
 def changed_ns(path: Path) -> int:
-    state = OPENCODE.state(path)
-    assert state is not None
-    return state.mtime_ns
+    return OPENCODE.state(path).mtime_ns
 
 
 def test_every_offset_gives_the_bytes_of_the_whole(path):
@@ -248,9 +246,7 @@ def test_every_session_of_every_store_is_listed(store, path):
     for one in found.paths:
         assert found.changed_ns.get(one, changed_ns(one)) == changed_ns(one)
         assert agent_of(one) == "opencode"
-    header = load_session(child).log.header
-    assert header is not None
-    assert header.parent_session == "ses_1"
+    assert load_session(child).log.header.parent_session == "ses_1"
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,6 @@ def test_a_fork_has_the_approved_context_and_the_notes(store, tmp_path, seed):
     path = random_session(store, chance)
     session = load_session(path)
     plan = random_plan(session, GENERATION, WRITERS["fork"], chance, chance.randrange(3, 30))
-    assert plan is not None
     notes = notes_on(plan.targets)
     written = write_rows(path, "fork", plan.targets, tmp_path / "data", notes)
     sent = json.dumps(with_notes(session, plan.targets, written.path, notes))
@@ -233,7 +232,6 @@ def test_a_fork_of_an_export_is_an_export_with_the_approved_context(store, tmp_p
     made = exported(random_session(store, chance), tmp_path / "export.json")
     loaded = load_session(made)
     plan = random_plan(loaded, GENERATION, WRITERS["fork"], chance, chance.randrange(1, 9))
-    assert plan is not None
     forked = fork_export(loaded, plan.targets)
     assert sent_of(load_session(forked)) == approved_by(loaded, WRITERS["fork"], plan.targets)
     old, new = (json.loads(path.read_bytes()) for path in (made, forked))
@@ -266,8 +264,7 @@ def test_a_deeply_nested_description_is_kept(redline, store, tmp_path):
     made = exported(worked_session(store, turns=6), tmp_path / "export.json")
     more = b'"more":%s1%s' % (b"[" * 900, b"]" * 900)
     made.write_bytes(made.read_bytes().replace(b'},"messages":', b',%s},"messages":' % more, 1))
-    done = redline.call("compact", backdate(made), "--yes")
-    assert done.code == 0, done.err
+    redline.call("compact", backdate(made), "--yes").ok()
     (forked,) = tmp_path.glob("ses_*.json")
     assert more in forked.read_bytes()
     assert redline.call("index", tmp_path).code == 0

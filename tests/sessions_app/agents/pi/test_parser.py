@@ -50,7 +50,6 @@ def test_a_session_is_its_header_and_its_entries_in_file_order():
     log = session_log(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
     found = [(entry.id, entry.parent_id, entry.role) for entry in log.entries]
     assert found == [("e1", None, "user"), ("e2", "e1", "assistant"), ("e3", "e2", "toolResult")]
-    assert log.header is not None
     assert (log.header.id, log.version, log.cwd) == (HEADER["id"], 3, "/home/dev/project")
     assert log.damage == []
 
@@ -68,7 +67,6 @@ def test_unknown_types_and_keys_are_kept():
     data = session_bytes([*chain(user("x")), unknown])
     *_, line = split_lines([data])
     recorded = SessionParser(ParserState(version=3)).read_one(line)
-    assert recorded is not None
     assert (recorded.entry.type, recorded.entry.is_message) == ("from_the_future", False)
     assert recorded.data["extra"] == [1]
     assert damage_of(read_log(data)) == []
@@ -76,9 +74,7 @@ def test_unknown_types_and_keys_are_kept():
 
 def test_an_old_or_a_new_header_names_where_the_session_was_branched_from():
     for header in ({**V1_HEADER, "branchedFrom": "/a.jsonl"}, {**HEADER, "parentSession": "/a.jsonl"}):
-        log = session_log([header, *chain(user("x"))[1:]])
-        assert log.header is not None
-        assert log.header.parent_session == "/a.jsonl"
+        assert session_log([header, *chain(user("x"))[1:]]).header.parent_session == "/a.jsonl"
 
 
 FIRST, SECOND = (json.dumps(message(f"e{number}", None, user("x"))).encode() for number in (1, 2))
@@ -415,7 +411,6 @@ def read_last(*messages: dict[str, Any]) -> tuple[Entry, Texts]:
     recorded = chain(*messages)
     log = session_log(recorded)
     found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
-    assert found is not None
     assert found[0] == log.entries[-1]
     return found
 
