@@ -135,9 +135,12 @@ def at(second: float) -> str:
 class ClaudeSession:
     """A session under construction. A method adds a line after the last one, or after `parent`, and gives its uuid."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: Any = None, **fields: Any) -> None:
+        """A session without lines, or with what the user says first."""
         self.lines: list[bytes] = []
         self.last: str | None = None
+        if prompt is not None:
+            self.user(prompt, **fields)
 
     @property
     def content(self) -> bytes:

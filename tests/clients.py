@@ -7,7 +7,7 @@ from django.conf import settings
 from django.test import Client
 
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
-from sessions_app.web.launch_tokens import browser_host
+from sessions_app.web.launch_tokens import api_token, browser_host
 
 
 def new_client(**options: Any) -> Client:
@@ -20,6 +20,12 @@ def authorized_client(**options: Any) -> Client:
     client = new_client(**options)
     client.cookies[COOKIE] = new_launch_cookie()
     return client
+
+
+def script_client() -> Client:
+    """A script with the token of the API, without a cookie or a CSRF token."""
+    headers = {"authorization": f"Bearer {api_token(settings.REDLINE_DATA_DIR)}", "host": "127.0.0.1"}
+    return Client(enforce_csrf_checks=True, headers=headers)
 
 
 def page(browser: Client, address: str, status: int = 200, **query: Any) -> Any:

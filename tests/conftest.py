@@ -21,6 +21,8 @@ from sessions_app.database import open_database
 from sessions_app.index import progress
 from tests.budget import FACTOR, USUAL
 from tests.clients import authorized_client, new_client
+from tests.factories import session_bytes, working_session
+from tests.files import place
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
 from tests.server import start_shared_server
@@ -119,6 +121,12 @@ def redline(fresh, empty_database, settings, django_db_blocker):
     """An installation whose database, a file, is also the one of this process."""
     with django_db_blocker.unblock(), use_installation(fresh, empty_database, settings):
         yield fresh
+
+
+@pytest.fixture
+def path(redline):
+    """A session of Atomic, not written to recently."""
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture

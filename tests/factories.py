@@ -98,7 +98,6 @@ def verbatim_compaction(lines: str, first_kept: object) -> dict[str, Any]:
 
 
 def context_edit(target: object, replacement: object) -> dict[str, Any]:
-    """A `context_edit` entry, for `chain`."""
     return {"type": "context_edit", "targetId": target, "replacement": replacement}
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,15 @@ def snapshot(directory: Path) -> dict[str, bytes | str]:
         elif path.is_file():
             found[name] = path.read_bytes()
     return found
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """A file, or all that is in a directory, is as it was when the block ends."""
+    look = snapshot if path.is_dir() else Path.read_bytes
+    before = look(path)
+    yield
+    assert look(path) == before
 
 
 def fingerprint_of(path: Path) -> Fingerprint:

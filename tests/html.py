@@ -59,6 +59,12 @@ def text_of(source: Source) -> str:
     return " ".join(whole.text(separator=" ").split())
 
 
+def text_sent(answer: Any, status: int) -> str:
+    """The words of a page that is sent with this status."""
+    assert answer.status_code == status
+    return text_of(answer)
+
+
 def texts(source: Source, css: str) -> list[str]:
     return [text_of(found) for found in elements(source, css)]
 
@@ -102,7 +108,6 @@ def form(source: Source, action: str) -> Element:
 
 
 def actions(source: Source) -> list[str]:
-    """The actions of the forms."""
     return [str(one.attributes.get("action")) for one in elements(source, "form")]
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Self
 from unittest import mock
 
 from asgiref.local import Local
@@ -60,6 +60,17 @@ class Result(NamedTuple):
     def refusal(self) -> str:
         """The exit code and the code of the JSON error, such as `2 bad_arguments`."""
         return f"{self.code} {self.error}"
+
+    def ok(self) -> Self:
+        """Itself; fails unless the command succeeded."""
+        assert self.code == 0, self
+        return self
+
+    def refused(self, *words: str) -> str:
+        """The same of an error whose message says these words."""
+        message = self.json["error"]["message"]
+        assert all(one in message for one in words), message
+        return self.refusal
 
 
 @dataclass(frozen=True)
@@ -217,10 +228,13 @@ def override_configuration(**values: object) -> Iterator[None]:
         django_settings.REDLINE = usual
 
 
-def refusal(act: Callable[[], object]) -> str:
-    """`done`, or the exit code and the code of the failure, such as `4 other_branch`."""
+def refusal(act: Callable[[], object], *words: str) -> str:
+    """`done`, or the exit code and the code of the failure, such as `4 other_branch`, which says these words."""
     try:
         act()
-    except RedlineError as failure:
-        return f"{failure.exit_code} {failure.code}"
-    return "done"
+    except RedlineError as error:
+        failure = error
+    else:
+        return "done"
+    assert all(one in failure.message for one in words), failure.message
+    return f"{failure.exit_code} {failure.code}"

@@ -93,8 +93,6 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 class ProtocolServer(ThreadingHTTPServer):
-    """The server itself."""
-
     def __init__(self, database: Path, user: str, password: str) -> None:
         super().__init__(("127.0.0.1", 0), ProtocolHandler)
         self.connection = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
@@ -109,8 +107,6 @@ class ProtocolServer(ThreadingHTTPServer):
 
 
 class ProtocolHandler(BaseHTTPRequestHandler):
-    """One request."""
-
     server: ProtocolServer
 
     def do_GET(self) -> None:

@@ -118,7 +118,6 @@ class OpenCodeStore:
         return row_id
 
     def parts(self) -> list[dict[str, Any]]:
-        """The rows of parts, in order."""
         return self.run("SELECT * FROM part ORDER BY id")
 
     def take_over(self, *session_ids: str, phase: str = "completed") -> None:

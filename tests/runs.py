@@ -35,7 +35,6 @@ def approve_proposals(run: Run, *, first: int | None = None) -> Run:
 
 
 def failure_of(run: Run) -> str:
-    """Why a run has failed."""
     run.refresh_from_db()
     assert run.state == RunState.FAILED
     return run.failure

@@ -104,7 +104,6 @@ class Server:
         return over
 
     def send(self, request: urllib.request.Request | str) -> str:
-        """The body of the answer to a request."""
         with self._opener.open(request) as answer:
             text: str = answer.read().decode()
         return text
@@ -113,7 +112,6 @@ class Server:
         return self.send(self.base + path)
 
     def text(self, path: str) -> str:
-        """The words of a page."""
         return text_of(self.get(path))
 
     def post(self, page: str, path: str, **values: str | list[str]) -> str:
@@ -213,7 +211,6 @@ def start_server(
         cwd=started_in or base,
     )
     try:
-        assert child.stdout is not None
         server = Server(child, json.loads(child.stdout.readline())["address"], root, base / "data", around)
         server.let_in()
         with server.ends:

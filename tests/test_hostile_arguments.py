@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from tests.factories import session_bytes, working_session
-from tests.files import place
+from tests.files import place, unchanged
 from tests.installation import Result
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS
@@ -209,18 +209,17 @@ def test_any_arguments_of_a_process_end_with_an_explanation(redline, there):
 )
 def test_closed_standard_streams_end_without_a_traceback(redline, there, command, closed, code):
     session = there / "s.jsonl"
-    before = session.read_bytes()
-    program = "".join(f"exec {descriptor}>&-; " for descriptor in closed) + 'exec "$@"'
-    ended = subprocess.run(
-        ["sh", "-c", program, "sh", sys.executable, "-m", "redline", command, str(session)],
-        cwd=PROJECT,
-        env=redline.environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-    )
-    assert "Traceback" not in ended.stdout + ended.stderr
-    assert ended.returncode == code
-    assert session.read_bytes() == before
+    with unchanged(session):
+        program = "".join(f"exec {descriptor}>&-; " for descriptor in closed) + 'exec "$@"'
+        ended = subprocess.run(
+            ["sh", "-c", program, "sh", sys.executable, "-m", "redline", command, str(session)],
+            cwd=PROJECT,
+            env=redline.environment(),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+        )
+        assert "Traceback" not in ended.stdout + ended.stderr
+        assert ended.returncode == code
     # No output was written into a file of Redline's.
     assert redline.call("sessions", "--json").code == 0

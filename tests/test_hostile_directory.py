@@ -36,14 +36,14 @@ def hostile(tmp_path):
     """A directory full of modules that leave a trace when imported."""
     folder = tmp_path / "hostile"
     for name in PLANTED:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text(LOUD.format(log=str(tmp_path / "executed")), encoding="utf-8")
+        place(folder / name / "__init__.py", LOUD.format(log=str(tmp_path / "executed")).encode())
     return folder
 
 
 def test_the_planted_modules_would_leave_a_trace(hostile):
     """Otherwise no test below could fail."""
-    ended = subprocess.run([sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath())
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run([sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=environment)
     assert ended.returncode == 9
     assert executed(hostile) == ["redline"]
 
@@ -92,10 +92,6 @@ def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(tmp_
     assert given["SSL_CERT_FILE"] == str(tmp_path / "ca.pem")
     # An empty entry means the current directory, which is never intended.
     assert given["PYTHONPATH"] == f"{tmp_path / 'hooks'}{os.pathsep}/x"
-
-
-def without_pythonpath() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def executed(hostile: Path) -> list[str]:

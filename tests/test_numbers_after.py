@@ -12,14 +12,14 @@ import pytest
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.measure import Basis
-from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
+from tests.browser.agent_sessions import AgentHome
+from tests.claude_sessions import ClaudeSession, call, text
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.installation import Installation
-from tests.opencode_stores import OpenCodeStore, worked_session
-from tests.sessions_app.agents.codex.rollouts import THREAD, token_count, work
+from tests.opencode_stores import worked_session
+from tests.sessions_app.agents.codex.rollouts import token_count, work
 
-OUTPUT = " ".join(f"line_{number}" for number in range(300))
 YES = ("--yes", "--live", "--not-honoured", "--allow-below-target", "--json")
 Make = Callable[[Installation], Path]
 
@@ -41,24 +41,21 @@ def reported(path: Path) -> Path:
 
 
 def claude_session(redline: Installation) -> Path:
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     for step in range(12):
         session.reply(f"m{step}", text(f"Step {step}."), call(f"c{step}"), input_tokens=1_000 + 1_200 * step)
-        session.result(f"c{step}", OUTPUT)
+        session.result(f"c{step}", " ".join(f"line_{number}" for number in range(300)))
     session.reply("end", text("It is mended."), input_tokens=15_500)
     session.user("Now the tests.")
-    return place(redline.home / ".claude" / "projects" / "-work" / f"{SESSION_ID}.jsonl", session.content)
+    return AgentHome(redline.home).claude(1, session.content)
 
 
 def codex_session(redline: Installation) -> Path:
-    name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
-    content = work(token_count(17_000, 90_000)).content
-    return place(redline.home / ".codex" / "sessions" / "2026" / "01" / "05" / name, content)
+    return AgentHome(redline.home).codex(1, work(token_count(17_000, 90_000)).content)
 
 
 def opencode_session(redline: Installation) -> Path:
-    store = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
+    store = AgentHome(redline.home).opencode
     path = worked_session(store, turns=8)
     for row in store.run("SELECT id, data FROM message"):
         data = json.loads(row["data"]) | {"tokens": {"total": 3_600}}
@@ -86,9 +83,7 @@ class Number(NamedTuple):
 
 def compact(redline: Installation, path: Path, writer: str, *options: object) -> tuple[Path, dict[str, Any]]:
     """The session that has the compacted context, and what the command says."""
-    written = redline.call("compact", path, "--writer", writer, *YES, *options)
-    assert written.code == 0, written.out
-    document = written.json
+    document = redline.call("compact", path, "--writer", writer, *YES, *options).ok().json
     return Path(document["created"] or path), document
 
 
@@ -111,8 +106,7 @@ def compact(redline: Installation, path: Path, writer: str, *options: object) ->
 def test_each_compaction_makes_the_number_smaller(redline, make, writer, again):
     path = make(redline)
     numbers = [Number.of(redline, path)]
-    size = Session.objects.get().context_size
-    assert size is not None
+    assert Session.objects.get().context_size is not None
     assert Session.objects.get().context_basis != Basis.COUNTED, "the provider reported something"
     for name in (writer, again):
         path, document = compact(redline, path, name, "--ratio", "0.7", "--preserve-recent", "1")
@@ -144,8 +138,7 @@ def test_what_is_undone_has_the_old_number(redline, make, writer):
     before = Number.of(redline, path)
     compact(redline, path, writer)
     assert Number.of(redline, path).tokens < before.tokens
-    undone = redline.call("undo", path, "--yes", "--live", "--json")
-    assert undone.code == 0, undone.err
+    redline.call("undo", path, "--yes", "--live", "--json").ok()
     assert Number.of(redline, path) == before
 
 
@@ -154,8 +147,7 @@ def test_what_is_restored_has_the_old_number(redline, make):
     path = make(redline)
     before = Number.of(redline, path)
     _, document = compact(redline, path, "")
-    restored = redline.call("restore", document["backupPath"], "--yes", "--live", "--drop-newer", "--json")
-    assert restored.code == 0, restored.err
+    redline.call("restore", document["backupPath"], "--yes", "--live", "--drop-newer", "--json").ok()
     assert Number.of(redline, path) == before
 
 

@@ -80,13 +80,9 @@ def names_in(path: Path) -> set[str]:
     return {name for words in strings_of(path) for name in _FIELD.findall(words)}
 
 
-def test_only_agents_use_the_field_names_of_an_agents_files():
+def test_only_agents_use_the_field_names_of_an_agents_files_and_they_use_each():
     found = {str(path.relative_to(PROJECT)): names_in(path) for path in sources()}
     assert {path: names for path, names in found.items() if names} == OWN_NAMES
-
-
-def test_the_agents_use_each_of_these_names():
-    """Otherwise the list would have unused names."""
     paths = [*AGENTS.rglob("*.py"), PROJECT / "sessions_app" / "sessionlog" / "entries.py"]
     named = {name for path in paths for name in names_in(path)}
     assert set(FIELDS) - named == set()

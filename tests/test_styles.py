@@ -30,7 +30,6 @@ DRAWN: Final = {
 }
 """Classes that a template completes with a variable, and the values used by pages."""
 ICON_SIZE: Final = re.compile(r'\{% icon [^%]*size="(\w+)"')
-OF_LIBRARIES: Final = {"htmx-request"}
 UNSTYLED: Final = {"hit__text--assistant", "tie--through"}
 """Classes that look like their block."""
 
@@ -67,41 +66,31 @@ def drawn_classes() -> set[str]:
     return rendered | written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 
-def test_every_style_is_used():
-    assert styled_classes() - drawn_classes() - OF_LIBRARIES == set()
-
-
-def test_every_class_has_a_style():
+def test_every_style_is_used_and_every_class_has_a_style():
+    assert styled_classes() - drawn_classes() - {"htmx-request"} == set()
     assert drawn_classes() - styled_classes() == UNSTYLED
 
 
-def test_every_property_is_defined_and_used():
+def test_every_file_is_imported_once_and_every_property_defined_and_used():
+    imported = re.findall(r'^@import "(.+)";$', SHEET.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(imported) == [f"css/{path.name}" for path in FILES]
+    assert [path.name for path in FILES if "@import" in path.read_text(encoding="utf-8")] == []
     text = Stylesheet(SHEET).text
     defined = set(re.findall(r"^\s*(--[\w-]+):", text, flags=re.MULTILINE))
     assert defined == set(re.findall(r"var\((--[\w-]+)", text))
 
 
-def test_every_file_is_imported_once():
-    imported = re.findall(r'^@import "(.+)";$', SHEET.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(imported) == [f"css/{path.name}" for path in FILES]
-    assert [path.name for path in FILES if "@import" in path.read_text(encoding="utf-8")] == []
-
-
 # ---- how pages load them -----------------------------------------------------------------------------------
 
 
-def test_all_styles_are_one_response(client):
+def test_all_styles_are_one_response_which_is_not_sent_again_unchanged(client):
     response = client.get("/static/redline/redline.css")
     assert response.headers["Content-Type"] == "text/css; charset=utf-8"
     text = response.content.decode()
     assert "@import" not in text
     assert all(path.read_text(encoding="utf-8") in text for path in FILES)
-
-
-def test_unchanged_styles_are_not_sent_again(client):
-    first = client.get("/static/redline/redline.css")
-    assert first.headers["Cache-Control"] == "max-age=60, public"
-    again = client.get("/static/redline/redline.css", headers={"if-none-match": first.headers["ETag"]})
+    assert response.headers["Cache-Control"] == "max-age=60, public"
+    again = client.get("/static/redline/redline.css", headers={"if-none-match": response.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 

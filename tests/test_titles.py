@@ -21,14 +21,10 @@ def test_the_title_of_each_page_of_a_session_names_the_session(browser, idle_roo
     assert len(set(titles)) == len(PAGES)
 
 
-def test_the_title_of_a_session_tells_that_it_is_due(browser, idle_root):
+def test_a_title_tells_that_the_session_is_due_or_cannot_be_read(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
     assert "due" not in title(browser, url)
     Session.objects.update(window=1_000, context_tokens=2_000)
     assert title(browser, url) == "Mend the parser., due · Redline"
-
-
-def test_a_session_that_cannot_be_read_says_so_in_its_title(browser, idle_root):
-    url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser.")))
     (idle_root / "a.jsonl").unlink()
     assert title(browser, url) == "Unreadable: Mend the parser. · Redline"

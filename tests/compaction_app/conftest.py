@@ -2,6 +2,7 @@
 
 import pytest
 
+from compaction_app.display.branches import forget_branches
 from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.runs import lease
 from compaction_app.scripted.server import ScriptedProvider
@@ -11,10 +12,10 @@ from tests.files import place
 from tests.lease_clock import Clock
 
 
-@pytest.fixture
-def path(redline):
-    """A session of Atomic, not written to recently."""
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+@pytest.fixture(autouse=True)
+def no_branches():
+    """Forget the branches of earlier tests: this process remembers them."""
+    forget_branches()
 
 
 @pytest.fixture

@@ -10,14 +10,12 @@ from redline.main import commands
 from tests.files import place
 from tests.paths import PROJECT
 
-PRODUCT = ("redline", "sessions_app", "compaction_app")
-
 
 def test_a_wheel_has_every_package_of_the_product_and_no_other():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     found = {
         str(module.parent.relative_to(PROJECT)).replace("/", ".")
-        for name in PRODUCT
+        for name in ("redline", "sessions_app", "compaction_app")
         for module in (PROJECT / name).rglob("__init__.py")
     }
     listed = set(project["tool"]["setuptools"]["packages"])

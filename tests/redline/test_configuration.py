@@ -184,8 +184,7 @@ def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(fresh, alre
 
 def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
     """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
-    fresh.data.mkdir()
-    (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\nroots = 7\n', encoding="utf-8")
+    place(fresh.data / FILE_NAME, b'hooks = ["planted"]\nroots = 7\n')
     fresh.data.chmod(0o775)
     assert f"chmod 700 {fresh.data}" in refused(fresh, "6 open_data_directory")
     assert mode(fresh.data) == 0o775
@@ -246,8 +245,7 @@ def test_an_unwritable_data_directory_is_a_system_failure(public, monkeypatch):
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
     public.data.chmod(0o500)
     assert refusal_in_child(configuration.data_directory, become_nobody) == "6 no_data_directory"
-    read = partial(configuration.secret_key, public.data)
-    assert refusal_in_child(read, become_nobody) == "6 no_secret_key"
+    assert refusal_in_child(partial(configuration.secret_key, public.data), become_nobody) == "6 no_secret_key"
     public.data.chmod(0o700)
     with pytest.raises(SystemFailure):
         configuration.secret_key(public.data / "nowhere")
@@ -264,12 +262,9 @@ def test_an_unwritable_database_is_a_system_failure(public):
     public.data.chmod(0o700)
 
 
-def test_the_environment_names_the_time_zone(tmp_path):
+def test_the_environment_names_the_time_zone_or_else_the_computer_is_set_to_one(tmp_path):
     zones = {"Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "<+03>-3": "UTC", "../../etc/passwd": "UTC"}
     assert {named: local_zone({"TZ": named}, tmp_path / "missing") for named in zones} == zones
-
-
-def test_otherwise_the_computer_is_set_to_a_time_zone(tmp_path):
     link = tmp_path / "localtime"
     link.symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
     assert local_zone({}, link) == "Asia/Tokyo"

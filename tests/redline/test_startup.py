@@ -5,12 +5,9 @@ import re
 import subprocess
 import sys
 
-import pytest
 from django.core import checks
 
 from redline.main import WITH_PAGES, WITHOUT_MODELS, commands
-from tests.factories import session_bytes, working_session
-from tests.files import place
 from tests.installation import Installation
 from tests.paths import PROJECT
 
@@ -34,11 +31,6 @@ for commands in json.loads(sys.argv[1]):
             pass
     sys.stderr.write("\\n".join(["loaded:", *sys.modules, ""]))
 """
-
-
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def run_python(installation: Installation, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -152,11 +152,6 @@ def test_progress_is_overwritten_at_most_five_times_a_second_and_leaves_nothing(
     assert "\n" not in terminal.getvalue()
 
 
-def test_wide_characters_take_two_columns_and_marks_none():
-    columns = {"": 0, "plain": 5, "größer": 6, "漢字": 4, "ｆｕｌｌ": 8, "한글": 4, "😀": 2, "e\u0301": 1}
-    assert {text: display_width(text) for text in columns} == columns
-
-
 cells = st.text().map(printable)
 tables = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1))
 
@@ -178,10 +173,14 @@ def test_in_a_pipe_columns_are_aligned_and_cells_are_whole(rows):
     assert heading.split()[-1] == "|"
 
 
-def test_numbers_are_aligned_right_and_lines_have_no_trailing_blanks():
+def test_columns_are_aligned_by_their_width_without_trailing_blanks_and_rows_are_of_one_length():
     columns = [Column("name"), Column("size", right=True), Column("note")]
     rows = [["漢字", "7", ""], ["x", "12345", "é"]]
     assert list(Screen(io.StringIO()).table(columns, rows)) == ["name   size  note", "漢字      7", "x     12345  é"]
+    columns = {"": 0, "plain": 5, "größer": 6, "漢字": 4, "ｆｕｌｌ": 8, "한글": 4, "😀": 2, "e\u0301": 1}
+    assert {text: display_width(text) for text in columns} == columns
+    with pytest.raises(ValueError, match="shorter"):
+        list(Screen(io.StringIO()).table([Column("A"), Column("B")], [["a", "b"], ["a"]]))
 
 
 @given(tables, st.integers(40, 200))
@@ -202,18 +201,15 @@ def on_terminal(
     return list(Screen(Terminal()).table(columns, rows))
 
 
-def test_a_path_is_shortened_from_the_left_at_a_directory(monkeypatch):
-    rows = [["/home/someone/.pi/agent/sessions/project/2026-01-05.jsonl"]]
-    columns = [Column("PATH", cut="start")]
-    assert on_terminal(monkeypatch, 30, columns, rows)[1] == "…/project/2026-01-05.jsonl"
-
-
-def test_spare_columns_are_omitted_only_if_nothing_else_helps(monkeypatch):
+def test_spare_columns_are_omitted_only_if_nothing_else_helps_and_a_path_shortened_from_the_left(monkeypatch):
     columns = [Column("NAME", cut="end"), Column("SPARE", spare=True), Column("KEPT")]
     rows = [["n" * 30, "s" * 20, "k" * 20]]
     heading, line = on_terminal(monkeypatch, 40, columns, rows, NO_COLOR="1", TERM="dumb")
     assert "SPARE" not in heading
     assert line == "n" * 17 + "…  " + "k" * 20
+    rows = [["/home/someone/.pi/agent/sessions/project/2026-01-05.jsonl"]]
+    columns = [Column("PATH", cut="start")]
+    assert on_terminal(monkeypatch, 30, columns, rows)[1] == "…/project/2026-01-05.jsonl"
 
 
 def test_colours_are_only_for_terminals_that_want_them(monkeypatch):
@@ -227,8 +223,3 @@ def test_colours_are_only_for_terminals_that_want_them(monkeypatch):
 def test_the_content_of_a_cell_is_never_markup(monkeypatch):
     held = "[bold red]x[/] :smile: [link=http://x]y[/link]"
     assert on_terminal(monkeypatch, 80, [Column("TEXT", cut="end", style="cyan")], [[held]])[1].count(held) == 1
-
-
-def test_rows_of_different_lengths_are_a_programming_error():
-    with pytest.raises(ValueError, match="shorter"):
-        list(Screen(io.StringIO()).table([Column("A"), Column("B")], [["a", "b"], ["a"]]))

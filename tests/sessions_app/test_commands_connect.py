@@ -10,35 +10,29 @@ import pytest
 from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
-from tests.files import snapshot
+from tests.files import place, unchanged
 from tests.html import missing
 from tests.installation import UNSAFE_CHARACTERS, Installation, Result
 
 
 @pytest.fixture
 def settings_file(redline):
-    path = redline.home / ".claude" / "settings.json"
-    path.parent.mkdir()
-    path.write_text('{\n  "model": "opus"\n}\n')
-    return path
+    return place(redline.home / ".claude" / "settings.json", b'{\n  "model": "opus"\n}\n')
 
 
 def connected(redline: Installation, *arguments: object) -> Result:
     """The command that has connected an agent, without a test."""
-    ended = redline.call("connect", *arguments, "--yes", "--no-test")
-    assert ended.code == 0
-    return ended
+    return redline.call("connect", *arguments, "--yes", "--no-test").ok()
 
 
 def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redline, settings_file):
-    before = snapshot(redline.home)
-    ended = redline.call("connect", "claude-code")
-    assert ended.code == 5
-    assert not missing(ended.out, '-  "model": "opus"\n+  "model": "opus",\n', "redline ask claude-code")
-    assert "redline connect claude-code --yes" in ended.err
-    assert re.match(r"In .*settings\.json, \d+ lines would be added and 1 line removed\.\n", ended.out)
-    assert redline.call("connect", "claude-code", "--json").refusal == "5 not_confirmed"
-    assert snapshot(redline.home) == before
+    with unchanged(redline.home):
+        ended = redline.call("connect", "claude-code")
+        assert ended.code == 5
+        assert not missing(ended.out, '-  "model": "opus"\n+  "model": "opus",\n', "redline ask claude-code")
+        assert "redline connect claude-code --yes" in ended.err
+        assert re.match(r"In .*settings\.json, \d+ lines would be added and 1 line removed\.\n", ended.out)
+        assert redline.call("connect", "claude-code", "--json").refusal == "5 not_confirmed"
 
 
 def test_a_long_change_is_summed_up_and_shown_on_request(redline):

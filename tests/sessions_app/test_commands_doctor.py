@@ -40,7 +40,7 @@ def damaged(put):
     return put(DAMAGED)
 
 
-def test_a_healthy_session_is_a_success_and_not_copied(redline, put):
+def test_a_healthy_session_is_a_success_another_file_bad_input_and_neither_is_copied(redline, put):
     path = put(session_bytes(working_session()))
     ended = redline.call("doctor", path, "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -48,6 +48,9 @@ def test_a_healthy_session_is_a_success_and_not_copied(redline, put):
     assert redline.call("doctor", path).out == f"{path}: no damage, no broken pairs\n"
     ended = redline.call("doctor", put(session_bytes([HEADER, b"", A])), "--fix")
     assert (ended.code, "nothing to repair" in ended.out) == (0, True)
+    assert list(path.parent.iterdir()) == [path]
+    path = put(b"\0" * 100)
+    assert redline.call("doctor", path, "--fix", "--json").refusal == "2 not_a_session"
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -128,8 +131,7 @@ def test_people_read_the_difference_and_nothing_is_overwritten(redline, damaged)
     before = snapshot(damaged.parent)
     again = redline.call("doctor", damaged, "--fix", "--json")
     damaged.with_name("s.repaired.jsonl").unlink()
-    with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
-    assert again.refusal == with_lost_bytes.refusal == "2 exists"
+    assert again.refusal == redline.call("doctor", damaged, "--fix", "--json").refusal == "2 exists"
     assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
@@ -161,8 +163,7 @@ def meanwhile(damaged, monkeypatch):
 
 
 def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged, meanwhile):
-    account = meanwhile(lambda _: append_as_agent(damaged, b"later\n"))
-    assert account.original_size == len(DAMAGED)
+    assert meanwhile(lambda _: append_as_agent(damaged, b"later\n")).original_size == len(DAMAGED)
     assert all(b"later" not in damaged.with_name(f"copy.{name}").read_bytes() for name in ("jsonl", "lost"))
 
 
@@ -184,12 +185,6 @@ def test_a_link_is_followed_once_and_its_target_is_repaired(redline, damaged):
     link.symlink_to(damaged)
     written = redline.call("doctor", link, "--fix", "--json").json["repair"]
     assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
-
-
-def test_a_file_that_is_not_a_session_is_bad_input(redline, put):
-    path = put(b"\0" * 100)
-    assert redline.call("doctor", path, "--fix", "--json").refusal == "2 not_a_session"
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_text_of_a_session_cannot_control_the_terminal(redline, put):

@@ -14,8 +14,9 @@ from devtools.management.commands import bench
 from redline.main import commands
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from tests import claude_sessions
+from tests.browser.agent_sessions import AgentHome
 from tests.budget import long_except, some
+from tests.claude_sessions import ClaudeSession
 from tests.factories import (
     assistant,
     bash,
@@ -30,12 +31,10 @@ from tests.factories import (
     text,
     user,
     whole,
-    working_session,
 )
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 from tests.html import missing, text_of
 from tests.installation import Installation, finish, override_configuration
-from tests.opencode_stores import OpenCodeStore
 from tests.paths import PROJECT, corpus_sessions
 from tests.sessions_app.agents.codex import rollouts
 
@@ -107,11 +106,6 @@ KEYS: dict[str, str] = {
 }
 
 
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
-
 def put(redline: Installation, *messages: dict[str, Any], name: str = "s.jsonl") -> Path:
     """A session of pi with these messages."""
     return place(redline.home / ".pi" / "agent" / "sessions" / name, session_bytes(chain(*messages)))
@@ -136,8 +130,7 @@ def test_a_command_prints_one_document_with_json_and_else_text_for_people(redlin
         assert isinstance(ended.json, list)
     if command == "bench":
         return  # it takes long
-    another = place(path.parent / "another" / path.name, path.read_bytes())
-    ended = redline.call(*arguments_of(command, another))
+    ended = redline.call(*arguments_of(command, place(path.parent / "another" / path.name, path.read_bytes())))
     assert (ended.code, bool(ended.out.strip())) == (0, True)
     with pytest.raises(json.JSONDecodeError):
         _ = ended.json
@@ -172,15 +165,13 @@ def test_help_lists_redlines_commands(fresh):
 
 
 def test_an_abbreviated_flag_is_not_a_confirmation(redline, path):
-    before = path.read_bytes()
-    assert redline.call("compact", path, "--ye").code == 2
-    assert path.read_bytes() == before
+    with unchanged(path):
+        assert redline.call("compact", path, "--ye").code == 2
 
 
 def test_a_closed_output_pipe_is_not_a_failure(fresh, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(5_000)])))
     process = fresh.start("context", path)
-    assert process.stdout is not None
     assert process.stdout.readline().startswith("Branch of e5000")
     process.stdout.close()
     process.stdout = None
@@ -226,15 +217,14 @@ def test_missing_and_unreadable_sessions_are_marked_and_an_empty_list_says_what_
     (root / "gone.jsonl").unlink()
     place(root / "broken.jsonl", b"no session any more\n")
     redline.call("index", root)
-    shown = redline.call("sessions").out
-    assert not missing(shown, "gone.jsonl (missing)", "broken.jsonl (cannot be read)")
+    assert not missing(redline.call("sessions").out, "gone.jsonl (missing)", "broken.jsonl (cannot be read)")
     listed = {Path(one["path"]).name: one for one in redline.call("sessions", "--json").json}
     assert listed["gone.jsonl"]["missing"]
     assert "is not a session" in listed["broken.jsonl"]["fault"]
 
 
 def test_what_is_not_read_yet_is_said_beside_what_is(redline):
-    store = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
+    store = AgentHome(redline.home).opencode
     store.user("Hi.", session_id=store.session().name)
     store.take_over("ses_1", "ses_9")
     said = "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
@@ -351,8 +341,7 @@ def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(re
     assert found.pop("tokens") > 500
     assert found == {"entryId": "e2", "role": "assistant", "inContext": False, "text": words}
     shown = redline.call("context", path, "--entry", "e2").out
-    assert "the model does not see it" in shown
-    assert "    second \\x1b[2J " + "word " * 500 in shown
+    assert not missing(shown, "the model does not see it", "    second \\x1b[2J " + "word " * 500)
     assert "the model sees it" in redline.call("context", path, "--entry", "e1").out
 
 
@@ -389,21 +378,18 @@ def pi_session(redline: Installation) -> Path:
 
 
 def claude_session(redline: Installation) -> Path:
-    session = claude_sessions.ClaudeSession()
-    session.user("go")
-    session.reply("m1", claude_sessions.text("done"))
-    name = f"{claude_sessions.SESSION_ID}.jsonl"
-    return place(redline.home / ".claude" / "projects" / "-work" / name, session.content)
+    session = ClaudeSession("go")
+    session.reply("done")
+    return AgentHome(redline.home).claude(1, session.content)
 
 
 def codex_session(redline: Installation) -> Path:
     rollout = rollouts.Rollout(rollouts.meta(), rollouts.user("go"), rollouts.answer("done"))
-    name = f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl"
-    return place(redline.home / ".codex" / "sessions" / name, rollout.content)
+    return AgentHome(redline.home).codex(1, rollout.content)
 
 
 def opencode_session(redline: Installation) -> Path:
-    store = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
+    store = AgentHome(redline.home).opencode
     path = store.session()
     store.user("go")
     store.assistant("done")
@@ -503,8 +489,7 @@ def test_a_file_that_is_not_a_vector_is_bad_input(redline, tmp_path):
         ("d.jsonl.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage-that-is-no-deflate", "not_a_vector"),
         ("e.txt", b"", "no_cases"),
     ):
-        ended = redline.call("check_vectors", place(tmp_path / name, content), "--json")
-        assert ended.refusal == f"2 {code}", name
+        assert redline.call("check_vectors", place(tmp_path / name, content), "--json").refusal == f"2 {code}", name
 
 
 def test_a_missed_bar_is_exit_code_1(redline, monkeypatch):

@@ -25,7 +25,7 @@ def session(redline, tmp_path):
     return indexed(redline, tmp_path / "a.jsonl", user("Where is the needle?"), looked, found)
 
 
-def test_words_are_found_in_sessions_that_were_indexed_before(redline, session):
+def test_words_are_found_in_sessions_that_were_indexed_before_and_shown_up_to_a_limit(redline, session):
     found = redline.call("search", "needle", "--json").json
     assert (found["places"], found["sessions"], found["searchable"], found["known"]) == (4, 1, 1, 1)
     (one,) = found["found"]
@@ -33,6 +33,10 @@ def test_words_are_found_in_sessions_that_were_indexed_before(redline, session):
     assert [hit["kind"] for hit in one["hits"]] == ["said", "reply", "call", "result"]
     assert [hit["marked"] for hit in one["hits"]] == [["needle"]] * 4
     assert one["hits"][3]["tool"] == "bash"
+    assert len(redline.call("search", "needle", "--limit", "2", "--json").json["found"][0]["hits"]) == 2
+    assert "4 places in 1 session; 2 are shown." in redline.call("search", "needle", "--limit", "2").out
+    assert not missing(redline.call("search", "needle").out, "Where is the needle?", "assistant")
+    assert "Nothing found." in redline.call("search", "absent").out
 
 
 def test_flags_narrow_the_search(redline, session):
@@ -49,14 +53,6 @@ def test_flags_narrow_the_search(redline, session):
     }.items():
         answer = redline.call("search", "--json", *arguments)
         assert (answer.code, answer.json["places"]) == (0, places), arguments
-
-
-def test_a_limit_shows_the_first_places_and_the_table_names_who_said_them(redline, session):
-    assert len(redline.call("search", "needle", "--limit", "2", "--json").json["found"][0]["hits"]) == 2
-    assert "4 places in 1 session; 2 are shown." in redline.call("search", "needle", "--limit", "2").out
-    shown = redline.call("search", "needle").out
-    assert not missing(shown, "Where is the needle?", "assistant")
-    assert "Nothing found." in redline.call("search", "absent").out
 
 
 def test_bad_input_is_refused(redline):
@@ -82,8 +78,6 @@ def test_another_process_that_indexes_is_not_waited_for(redline, session):
 
 
 def test_sessions_in_a_database_are_found(redline, tmp_path):
-    store = OpenCodeStore(tmp_path / "opencode" / "opencode.db")
-    path = worked_session(store)
-    assert redline.call("index", path).code == 0
+    assert redline.call("index", worked_session(OpenCodeStore(tmp_path / "opencode" / "opencode.db"))).code == 0
     found = redline.call("search", "done", "--json").json["found"][0]
     assert (found["agent"], found["hits"][0]["state"]) == ("opencode", "seen")

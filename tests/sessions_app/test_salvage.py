@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
@@ -175,8 +176,7 @@ def test_what_is_not_the_index_survives_and_the_index_is_made_again(redline, dat
     backdate(path)
     request, now = UndoRequest(load_session(path)), timezone.now()
     undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
-    refused = redline.call("index", "--salvage", "--json")
-    assert (refused.code, refused.error) == (2, "not_damaged")
+    assert redline.call("index", "--salvage", "--json").refusal == "2 not_damaged"
 
 
 def test_rows_that_are_lost_are_named_with_what_belongs_to_them(redline, database):
@@ -212,9 +212,7 @@ def test_nothing_is_lost_with_the_rows_of_roots_and_sessions_that_have_an_index(
     assert Session.objects.get().path == path
 
 
-def test_changes_that_sqlite_has_not_written_into_the_file_yet_survive_also_a_kill_at_the_end(
-    redline, database, monkeypatch
-):
+def test_changes_that_are_not_in_the_file_yet_survive_also_a_kill_at_the_end(redline, database, monkeypatch):
     before = rows()
     connection.close()
     damage(database, *pages_of_entries(database))
@@ -223,10 +221,8 @@ def test_changes_that_sqlite_has_not_written_into_the_file_yet_survive_also_a_ki
         WaitRule.objects.create(agent="pi", reason="overflow", seconds=62, then="stop")
         before["WaitRule"] = list(WaitRule.objects.order_by("pk").values())
         connection.close()
-        with monkeypatch.context() as patch:
-            patch.setattr(salvage, "forget_texts", interrupt_late(database))
-            with pytest.raises(KeyboardInterrupt):
-                salvage.salvage_database()
+        with patch.object(salvage, "forget_texts", interrupt_late(database)), pytest.raises(KeyboardInterrupt):
+            salvage.salvage_database()
         assert not Path(f"{database}-wal").exists()
         assert redline.call("index", "--salvage", "--json").code == 0
     assert rows() == before

@@ -7,10 +7,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as django_settings
-from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
@@ -22,7 +22,7 @@ from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.models import Session
 from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from tests.browser.scenarios import title, titled_session
-from tests.clients import authorized_client, new_client
+from tests.clients import authorized_client, new_client, script_client
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import text_of
@@ -45,9 +45,7 @@ def address(session):
 
 @pytest.fixture
 def script(redline):
-    """A script with the token, without a cookie or a CSRF token."""
-    token = api_token(django_settings.REDLINE_DATA_DIR)
-    return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
+    return script_client()
 
 
 def pages() -> str:
@@ -103,20 +101,17 @@ def test_a_long_list_comes_in_pages(script, known_root):
     assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
 
 
-def test_a_list_is_filtered_by_title_and_project(script, known_root):
+def test_a_list_is_filtered_by_title_and_project_and_an_invalid_query_is_bad_input(script, known_root):
+    limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
+    for query in (*limits, "after=x", "after=" + "9" * 30):
+        assert failure(script.get(f"/api/sessions?{query}")) == (400, "bad_query"), query
+    assert failure(script.get("/api/sessions?after=4711")) == (400, "no_such_session")
     named_sessions(known_root, "parser", "lexer", "parser & lexer")
     first = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
     second = script.get(first["next"]).json()
     found = [[one["title"] for one in answered["sessions"]] for answered in (first, second)]
     assert (found, second["next"]) == ([["about parser"], ["about parser & lexer"]], None)
     assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
-
-
-def test_an_invalid_list_query_is_bad_input(script, known_root):
-    limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
-    for query in (*limits, "after=x", "after=" + "9" * 30):
-        assert failure(script.get(f"/api/sessions?{query}")) == (400, "bad_query"), query
-    assert failure(script.get("/api/sessions?after=4711")) == (400, "no_such_session")
 
 
 def test_a_run_is_started_with_the_three_parameters(script, address, session):
@@ -192,8 +187,7 @@ def test_the_named_model_plans_and_thinks_as_the_session_does_unless_told(script
 def test_a_run_is_reported_from_start_to_plan(script, address, session):
     started = ask(script, address, compression_ratio=0.5).json()
     answered = script.get(started["stateUrl"]).json()
-    queued = {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}
-    assert queued.items() <= answered.items()
+    assert {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}.items() <= answered.items()
     parameters = {"compression_ratio": 0.5, "preserve_recent": 2}
     assert answered["parameters"] == {**parameters, "query": None}
     sources = {"compression_ratio": "this run", "preserve_recent": "default", "query": "default"}
@@ -245,9 +239,7 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline
     assert not Run.objects.exists()
 
 
-def test_without_a_token_the_error_says_how_to_get_one_and_before_one_exists_each_is_refused(
-    address, client, known_root, redline
-):
+def test_without_a_token_the_error_says_how_to_get_one_and_each_is_refused_before(address, client, known_root, redline):
     answer = client.post(address)
     assert failure(answer) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]
@@ -324,9 +316,5 @@ def test_a_script_plans_a_session_on_a_running_server(server):
 
 def test_an_internal_error_is_500_in_json(script, address, monkeypatch):
     script.raise_request_exception = False
-
-    def fail(*_: object, **__: object) -> HttpResponse:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("compaction_app.api.views.known_session", fail)
+    monkeypatch.setattr("compaction_app.api.views.known_session", Mock(side_effect=ZeroDivisionError))
     assert failure(script.post(address)) == (500, "redline_failed")

@@ -125,9 +125,7 @@ def test_hostile_names_are_escaped(browser, redline):
 
 def test_the_command_lists_the_changes(redline, committed):
     record(2, action=AuditEntry.Action.UNDO, certificate={**CERTIFICATE, "refusal": "no"})
-    result = redline.call("audit")
-    assert result.code == 0
-    lines = result.out.splitlines()
+    lines = redline.call("audit").ok().out.splitlines()
     assert lines[0].split()[:3] == ["ENTRY", "WHEN", "CHANGE"]
     assert not missing(lines[1], "undo", "FAILED")
     assert not missing(lines[2], "compaction", str(committed.session.path))

@@ -3,7 +3,7 @@
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -18,16 +18,9 @@ from sessions_app.index.session_locks import settle_session
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.backups import digest_up_to
 from sessions_app.storage.files import sha256_of
-from tests.factories import session_bytes, working_session
-from tests.files import place
 from tests.plans import approved_plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def path(redline):
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 def now() -> datetime:
@@ -119,17 +112,12 @@ def test_a_torn_line_is_part_of_the_content_before_and_after(path):
 
 
 @pytest.mark.parametrize("what", ["commit", "restore"])
-def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, monkeypatch, what):
+def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, what):
     backup = compacted(path).backup.path if what == "restore" else None
     before = path.read_bytes()
-
-    def fail(facts: AuditFacts) -> None:
-        raise DatabaseError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(audit, "append", fail)
-        with pytest.raises(SystemFailure, match="own database failed"):
-            compacted(path) if backup is None else restore(backup, RestoreConfirmations(), now())
+    failing = patch.object(audit, "append", side_effect=DatabaseError("the disk is full"))
+    with failing, pytest.raises(SystemFailure, match="own database failed"):
+        compacted(path) if backup is None else restore(backup, RestoreConfirmations(), now())
     settle_session(path)
     settle_session(path)
     assert [entry.action for entry in AuditEntry.objects.order_by("number")][-1] == what
@@ -212,13 +200,9 @@ def test_a_lost_head_is_found_and_not_made_again(redline, content):
     assert verify().broken == ChainBreak(3, BreakKind.NO_HEAD)
 
 
-def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(redline, monkeypatch):
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(redline):
     fill(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(audit, "write_all", fail)
+    with patch.object(audit, "write_all", side_effect=OSError(28, "No space left on device")):
         fill(2)
     assert whole(2)
     assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()

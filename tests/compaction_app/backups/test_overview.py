@@ -14,7 +14,7 @@ from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
-from tests.html import addresses, element, elements, link, missing, text_of, texts
+from tests.html import addresses, element, elements, link, missing, text_of, text_sent, texts
 from tests.plans import approved_plan
 from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
@@ -34,9 +34,7 @@ def backups(known_root):
 
 
 def words(browser: Client, address: str = "/backups") -> str:
-    answer = browser.get(address)
-    assert answer.status_code == 200
-    return text_of(answer)
+    return text_sent(browser.get(address), 200)
 
 
 def verify(browser: Client, **data: str) -> Any:
@@ -64,7 +62,7 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
     assert "1 damaged" in text_of(element(browser.get("/backups"), "title"))
 
 
-def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
+def test_a_long_verification_goes_on_in_steps_for_which_a_script_asks(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     first = verify(browser)
     assert first.redirect_chain[-1][0] == "/backups?done=1"
@@ -73,9 +71,6 @@ def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
     last = verify(browser, **{"from": "1"})
     assert last.redirect_chain[-1][0] == "/backups"
     assert "2 verified" in text_of(last)
-
-
-def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     part = browser.post("/backups/verify", headers={"HX-Request": "true"})
     assert element(part, "form[hx-post]").attributes["hx-trigger"] == "load, submit"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 from django.db import DatabaseError
@@ -35,7 +36,7 @@ from sessions_app.storage import backups as files
 from sessions_app.storage.files import CHUNK
 from sessions_app.storage.restore import Restored
 from tests.factories import message, session_bytes, user, working_session
-from tests.files import backdate, place, snapshot
+from tests.files import backdate, place, snapshot, unchanged
 from tests.installation import refusal
 from tests.plans import approved_plan
 from tests.processes import become_nobody, give_to_nobody, in_child
@@ -118,8 +119,7 @@ def test_a_later_compaction_is_newer_too(path):
 def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path):
     line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
-    backup = compacted(path)
-    assert newer_lines(path, backup) == []  # only its newline was added since
+    assert newer_lines(path, compacted(path)) == []  # only its newline was added since
     assert len(newer_lines(path, foreign(path, path.read_bytes()[:-40]))) == 1
 
 
@@ -273,17 +273,11 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(path, mo
     assert [row.path for row in recorded] == [str(backup.path) for backup in restored.previous]
 
 
-def fail(*_: object, **__: object) -> None:
-    raise DatabaseError("database is locked")
-
-
-def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(path, monkeypatch):
+def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(path):
     before, backup = path.read_bytes(), compacted(path)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Backup.objects, "get_or_create", fail)
-        with pytest.raises(RedlineError, match="was restored") as caught:
-            back(backup)
+    failing = patch.object(Backup.objects, "get_or_create", side_effect=DatabaseError("database is locked"))
+    with failing, pytest.raises(RedlineError, match="was restored") as caught:
+        back(backup)
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes() == before
     previous = next(one for one in list_backups(path) if one.file.path != backup)
@@ -297,7 +291,7 @@ def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_n
 def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(path, monkeypatch):
     before, backup = path.read_bytes(), compacted(path)
 
-    monkeypatch.setattr(backups_service, "index_file", fail)
+    monkeypatch.setattr(backups_service, "index_file", Mock(side_effect=DatabaseError("database is locked")))
     back(backup)
     assert path.read_bytes() == before
 
@@ -308,14 +302,13 @@ def test_without_the_permission_nothing_is_restored(public):
     backdate(path)
     give_to_nobody(path.parent, *path.parent.iterdir())
     give_to_nobody(*public.data.rglob("*"))
-    before = snapshot(path.parent)
-    path.parent.chmod(0o500)
-    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
-    path.parent.chmod(0o700)
-    backup.chmod(0)
-    assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
-    backup.chmod(0o600)
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        path.parent.chmod(0o500)
+        assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
+        path.parent.chmod(0o700)
+        backup.chmod(0)
+        assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "6 permission_denied"
+        backup.chmod(0o600)
     assert in_child(lambda: refusal(lambda: back(backup)), become_nobody) == "done"
 
 
@@ -325,10 +318,8 @@ def backup(redline, path):
 
 
 def test_without_a_confirmation_nothing_is_restored(redline, path, backup):
-    before, refused = snapshot(path.parent), redline.call("restore", backup, "--json")
-    assert (refused.code, refused.error) == (5, "not_confirmed")
-    assert "--yes" in refused.json["error"]["message"]
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        assert redline.call("restore", backup, "--json").refused("--yes") == "5 not_confirmed"
 
 
 def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, backup):
@@ -345,8 +336,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, b
     assert "--drop-newer" in refused.err
     assert redline.call("restore", backup, "--yes", "--unverified", "--json").error == "newer_entries"
     assert snapshot(path.parent) == before
-    done = redline.call("restore", backup, "--yes", "--drop-newer", "--json")
-    assert done.code == 0
+    done = redline.call("restore", backup, "--yes", "--drop-newer", "--json").ok()
     assert path.read_bytes() == backup.read_bytes()
     assert Path(done.json["previousBackup"]).read_bytes() == before["s.jsonl"]
     path.write_bytes(before["s.jsonl"])
@@ -361,11 +351,9 @@ def test_an_unverified_backup_needs_its_own_confirmation(redline, path):
     (listed,) = redline.call("backups", path, "--json").json
     assert (listed["holds"], listed["reason"]) == (None, None)
     assert "unverified" in redline.call("backups", path).out
-    before = snapshot(path.parent)
-    refused = redline.call("restore", agents, "--yes", "--drop-newer", "--json")
-    assert (refused.code, refused.error) == (5, "unverified_backup")
-    assert "--unverified" in refused.json["error"]["message"]
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        ended = redline.call("restore", agents, "--yes", "--drop-newer", "--json")
+        assert ended.refused("--unverified") == "5 unverified_backup"
     done = redline.call("restore", agents, "--yes", "--unverified", "--json")
     assert done.json["restored"] == str(path)
     assert done.json["sha256"] == hashlib.sha256(content[:-1]).hexdigest()
@@ -380,8 +368,7 @@ def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(r
         assert (listed["path"], listed["label"], listed["holds"]) == (str(agents), label, None)
         assert f" ? {label} " in redline.call("backups", path).out
         assert redline.call("restore", agents, "--yes", "--drop-newer", "--json").error == "unverified_backup"
-        done = redline.call("restore", agents, "--yes", "--drop-newer", "--unverified", "--json")
-        assert done.code == 0, done
+        redline.call("restore", agents, "--yes", "--drop-newer", "--unverified", "--json").ok()
         assert path.read_bytes() == content[:-1]
         for backup in path.parent.glob("*.bak*"):
             backup.unlink()
@@ -392,10 +379,9 @@ def test_a_damaged_backup_is_marked_and_not_restored(redline, path, backup):
     backup.write_bytes(backup.read_bytes()[:-2])
     assert [one["holds"] for one in redline.call("backups", path, "--json").json] == [False]
     assert "DAMAGED" in redline.call("backups", path).out
-    before = snapshot(path.parent)
-    refused = redline.call("restore", backup, "--yes", "--drop-newer", "--unverified", "--json")
-    assert (refused.code, refused.error) == (4, "backup_damaged")
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        refused = redline.call("restore", backup, "--yes", "--drop-newer", "--unverified", "--json")
+        assert (refused.code, refused.error) == (4, "backup_damaged")
 
 
 def test_a_missing_session_is_restored_from_its_backup(redline, path, backup):
@@ -408,11 +394,10 @@ def test_a_missing_session_is_restored_from_its_backup(redline, path, backup):
 
 
 def test_a_file_that_is_not_a_backup_is_bad_input_and_a_session_without_backups_says_so(redline, path):
-    before = snapshot(path.parent)
-    gone = path.with_name("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak")
-    for file, code in ((path, "not_a_backup"), (gone, "no_such_file")):
-        ended = redline.call("restore", file, "--yes", "--json")
-        assert (ended.code, ended.error) == (2, code)
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        gone = path.with_name("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak")
+        for file, code in ((path, "not_a_backup"), (gone, "no_such_file")):
+            ended = redline.call("restore", file, "--yes", "--json")
+            assert (ended.code, ended.error) == (2, code)
     assert redline.call("backups", path, "--json").json == []
     assert "has no backups" in redline.call("backups", path).out

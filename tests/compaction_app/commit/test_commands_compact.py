@@ -32,7 +32,7 @@ from sessions_app.storage.open_files import Writer
 from sessions_app.storage.session_loader import load_session
 from tests.budget import some
 from tests.factories import message, session_bytes, user, working_session
-from tests.files import last_line, place, snapshot
+from tests.files import last_line, place, snapshot, unchanged
 from tests.html import missing
 from tests.installation import refusal
 from tests.paths import sessions_to_try
@@ -129,20 +129,16 @@ def test_an_old_session_is_compacted_in_a_copy(redline, tmp_path):
         del entry["id"], entry["parentId"]
     old = {name: value for name, value in header.items() if name != "version"}
     path = place(redline.sessions / "old.jsonl", session_bytes([old, *entries]))
-    before = path.read_bytes()
-    assert redline.call("compact", path, "--dry-run").code == 0
-    refused = redline.call("compact", path, "--yes", "--json")
-    assert (refused.code, refused.error) == (2, "needs_migration")
-    assert "migrate-session" in refused.json["error"]["message"]
-    copied = redline.call("migrate-session", path, "--json")
-    copy = Path(copied.json["written"])
-    assert (copied.code, copied.json["bytes"]) == (0, copy.stat().st_size)
-    # Redline's own writes do not make a session live.
-    written = redline.call("compact", copy, "--yes", "--json")
-    assert written.code == 0, written
-    assert redline.call("migrate-session", path, "--json").error == "exists"
-    assert redline.call("migrate-session", copy, "--json").error == "is_current"
-    assert path.read_bytes() == before
+    with unchanged(path):
+        assert redline.call("compact", path, "--dry-run").code == 0
+        assert redline.call("compact", path, "--yes", "--json").refused("migrate-session") == "2 needs_migration"
+        copied = redline.call("migrate-session", path, "--json")
+        copy = Path(copied.json["written"])
+        assert (copied.code, copied.json["bytes"]) == (0, copy.stat().st_size)
+        # Redline's own writes do not make a session live.
+        redline.call("compact", copy, "--yes", "--json").ok()
+        assert redline.call("migrate-session", path, "--json").error == "exists"
+        assert redline.call("migrate-session", copy, "--json").error == "is_current"
     assert len(context_ids(copy)) < len(context_ids(path))
 
 
@@ -188,10 +184,10 @@ def test_wrong_parameters_are_bad_input(redline, path):
 def test_without_an_installed_agent_a_reader_can_be_chosen_for_a_writer(redline, path, monkeypatch):
     monkeypatch.setattr("sessions_app.agents.registry.installed_version", {}.get)
     before, writer = path.read_bytes(), ["--writer", "context-compaction"]
-    refused = redline.call("compact", path, "--yes", "--json", *writer)
-    assert (refused.refusal, "--reader atomic-0.8" in refused.json["error"]["message"]) == ("2 unknown_writer", True)
-    refused = redline.call("compact", path, "--dry-run", "--json", "--reader", "claude-code")
-    assert (refused.refusal, "atomic-0.8" in refused.json["error"]["message"]) == ("2 unknown_reader", True)
+    ended = redline.call("compact", path, "--yes", "--json", *writer)
+    assert ended.refused("--reader atomic-0.8") == "2 unknown_writer"
+    ended = redline.call("compact", path, "--dry-run", "--json", "--reader", "claude-code")
+    assert ended.refused("atomic-0.8") == "2 unknown_reader"
     chosen = redline.call("compact", path, "--dry-run", "--json", *writer, "--reader", "atomic-0.8").json
     assert (chosen["needs"], "--reader=atomic-0.8" in chosen["to_write"]) == (["--yes"], True)
     assert Session.objects.get().reader == "", "a dry run keeps no choice"
@@ -269,14 +265,12 @@ def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline, path
     make_live(named)
     found = redline.call("compact", named, *arguments, "--json")
     assert (found.code, found.json["needs"]) == (5, ["--yes", "--live", "--switch-branch"])
-    shown = redline.call("compact", named, *arguments, "--dry-run")
-    assert shown.code == 0
+    shown = redline.call("compact", named, *arguments, "--dry-run").ok()
     assert f"To write this: `{found.json['to_write']}`" in shown.out.splitlines()
 
     words = shlex.split(found.json["to_write"])
     assert words[:3] == ["redline", "compact", str(named)]
-    written = redline.call(*words[1:], "--json")
-    assert written.code == 0, written
+    written = redline.call(*words[1:], "--json").ok()
     assert written.json["deletedTargets"] == found.json["deletedTargets"]
     assert (written.json["needs"], written.json["to_write"]) == ([], None)
 
@@ -295,9 +289,7 @@ def test_a_torn_last_line_is_shown_with_the_plan(redline, path):
 def test_a_refused_plan_shows_that_command_too(redline, path):
     make_live(path)
     arguments = ["compact", path, "--yes", *ask_too_much(path)]
-    for_programs = redline.call(*arguments, "--json")
-    assert (for_programs.code, for_programs.error) == (5, "session_live")
-    assert "--yes --live --allow-below-target`" in for_programs.json["error"]["message"]
+    assert redline.call(*arguments, "--json").refused("--yes --live --allow-below-target`") == "5 session_live"
     for_people = redline.call(*arguments)
     assert (for_people.code, "\nTo write this: `redline compact " in for_people.out) == (5, True)
 
@@ -331,10 +323,9 @@ def test_every_confirmation_has_a_flag():
 
 
 def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline, path):
-    before = snapshot(redline.home)
-    for more in ([], ["--yes"]):
-        assert redline.call("compact", path, "--dry-run", *more).code == 0
-    assert snapshot(redline.home) == before
+    with unchanged(redline.home):
+        for more in ([], ["--yes"]):
+            assert redline.call("compact", path, "--dry-run", *more).code == 0
     assert redline.call("sessions", "--json").json == []
 
 
@@ -409,13 +400,12 @@ def test_the_question_says_when_the_session_was_used(monkeypatch, found, words):
 
 
 def test_with_json_no_question_is_asked(path):
-    before = snapshot(path.parent)
-    code, screen = on_terminal("y\n", "compact", path, "--json")
-    assert code == 5
-    assert "[y/N]" not in screen
-    # The progress of a command that takes longer is on the screen as well, and is wiped out before the document.
-    assert json.loads(screen[screen.index("{") :])["entryId"] is None
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        code, screen = on_terminal("y\n", "compact", path, "--json")
+        assert code == 5
+        assert "[y/N]" not in screen
+        # The progress of a command that takes longer is on the screen as well, and is wiped out before the document.
+        assert json.loads(screen[screen.index("{") :])["entryId"] is None
 
 
 def make_live(path: Path) -> list[str]:
@@ -451,16 +441,13 @@ def test_each_case_needs_its_own_confirmation(redline, path, prepare, flag, exit
     others = {found for found, _ in CONFIRMATIONS.values()} - {flag}
     before = snapshot(path.parent)
     for given in (arguments, [*arguments, *sorted(others)]):
-        refused = redline.call(*given)
-        assert (refused.code, refused.error) == (exit_code, code)
-        assert flag in refused.json["error"]["message"]
+        assert redline.call(*given).refused(flag) == f"{exit_code} {code}"
         assert snapshot(path.parent) == before
     for_people = redline.call(*(argument for argument in arguments if argument != "--json"))
     assert for_people.code == exit_code
     assert flag in for_people.err
 
-    written = redline.call(*arguments, flag)
-    assert written.code == 0, written
+    written = redline.call(*arguments, flag).ok()
     assert last_line(path)["id"] == written.json["entryId"]
     assert Compaction.objects.get().entry_id == written.json["entryId"]
 
@@ -517,8 +504,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
     path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
     log = load_session(path).log
     writer = next(writer.name for writer in reading_of(path, log.entries, log.state).writers if writer.appends)
-    first = redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer)
-    assert first.code == 0, first
+    redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer).ok()
     again = redline.call("compact", path, "--ratio", "0.5", "--writer", writer).out
     assert not missing(again, "a guess", "--not-honoured")
     Session.objects.update(reader="pi")
@@ -527,8 +513,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
 
 def test_a_fork_is_written_beside_the_session(redline, path):
     before = path.read_bytes()
-    written = redline.call("compact", path, "--yes", "--writer", "fork", "--json")
-    assert written.code == 0, written
+    written = redline.call("compact", path, "--yes", "--writer", "fork", "--json").ok()
     new = Path(written.json["created"])
     assert (written.json["writer"], new.parent) == ("fork", path.parent)
     assert json.loads(new.read_bytes().splitlines()[0])["id"] == written.json["entryId"]

@@ -10,6 +10,7 @@ from errno import EIO
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from django.db import DatabaseError
@@ -25,12 +26,12 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import is_interrupted, settle_session
 from sessions_app.index.session_reading import reading_of, reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
-from tests.files import backdate, last_line, place, snapshot
+from tests.files import backdate, last_line, place, snapshot, unchanged
 from tests.installation import refusal
 from tests.plans import approved_plan, context_ids, context_without
 from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child, start_child
@@ -45,12 +46,8 @@ def elsewhere(redline):
     return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 def done(approved: Approved, **confirmations: bool) -> Committed:
-    return commit(approved, Confirmations(**confirmations), now())
+    return commit(approved, Confirmations(**confirmations), datetime.now(UTC))
 
 
 def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
@@ -64,10 +61,9 @@ def foreign(path: Path, *lines: dict[str, Any] | bytes) -> bytes:
 
 def refused(path: Path, act: Callable[[], object]) -> str:
     """The refusal of `act`, which changed no byte in the directory of the session."""
-    before = snapshot(path.parent)
-    compactions, backups = Compaction.objects.count(), Backup.objects.count()
-    answer = refusal(act)
-    assert snapshot(path.parent) == before
+    with unchanged(path.parent):
+        compactions, backups = Compaction.objects.count(), Backup.objects.count()
+        answer = refusal(act)
     assert (Compaction.objects.count(), Backup.objects.count()) == (compactions, backups)
     return answer
 
@@ -283,12 +279,11 @@ def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
     return write
 
 
-def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(path, monkeypatch):
+def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(path):
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("At the very same moment."))])
     approved = approved_plan(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=overtaken(path, line)))
+    with patch.object(commit_change, "append_lines", partial(append_lines, write=overtaken(path, line))):
         assert refusal(lambda: done(approved)) == "4 foreign_append"
     assert snapshot(path.parent) == {path.name: before + line}
     assert not Backup.objects.exists()
@@ -327,31 +322,24 @@ def test_bytes_that_could_not_be_removed_keep_their_backup(path, monkeypatch):
     assert not Compaction.objects.exists()
 
 
-def test_an_agent_writing_right_after_the_commit_makes_the_session_live(path, monkeypatch):
+def test_an_agent_writing_right_after_the_commit_makes_the_session_live(path):
     def followed(*arguments: Any, **more: Any) -> Any:
         appended = append_lines(*arguments, **more)
         with path.open("ab") as file:
             file.write(session_bytes([message("n1", LAST, user("Past the compaction."))]))
         return appended
 
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", followed)
+    with patch.object(commit_change, "append_lines", followed):
         done(approved_plan(path))
     assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
 
-def fail(*_: object, **__: object) -> None:
-    raise DatabaseError("database is locked")
-
-
 @pytest.mark.parametrize("model", [Compaction, Backup])
-def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(path, monkeypatch, model):
+def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(path, model):
     before = path.read_bytes()
-
-    with monkeypatch.context() as broken:
-        broken.setattr(model.objects, "get_or_create", fail)
-        with pytest.raises(RedlineError, match="was written") as caught:
-            done(approved_plan(path))
+    failing = patch.object(model.objects, "get_or_create", side_effect=DatabaseError("database is locked"))
+    with failing, pytest.raises(RedlineError, match="was written") as caught:
+        done(approved_plan(path))
     assert (caught.value.exit_code, caught.value.code) == (6, "not_recorded")
     assert path.read_bytes().startswith(before)
     assert last_line(path)["id"] in caught.value.message
@@ -362,11 +350,10 @@ def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(p
     assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
 
 
-def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(path, monkeypatch):
-    with monkeypatch.context() as broken:
-        broken.setattr(Compaction.objects, "get_or_create", fail)
-        with pytest.raises(RedlineError, match="was written"):
-            done(approved_plan(path, writer="fork"))
+def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(path):
+    failing = patch.object(Compaction.objects, "get_or_create", side_effect=DatabaseError("database is locked"))
+    with failing, pytest.raises(RedlineError, match="was written"):
+        done(approved_plan(path, writer="fork"))
     (created,) = set(path.parent.glob("*.jsonl")) - {path}
     with created.open("rb+") as file:
         file.truncate(100)
@@ -375,14 +362,10 @@ def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_ori
     assert not is_interrupted(path)
 
 
-def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(path, monkeypatch):
-    def fail(_: LockedSession) -> None:
-        raise OSError(EIO, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(LockedSession, "withdraw", fail)
-        with pytest.raises(RedlineError, match="could not be removed"):
-            done(approved_plan(path, writer="fork"))
+def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(path):
+    failing = patch.object(LockedSession, "withdraw", side_effect=OSError(EIO, "Input/output error"))
+    with failing, pytest.raises(RedlineError, match="could not be removed"):
+        done(approved_plan(path, writer="fork"))
     (created,) = set(path.parent.glob("*.jsonl")) - {path}
     created.unlink()
     settle_session(path)
@@ -390,7 +373,7 @@ def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next
 
 
 def test_a_failing_index_update_does_not_undo_a_commit(path, monkeypatch):
-    monkeypatch.setattr(commit_service, "index_file", fail)
+    monkeypatch.setattr(commit_service, "index_file", Mock(side_effect=DatabaseError("database is locked")))
     assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
 
@@ -447,10 +430,7 @@ def guessed_plan(path: Path, **own: object) -> Approved:
 
 def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere):
     approved = guessed_plan(elsewhere)
-    with pytest.raises(ConfirmationNeeded) as caught:
-        done(approved)
-    assert caught.value.code == "not_honoured"
-    assert "a guess" in caught.value.message
+    assert refusal(lambda: done(approved), "a guess") == "5 not_honoured"
     assert done(approved, not_honoured=True).parent_id == LAST
 
 
@@ -484,8 +464,7 @@ def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline):
     path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session()))
     assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
     approved = approved_plan(path, reader="pi", writer="")
-    committed = done(approved)
-    lines = [json.loads(line) for line in committed.lines]
+    lines = [json.loads(line) for line in done(approved).lines]
     assert {line["type"] for line in lines} == {"context_edit"}
     assert {line["targetId"] for line in lines} == {target.entry_id for target in approved.targets}
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings as django_settings
@@ -32,7 +33,7 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import place
-from tests.html import actions, element, elements, fields, link, links, missing, text_of, values
+from tests.html import actions, element, elements, fields, link, links, missing, text_of, text_sent, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, commit_approved, finish_run, plan_session
@@ -337,11 +338,9 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
 
 
 def test_after_a_failed_commit_decisions_are_possible_again(work, monkeypatch):
-    def fail(*_: object) -> None:
-        raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
-
     with monkeypatch.context() as broken:
-        broken.setattr(commit_service, "back_up", fail)
+        full = SystemFailure("disk_full", "It does not fit. Nothing was written.")
+        broken.setattr(commit_service, "back_up", Mock(side_effect=full))
         work.refuses(work.commit(), 503)
     assert work.state() == (RunState.TARGET_MET, None)
     work.commits()
@@ -387,8 +386,7 @@ def test_an_older_session_version_is_not_planned(browser, known_root):
     header, *entries = working_session()
     old = place(known_root / "old.jsonl", session_bytes([{**header, "version": 2}, *entries]))
     answer = browser.post(f"{index_file(old).get_absolute_url()}/compact", {"planner": "embedded"})
-    assert answer.status_code == 409
-    assert "version 3 copy" in text_of(answer)
+    assert "version 3 copy" in text_sent(answer, 409)
 
 
 def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work):

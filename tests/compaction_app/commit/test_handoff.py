@@ -28,17 +28,14 @@ def run(idle_root, settings):
     return approve_proposals(finish_run(planned))
 
 
-def test_the_commit_page_offers_what_is_kept(browser, run):
-    answer = browser.get(f"/runs/{run.pk}/commit")
-    assert "on its servers" in text_of(answer)
-    assert f"/runs/{run.pk}/handoff.md" in [address for _, address in links(answer)]
-
-
-def test_a_thread_is_planned_for_a_hand_off_and_not_for_a_commit(browser, run):
+def test_a_thread_is_planned_for_a_hand_off_and_its_commit_page_offers_what_is_kept(browser, run):
     page = browser.get(run.session.get_absolute_url())
     assert text_of(page).count("keeps its threads on its servers") == 1
     assert {"Plan a hand-off…"} == {words for words, address in links(page) if address.endswith("/compact")}
     assert "Hand off…" in text_of(browser.get(f"/runs/{run.pk}/review"))
+    answer = browser.get(f"/runs/{run.pk}/commit")
+    assert "on its servers" in text_of(answer)
+    assert f"/runs/{run.pk}/handoff.md" in [address for _, address in links(answer)]
 
 
 def test_what_is_kept_is_downloaded_without_what_was_approved(browser, run):

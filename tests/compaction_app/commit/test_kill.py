@@ -12,28 +12,23 @@ import pytest
 from sessions_app.storage import append, backups, locks, restore
 from sessions_app.storage.files import BACKUP_SUFFIX
 from sessions_app.storage.locks import RecoveryKind
+from tests import kill_steps
 from tests.files import fingerprint_of, never_complete, snapshot, state_of
 from tests.installation import Installation
-from tests.kill_steps import (
-    SEED,
-    World,
-    assert_any_kill_leaves_one_of_two_states,
-    assert_each_kill_leaves_one_of_two_states,
-)
 
 
 class Kills:
     """A session that is backed up and appended to, or restored as well, and the check of what a kill has left."""
 
     def __init__(self, redline: Installation) -> None:
-        dice = random.Random(SEED)
+        dice = random.Random(kill_steps.SEED)
         self.data, self.session = redline.data, redline.home / "s.jsonl"
         self.line = b'{"type":"context_compaction","text":"' + dice.randbytes(30_000).hex().encode() + b'"}'
         lines = (dice.randbytes(500).hex().encode() for _ in range(300))
         self.before = b"".join(b'{"id":"%08x","text":"%s"}\n' % one for one in enumerate(lines))
         self.after = self.before + self.line + b"\n"
         self.session.write_bytes(self.before)
-        self.world = World(redline.data, redline.home)
+        self.world = kill_steps.World(redline.data, redline.home)
 
     def append(self) -> None:
         with locks.session_lock(self.data, self.session, 5) as locked:
@@ -74,15 +69,15 @@ def kills(redline):
 
 
 def test_an_append_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
-    assert_each_kill_leaves_one_of_two_states(kills.world, kills.append, kills.outcome)
+    kill_steps.assert_each_kill_leaves_one_of_two_states(kills.world, kills.append, kills.outcome)
 
 
 def test_a_restore_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
     kills.append()
-    world = World(kills.data, kills.session.parent)
+    world = kill_steps.World(kills.data, kills.session.parent)
     swapped = {"before": "after", "after": "before"}
-    assert_each_kill_leaves_one_of_two_states(world, kills.restore, lambda: swapped[kills.outcome()])
+    kill_steps.assert_each_kill_leaves_one_of_two_states(world, kills.restore, lambda: swapped[kills.outcome()])
 
 
 def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(kills):
-    assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.both, kills.outcome)
+    kill_steps.assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.both, kills.outcome)

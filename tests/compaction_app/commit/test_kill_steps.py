@@ -160,7 +160,6 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_
 
 
 def scene_of(redline: Installation, reader: str, writer: str) -> Scene:
-    """A session of each agent."""
     if reader.startswith("codex"):
         return codex_scene(redline, work(paginated="legacy" not in reader), writer)
     if reader == "claude-code":

@@ -24,8 +24,6 @@ from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, mi
 from tests.installation import override_configuration
 from tests.runs import approve_proposals, plan_session
 
-PRICES = {"claude-x": PriceSetting(input=3, cache_read=0.3, cache_write=3.75)}
-
 
 def recorded() -> list[dict[str, Any]]:
     """A session with calls of several tools, thinking, and a model."""
@@ -109,13 +107,22 @@ def numbers(row: Any) -> list[str]:
     return texts(row, "td.numeric")
 
 
-def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser, approved):
+def test_the_page_shows_its_headline_in_its_tables_what_nobody_opened_and_that_nothing_is_undecided(browser, approved):
     page = browser.get(f"/runs/{approved.pk}/commit")
     struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", text_of(element(page, "h1")))
     kinds, tools, largest, bulk = [numbers(foot) for foot in elements(page, "tfoot")]
     assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
     assert bulk[-1] == f"−{struck[1]}"
     assert largest[-1].startswith("−")
+    undecided = browser.get(f"/runs/{approved.pk}/commit?undecided=1")
+    assert "Nothing is undecided" in text_of(element(undecided, "h1"))
+    assert not elements(undecided, "form[action$=approve-rest]")
+    largest = look_at(approved).largest[0].target
+    assert "never opened" in texts(page, "tbody tr:has(.unit) b.never")
+    record_opened(approved, [largest], timezone.now())
+    look = look_at(approved)
+    assert look.largest[0].is_opened
+    assert look.opened == look.in_bulk.opened == 1
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n"], ids=["without-newline", "with-newline"])
@@ -125,15 +132,6 @@ def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser, path, endi
     shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
     committed(browser, run)
     assert f"afterwards {path.stat().st_size:,} bytes" in shown
-
-
-def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser, approved):
-    largest = look_at(approved).largest[0].target
-    assert "never opened" in texts(browser.get(f"/runs/{approved.pk}/commit"), "tbody tr:has(.unit) b.never")
-    record_opened(approved, [largest], timezone.now())
-    look = look_at(approved)
-    assert look.largest[0].is_opened
-    assert look.opened == look.in_bulk.opened == 1
 
 
 def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, approved):
@@ -209,16 +207,10 @@ def test_a_form_shown_before_a_decision_or_of_another_plan_approves_nothing(brow
         assert not account_of(run).approved
 
 
-def test_if_nothing_is_undecided_nothing_is_offered(browser, approved):
-    page = browser.get(f"/runs/{approved.pk}/commit?undecided=1")
-    assert "Nothing is undecided" in text_of(element(page, "h1"))
-    assert not elements(page, "form[action$=approve-rest]")
-
-
 def test_with_a_price_the_page_says_when_it_pays_and_without_one_only_tokens_are_given(browser, approved):
     page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
     assert missing(page, "The price of claude-x is not known", "$") == ["$"]
-    with override_configuration(prices=PRICES):
+    with override_configuration(prices={"claude-x": PriceSetting(input=3, cache_read=0.3, cache_write=3.75)}):
         page = browser.get(f"/runs/{approved.pk}/commit")
     assert elements(page, "svg.plot path.plot__struck")
     words = text_of(page)
@@ -244,7 +236,7 @@ def committed(browser: Client, run: Run) -> Any:
     return browser.get(f"/runs/{run.pk}/result")
 
 
-def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, approved):
+def test_the_result_says_who_proposed_and_approved_each_removal_and_how_to_continue(browser, approved):
     account, page = account_of(approved), committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
@@ -253,14 +245,12 @@ def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, app
     shown = elements(browser.get(f"/runs/{approved.pk}/result?reason={row.key}"), "#each tbody tr")
     assert len(shown) == len(row.removed)
     assert not missing(text_of(shown[0]), f"call {row.removed[0].call}", f"with {len(leads(approved)) - 1} others")
-
-
-def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser, approved):
-    page = committed(browser, approved)
     heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
     assert text_of(element(page, "[data-copy] code")).startswith("atomic --session")
     assert "hidden" in element(page, "[data-copy-button]").attributes
+    assert browser.get(f"/runs/{approved.pk}/review.json").json()["compaction"]["backup"].endswith(".compact.bak")
+    assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
 
 
 def test_both_exports_have_the_numbers_of_the_page(browser, run):
@@ -278,12 +268,6 @@ def test_both_exports_have_the_numbers_of_the_page(browser, run):
     lines, struck = answer.content.decode().splitlines(), f"{significant(look.tokens):,}"
     assert sum(line.startswith("| All |") and f"| {struck} |" in line for line in lines) == 2
     assert f"| | All {len(rest)} | {struck} | | | | |" in lines
-
-
-def test_the_export_of_a_committed_run_names_the_backup(browser, approved):
-    committed(browser, approved)
-    assert browser.get(f"/runs/{approved.pk}/review.json").json()["compaction"]["backup"].endswith(".compact.bak")
-    assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
 
 
 def test_a_run_that_was_never_prepared_has_no_export(browser, run):

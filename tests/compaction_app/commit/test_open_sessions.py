@@ -14,12 +14,11 @@ from compaction_app.backups.service import RestoreConfirmations, list_backups, r
 from compaction_app.commit.service import Approved, Confirmations, commit
 from compaction_app.models import Compaction
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.files import file_state
 from sessions_app.storage.open_files import writers_of
 from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 from tests.html import elements, text_of
 from tests.installation import refusal
 from tests.plans import approved_plan
@@ -100,16 +99,12 @@ def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(
 def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_live(path):
     before = path.read_bytes()
     with agent_on(path) as agent:
-        with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
-            commit(approved_plan(path), Confirmations(), now())
-        assert caught.value.code == "session_live"
+        named = f"process {agent.process.pid}"
+        assert refusal(lambda: commit(approved_plan(path), Confirmations(), now()), named) == "5 session_live"
         assert path.read_bytes() == before
         backup = commit(approved_plan(path), Confirmations(live=True), now()).backup.path
-        after = path.read_bytes()
-        with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
-            restore(backup, RestoreConfirmations(), now())
-        assert caught.value.code == "session_live"
-        assert path.read_bytes() == after
+        with unchanged(path):
+            assert refusal(lambda: restore(backup, RestoreConfirmations(), now()), named) == "5 session_live"
         restored = restore(backup, RestoreConfirmations(live=True), now())
         assert [writer.pid for writer in restored.writers] == [agent.process.pid]
     assert path.read_bytes() == before

@@ -19,33 +19,24 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.targets import Target, request_of
+from tests import factories
 from tests.compaction_app.core.strategies import MESSAGES, WORDS, Recorded, accepts, objects, often
-from tests.factories import (
-    branch_and_texts,
-    chain,
-    context_edit,
-    prepare,
-    session_bytes,
-    summary_compaction,
-    text,
-    user,
-    verbatim_compaction,
-    write_facts,
-)
 
 PLACES = st.integers(1, 9).map(lambda place: f"e{place}")
 REPLACEMENTS = st.one_of(
     st.none(),
     st.builds(lambda words: {"content": words}, WORDS),
-    st.builds(lambda words: {"content": [text(word) for word in words]}, st.lists(WORDS, min_size=1, max_size=3)),
+    st.builds(
+        lambda words: {"content": [factories.text(word) for word in words]}, st.lists(WORDS, min_size=1, max_size=3)
+    ),
 )
 STEPS = st.one_of(
     MESSAGES,
     MESSAGES,
     MESSAGES,
-    st.builds(context_edit, PLACES, REPLACEMENTS),
-    st.builds(summary_compaction, WORDS, st.one_of(PLACES, st.none())),
-    st.builds(verbatim_compaction, WORDS, st.one_of(PLACES, st.none())),
+    st.builds(factories.context_edit, PLACES, REPLACEMENTS),
+    st.builds(factories.summary_compaction, WORDS, st.one_of(PLACES, st.none())),
+    st.builds(factories.verbatim_compaction, WORDS, st.one_of(PLACES, st.none())),
     st.builds(lambda words: {"type": "custom_message", "customType": "n", "content": words}, WORDS),
     st.builds(lambda words: {"role": "system", "content": words}, WORDS),
 )
@@ -66,9 +57,9 @@ class Plan(NamedTuple):
 
 @st.composite
 def plans(draw: st.DrawFn, reading: Reading, writer: str) -> Plan:
-    recorded = chain(user("fix it"), *draw(st.lists(STEPS, min_size=3, max_size=12)))
-    branch, texts = branch_and_texts(session_bytes(recorded))
-    transcript = prepare(
+    recorded = factories.chain(factories.user("fix it"), *draw(st.lists(STEPS, min_size=3, max_size=12)))
+    branch, texts = factories.branch_and_texts(factories.session_bytes(recorded))
+    transcript = factories.prepare(
         branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1]))}, rules=reading.rules(writer)
     )
     assume(transcript is not None)
@@ -83,7 +74,7 @@ def plans(draw: st.DrawFn, reading: Reading, writer: str) -> Plan:
 
 def context_of(reading: Reading, data: bytes) -> ActiveContext:
     """The context of a session file's bytes."""
-    branch, _ = branch_and_texts(data)
+    branch, _ = factories.branch_and_texts(data)
     return reading.reader.rebuild(branch)
 
 
@@ -100,10 +91,10 @@ def sent(reading: Reading, messages: Iterable[Message], data: bytes) -> list[Map
 
 def changed(reading: Reading, writer: str, plan: Plan) -> tuple[bytes, Sequence[Target]]:
     """The session, or the new one, after the change, and the targets that the agent applies."""
-    data = session_bytes(plan.recorded)
-    branch, _ = branch_and_texts(data)
+    data = factories.session_bytes(plan.recorded)
+    branch, _ = factories.branch_and_texts(data)
     by = reading.writer(writer)
-    change = by.write(branch, plan.deletion, write_facts(plan.recorded))
+    change = by.write(branch, plan.deletion, factories.write_facts(plan.recorded))
     unapplied = set(by.unapplied(branch, plan.deletion.targets))
     applied = [target for target in plan.deletion.targets if target not in unapplied]
     if isinstance(change, Append):
@@ -118,7 +109,7 @@ def test_the_agent_rebuilds_the_approved_context(reader, writer):
     @often
     @given(plans(reading, writer))
     def check(plan: Plan) -> None:
-        data = session_bytes(plan.recorded)
+        data = factories.session_bytes(plan.recorded)
         after, applied = changed(reading, writer, plan)
         approved = approved_messages(context_of(reading, data), applied)
         assert sent(reading, context_of(reading, after).messages, after) == sent(reading, approved, data)

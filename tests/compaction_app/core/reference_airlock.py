@@ -337,8 +337,7 @@ def grep_delete(
     """
 
     def judge(found: Iterable[Target]) -> dict[str, Any]:
-        merged = {"deletions": merge(current_targets, map(as_dict, found))}
-        return validate(merged, transcript)
+        return validate({"deletions": merge(current_targets, map(as_dict, found))}, transcript)
 
     chosen = [as_tuple(current) for current in current_targets]
     candidates: list[Target] = []

@@ -13,26 +13,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.targets import Target, request_of
+from tests import factories
 from tests.budget import examples
-from tests.factories import (
-    assistant,
-    bash,
-    block,
-    branch_and_texts,
-    branch_summary,
-    call,
-    chain,
-    compaction,
-    custom,
-    image,
-    prepare,
-    result,
-    session_bytes,
-    text,
-    thinking,
-    user,
-    whole,
-)
 
 Recorded = dict[str, Any]
 
@@ -48,37 +30,37 @@ def given_often(*drawn: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]
 WORDS = st.sampled_from(["", "a look", "the parser fails at line 40", "naïve 🙂 text", "x" * 90])
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
 BLOCKS = st.one_of(
-    st.builds(text, WORDS),
-    st.builds(thinking, WORDS),
-    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
-    st.builds(lambda call_id, words: call(call_id, words=words), CALL_IDS, WORDS),
+    st.builds(factories.text, WORDS),
+    st.builds(factories.thinking, WORDS),
+    st.builds(lambda call_id, words: factories.call(call_id, words=words), CALL_IDS, WORDS),
+    st.builds(lambda call_id, words: factories.call(call_id, words=words), CALL_IDS, WORDS),
 )
-RESULT_BLOCKS = st.one_of(st.builds(text, WORDS), st.builds(image))
+RESULT_BLOCKS = st.one_of(st.builds(factories.text, WORDS), st.builds(factories.image))
 DELETED = st.builds(
-    lambda place, index: whole(f"e{place}") if index is None else block(f"e{place}", index),
+    lambda place, index: factories.whole(f"e{place}") if index is None else factories.block(f"e{place}", index),
     st.integers(1, 8),
     st.sampled_from([None, 0, 1, 2]),
 )
 MESSAGES = st.one_of(
     st.builds(
-        lambda blocks, stop: assistant(*blocks, stopReason=stop),
+        lambda blocks, stop: factories.assistant(*blocks, stopReason=stop),
         st.lists(BLOCKS, max_size=4),
         st.sampled_from(["stop", "stop", "toolUse", "aborted", "error"]),
     ),
-    st.builds(lambda blocks: assistant(*blocks), st.lists(BLOCKS, min_size=1, max_size=3)),
+    st.builds(lambda blocks: factories.assistant(*blocks), st.lists(BLOCKS, min_size=1, max_size=3)),
     st.builds(
-        lambda call_id, blocks, error: {**result(call_id, error=error), "content": blocks},
+        lambda call_id, blocks, error: {**factories.result(call_id, error=error), "content": blocks},
         st.one_of(CALL_IDS, st.just("nowhere")),
         st.lists(RESULT_BLOCKS, min_size=1, max_size=2),
         st.sampled_from([False, False, False, True]),
     ),
-    st.builds(result, CALL_IDS, WORDS),
-    st.builds(user, WORDS),
-    st.builds(custom, WORDS),
-    st.builds(branch_summary, WORDS),
-    st.builds(lambda words, code: bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
-    st.builds(lambda words: bash("make", words, excludeFromContext=True), WORDS),
-    st.lists(DELETED, min_size=1, max_size=3).map(lambda deleted: compaction(*deleted)),
+    st.builds(factories.result, CALL_IDS, WORDS),
+    st.builds(factories.user, WORDS),
+    st.builds(factories.custom, WORDS),
+    st.builds(factories.branch_summary, WORDS),
+    st.builds(lambda words, code: factories.bash("make", words, code), WORDS, st.sampled_from([0, 0, 1])),
+    st.builds(lambda words: factories.bash("make", words, excludeFromContext=True), WORDS),
+    st.lists(DELETED, min_size=1, max_size=3).map(lambda deleted: factories.compaction(*deleted)),
 )
 
 
@@ -113,9 +95,9 @@ def objects(transcript: Transcript) -> list[Target]:
 @st.composite
 def accepted_deletions(draw: st.DrawFn) -> AcceptedDeletion:
     """A request that was accepted; at least one target goes."""
-    recorded = chain(user("fix it"), *draw(st.lists(MESSAGES, min_size=3, max_size=12)))
-    branch, texts = branch_and_texts(session_bytes(recorded))
-    transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
+    recorded = factories.chain(factories.user("fix it"), *draw(st.lists(MESSAGES, min_size=3, max_size=12)))
+    branch, texts = factories.branch_and_texts(factories.session_bytes(recorded))
+    transcript = factories.prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
     assume(transcript is not None)
     everything = objects(transcript)
     restraints = Restraints(

@@ -252,25 +252,20 @@ def judge(request: object, transcript: Transcript, restraints: Restraints = NO_R
 
 
 @pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
-def test_an_invalid_request_is_refused_with_its_object_and_what_to_do(case):
+def test_an_invalid_request_is_refused_with_its_object_and_what_to_do_and_changes_nothing(case):
     refusal = judge(case.asked, case.transcript, case.restraints)
     assert refusal.code == case.code
     named = case.named or str(case.request)
     assert (str(targets(named)[0]) if named.startswith("e") else named) in refusal.message
     assert refusal.target is None or str(refusal.target) in refusal.message
     assert refusal.message.count(". ") >= 1, "an instruction follows what is wrong"
-
-
-@pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
-def test_a_refusal_changes_nothing(case):
     asked, before = case.asked, copy.deepcopy(case.asked)
     store = DeletionStore(case.transcript, case.restraints)
     if case.code not in WITHOUT_TASK:
         assert store.delete(deletions("e2")) is None
         assert store.targets == (Target("e2"),)
     before_it = store.targets, store.stats
-    refusal = store.delete(asked)
-    assert refusal.code == case.code
+    assert store.delete(asked).code == case.code
     assert (store.targets, store.stats) == before_it
     assert asked == before
     assert case.code in WITHOUT_TASK or store.validated().targets == before_it[0]
@@ -409,16 +404,12 @@ def test_survival_is_judged_last(requested, code):
     assert judge(deletions(requested), transcript_of(*TASKLESS)).code == code
 
 
-def test_only_the_airlock_makes_a_validated_deletion():
+def test_only_the_airlock_makes_a_validated_deletion_and_nobody_changes_one():
     made = accepted(deletions("e6"), transcript_of(*TALK))
     facts = (made.targets, made.stats, made.protected_entry_ids, made.parameters)
     for seal in (None, object(), True):
         with pytest.raises(TypeError):
             ValidatedDeletion(seal, *facts)
-
-
-def test_a_validated_deletion_cannot_be_changed():
-    made = accepted(deletions("e6"), transcript_of(*TALK))
     with pytest.raises(AttributeError):
         made.targets = (Target("e1"),)
     with pytest.raises((TypeError, ValueError)):
@@ -426,15 +417,12 @@ def test_a_validated_deletion_cannot_be_changed():
     assert made.targets == (Target("e6"),)
 
 
-def test_it_carries_what_is_written_with_it():
+def test_it_carries_what_is_written_with_it_and_pins_are_not_among_the_protected_ids():
     made = accepted(deletions("e3"), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
     assert made.protected_entry_ids == ("e1", "e7", "e8")
     assert made.parameters.compression_ratio == 0.9
     assert made.parameters.preserve_recent == 2
     assert request_of(made.targets) == deletions("e3 e4")
-
-
-def test_pins_are_not_among_the_protected_ids_that_are_written():
     made = accepted(deletions("e6"), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
     assert made.protected_entry_ids == ("e1",)
 
@@ -484,14 +472,11 @@ def test_percentages_have_one_decimal_and_round_halves_up(part, whole_, expected
     assert stats.percent(part, whole_) == expected
 
 
-def test_a_whole_percentage_is_recorded_as_an_integer():
+def test_a_whole_percentage_is_an_integer_and_deleting_empty_entries_no_reduction():
     transcript = transcript_of(user("x" * 40), assistant(text("y" * 40)))
     recorded = accepted(deletions("e2"), transcript).stats.to_json()["percentReduction"]
     assert recorded == 50
     assert isinstance(recorded, int)
-
-
-def test_deleting_empty_entries_is_not_a_reduction():
     transcript = transcript_of(user(""), assistant())
     made = accepted(deletions("e2"), transcript)
     assert made.stats.to_json()["percentReduction"] == 0

@@ -10,10 +10,11 @@ tokens = st.integers(0, 1_000_000)
 prices = st.floats(0, 100)
 
 
-def test_the_example_of_a_large_session():
+def test_the_example_of_a_large_session_pays_and_one_without_deletions_never_does():
     cost = input_cost(177_657, 105_735, 93_000, read=0.30, write=3.75)
     assert (round(cost.before, 3), round(cost.after, 3), round(cost.once, 2)) == (0.053, 0.032, 0.32)
     assert cost.pays_after == 15
+    assert input_cost(100, 100, 50, 1, 2).pays_after is None
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,3 @@ def test_it_pays_exactly_from_then_on(after, struck, rewritten, read, write):
     assert cost.struck(pays) <= cost.as_is(pays) + slack
     if pays > 1:
         assert cost.struck(pays - 1) > cost.as_is(pays - 1) - slack
-
-
-def test_it_never_pays_if_nothing_is_struck():
-    assert input_cost(100, 100, 50, 1, 2).pays_after is None

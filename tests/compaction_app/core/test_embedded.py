@@ -307,19 +307,16 @@ def test_the_words_of_the_assistant_are_a_message_also_if_they_are_recorded_as_a
     assert run.reason(said).startswith("an old message of the assistant")
 
 
-def test_two_runs_are_equal():
-    runs = [Run(work(Session(), 2, 100).prepare()) for _ in range(2)]
-    assert runs[0].events == runs[1].events
-    assert runs[0].targets == runs[1].targets
-
-
-def test_another_process_makes_the_same_choice():
+def test_two_runs_make_the_same_choice_also_in_another_process():
     """The order of sets of strings is another one in each process."""
     choice = "print(Run(work(Session(), 2, 100).prepare()).targets)"
     program = f"from tests.compaction_app.core.test_embedded import Run, Session, work\n{choice}"
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     found = subprocess.check_output([sys.executable, "-c", program], cwd=PROJECT, env=environment, text=True)
     assert found == f"{Run(work(Session(), 2, 100).prepare()).targets}\n"
+    runs = [Run(work(Session(), 2, 100).prepare()) for _ in range(2)]
+    assert runs[0].events == runs[1].events
+    assert runs[0].targets == runs[1].targets
 
 
 @pytest.mark.parametrize("ratio", [0.9, 0.5, 0.3])
@@ -339,16 +336,13 @@ def test_everything_deletable_is_deleted_if_that_is_not_enough():
             assert run.store.delete(request_of([Target(entry.entry_id)])) is not None
 
 
-def test_planning_ends_if_nothing_may_be_deleted():
+def test_planning_ends_if_nothing_may_be_deleted_or_no_entry_bears_the_task():
     session = Session("one", "two")
     session.calls("bash", "failed", failed=True, command="a")
     run = Run(session.prepare())
     assert run.loop.outcome is Outcome.FAILED
     assert run.targets == ()
     assert len(run.calls) < 20
-
-
-def test_planning_ends_if_no_entry_bears_the_task():
     session = Session()
     for number in range(60):
         session.calls("bash", prose(number), command=str(number))
@@ -356,6 +350,10 @@ def test_planning_ends_if_no_entry_bears_the_task():
     assert run.loop.outcome is Outcome.FAILED
     assert run.events[-1].refusal is not None
     assert len(run.calls) < 20
+    transcript = work(Session(), 5, 40).prepare()
+    run = Run(transcript, Restraints(frozenset(Target(entry.entry_id) for entry in transcript.entries)))
+    assert run.loop.outcome is Outcome.FAILED
+    assert len(run.calls) <= most_calls(transcript)
 
 
 def most_calls(transcript: Transcript) -> int:
@@ -387,16 +385,8 @@ def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go(session):
     assert run.loop.outcome is Outcome.TARGET_MET
 
 
-def test_all_pinned_ends_without_a_target():
-    transcript = work(Session(), 5, 40).prepare()
-    run = Run(transcript, Restraints(frozenset(Target(entry.entry_id) for entry in transcript.entries)))
-    assert run.loop.outcome is Outcome.FAILED
-    assert len(run.calls) <= most_calls(transcript)
-
-
 def test_a_guard_of_all_thinking_is_learned_at_once():
-    transcript = work(Session(), 6, 150).prepare(compression_ratio=0.7)
-    run = Run(transcript, Restraints(thinking_guard="all"))
+    run = Run(work(Session(), 6, 150).prepare(compression_ratio=0.7), Restraints(thinking_guard="all"))
     assert run.loop.outcome is Outcome.TARGET_MET
     assert sum(called.result.refusal is not None for called in run.calls) == 1
 
@@ -434,15 +424,13 @@ def test_earlier_deletions_are_not_an_obstacle():
     for entry in transcript.entries[:40:3]:
         store.delete(request_of([Target(entry.entry_id)]))
     workbench = Workbench(store)
-    outcomes = [loop.outcome for loop, _ in drive(EmbeddedPlanner(transcript), workbench)]
-    assert outcomes[-1] is Outcome.TARGET_MET
+    assert [loop.outcome for loop, _ in drive(EmbeddedPlanner(transcript), workbench)][-1] is Outcome.TARGET_MET
     assert workbench.call_count <= most_calls(transcript)
 
 
 def test_real_sessions_are_reduced_to_half(tmp_path):
     for path in some(corpus_sessions(tmp_path)):
-        transcript = prepare(*branch_and_texts(path.read_bytes()), {})
-        run = Run(transcript)
+        run = Run(prepare(*branch_and_texts(path.read_bytes()), {}))
         assert run.loop.outcome is Outcome.TARGET_MET, path.name
         # What is left of a session with a few large outputs may have no unit small enough to be put back.
         assert 0.43 <= run.kept <= 0.5005, path.name

@@ -72,15 +72,10 @@ def test_one_numbered_line_has_an_arrow_between():
 
 
 @given(st.text())
-def test_spaces_around_a_line_do_not_matter(shown):
+def test_spaces_around_a_line_do_not_matter_and_short_lines_are_not_compared(shown):
     spaced = "\n".join(f"  {line}\t\r" for line in shown.split("\n"))
     assert [line for line in lines_of(spaced) if line] == [line for line in lines_of(shown) if line]
-
-
-@given(st.text())
-def test_short_lines_are_not_compared(shown):
-    lines = list(comparable(shown))
-    assert lines == [line for line in lines_of(shown) if len(line) >= LINE_LENGTH]
+    assert list(comparable(shown)) == [line for line in lines_of(shown) if len(line) >= LINE_LENGTH]
 
 
 @pytest.mark.parametrize(
@@ -237,18 +232,11 @@ def test_the_nearest_later_place_comes_before_any_earlier_one():
     assert places == {"both_name": Object(4, 1), **earlier, **later, "own_name": None}
 
 
-def test_what_goes_is_no_place():
+def test_what_goes_is_no_place_nor_are_its_blocks_but_other_blocks_of_its_entry_are():
     gone = {Object(4, 1), Object(1, 1)}
     places = name_places(transcript(), [GONE], lambda found: found not in gone)
-    expected = {"both_name": Object(5), "early_name": Object(0), "own_name": Object(2)}
-    assert expected.items() <= places.items()
-
-
-def test_the_blocks_of_a_deleted_entry_are_no_places():
+    assert {"both_name": Object(5), "early_name": Object(0), "own_name": Object(2)}.items() <= places.items()
     assert name_places(transcript(), [Object(4)], lambda _: True)["later_name"] == Object(5)
-
-
-def test_other_blocks_of_the_same_entry_are_places():
     places = name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)
     assert places["early_name"] == Object(1, 1)
 

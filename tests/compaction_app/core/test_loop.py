@@ -83,7 +83,7 @@ class Script:
         return next(self._turns, STOP)
 
 
-def test_the_loop_ends_at_once_when_the_target_is_met():
+def test_the_loop_ends_at_once_when_the_target_is_met_and_takes_no_turn_after_its_end():
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e2")), delete(whole("e4"))]))
@@ -92,16 +92,20 @@ def test_the_loop_ends_at_once_when_the_target_is_met():
     assert loop.outcome is Outcome.TARGET_MET
     assert bench.call_count == 1
     assert bench.store.targets == (Target("e2"), Target("e3"))
+    bench = workbench()
+    loop = Loop(bench)
+    loop.close()
+    for turn in (PlannerTurn([delete(whole("e4"))]), STOP):
+        with pytest.raises(RuntimeError):
+            run(loop, turn)
+    assert bench.call_count == 0
 
 
-def test_a_target_that_is_met_by_nothing_does_not_end_a_run():
+def test_neither_a_target_that_is_met_by_nothing_nor_the_result_of_a_tool_ends_a_run():
     loop = Loop(workbench(user(""), assistant()))
     events = run(loop, PlannerTurn([tool("context_compaction_budget")]))
     assert [type(event) for event in events] == [Called]
     assert loop.outcome is None
-
-
-def test_no_result_of_a_tool_ends_a_run_before_the_target():
     loop = Loop(workbench())
     refused = [tool("context_delete", deletions="all"), tool("rm", path="/"), delete(whole("e1"))]
     events = run(loop, PlannerTurn([*refused, tool("context_grep_delete", pattern="("), delete(whole("e4"))]))
@@ -122,14 +126,11 @@ def test_a_planner_that_stops_early_gets_its_progress():
     assert loop.outcome is None
 
 
-def test_a_planner_that_stops_again_without_a_change_ends_below_the_target():
+def test_a_planner_that_stops_again_gets_another_reminder_only_after_progress():
     loop = Loop(workbench())
     events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP)
     assert [type(event) for event in events] == [Called, Nudged, Called, Ended]
     assert events[-1] == Ended(Outcome.BELOW_TARGET)
-
-
-def test_a_planner_that_made_progress_gets_another_reminder():
     loop = Loop(workbench())
     events = run(loop, STOP, PlannerTurn([delete(whole("e4"))]), STOP, STOP)
     assert [type(event) for event in events] == [Nudged, Called, Nudged, Ended]
@@ -190,29 +191,16 @@ def test_the_target_is_met_when_both_percentages_round_to_the_same():
         assert events[0].result.sentence.endswith("The target is reached." if met else "6 tokens are still to go.")
 
 
-def test_what_was_validated_stays_when_a_run_ends_below_the_target():
+def test_what_was_validated_stays_when_a_run_ends_below_the_target_or_is_closed():
     bench = workbench()
     end = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
     assert end == Ended(Outcome.BELOW_TARGET, None)
     assert bench.store.validated().targets == (Target("e4"),)
-
-
-def test_a_closed_run_ends_with_its_current_plan():
     empty, begun = Loop(workbench()), Loop(workbench())
     run(begun, PlannerTurn([delete(whole("e4"))]))
     assert empty.close() == Ended(Outcome.FAILED, None)
     assert begun.close() == Ended(Outcome.BELOW_TARGET)
     assert begun.outcome is Outcome.BELOW_TARGET
-
-
-def test_a_run_that_ended_takes_no_turn():
-    bench = workbench()
-    loop = Loop(bench)
-    loop.close()
-    for turn in (PlannerTurn([delete(whole("e4"))]), STOP):
-        with pytest.raises(RuntimeError):
-            run(loop, turn)
-    assert bench.call_count == 0
 
 
 def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
@@ -228,33 +216,23 @@ def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
 
 def test_a_silent_planner_is_prompted_twice():
     planner = Script([])
-    events = [event for _, event in drive(planner, workbench())]
-    assert [type(event) for event in events] == [Nudged, Ended]
+    assert [type(event) for _, event in drive(planner, workbench())] == [Nudged, Ended]
     assert len(planner.reports) == 2
 
 
 def test_requested_targets_are_distinguished_from_repairs():
     origins = originated(PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))
     assert origins == {Target("e3"): by(2), Target("e2", 1): by(2, by_repair=True)}
-
-
-def test_a_reason_belongs_to_the_target_it_was_given_for():
-    origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
-    assert origins == {Target("e2"): by(1, "read later"), Target("e3"): by(1, by_repair=True), Target("e5", 1): by(2)}
-
-
-def test_matches_of_a_bulk_deletion_count_as_requested():
     origins = originated(PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
     repaired = {target: origin.by_repair for target, origin in origins.items()}
     assert repaired == {Target("e3"): False, Target("e2", 1): True}
-
-
-def test_an_entry_that_took_its_blocks_place_has_its_own_origin():
     origins = originated(PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
     assert origins == {Target("e3"): by(2), Target("e2"): by(2, by_repair=True)}
 
 
-def test_a_target_belongs_to_its_first_proposal():
+def test_a_reason_belongs_to_the_first_proposal_of_the_target_it_was_given_for():
+    origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
+    assert origins == {Target("e2"): by(1, "read later"), Target("e3"): by(1, by_repair=True), Target("e5", 1): by(2)}
     turns = [PlannerTurn([delete(whole("e4"), e4=reason)]) for reason in ("old", "new")]
     assert originated(*turns) == {Target("e4"): by(1, "old")}
 

@@ -47,7 +47,7 @@ def touched(*calls: dict[str, object]) -> Subjects:
     return subjects_of(recorded(assistant(*calls)))
 
 
-def test_each_block_is_a_statement_of_its_entry():
+def test_each_block_is_a_statement_a_call_says_its_arguments_and_what_an_agent_adds_is_none():
     found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
     assert [(one.entry_id, one.role, one.text) for one in found] == [
         ("e1", Role.USER, "go"),
@@ -55,14 +55,8 @@ def test_each_block_is_a_statement_of_its_entry():
         ("e2", Role.ASSISTANT, "done"),
         ("e3", Role.COMMAND, "Ran ls\na.py"),
     ]
-
-
-def test_a_call_says_the_values_of_its_arguments_and_not_their_names():
     (found,) = recorded(assistant(call("c1", "edit", oldText="a\tb", edits=[{"newText": "c"}], limit=7)))
     assert (found.text, found.tool) == ("a\tb\nc", "edit")
-
-
-def test_what_an_agent_adds_by_itself_is_no_statement():
     found = recorded({"role": "system", "content": "You are."}, user("go"))
     assert found == [Statement("e2", Role.USER, "go")]
 
@@ -72,12 +66,9 @@ def test_the_file_that_a_call_names_is_a_path(argument):
     assert words_of(touched(call("c1", "read", **{argument: "/src/a.py"})), "paths") == ["/src/a.py"]
 
 
-def test_the_files_of_a_patch_are_paths():
+def test_the_files_of_a_patch_are_paths_and_one_file_is_one_path_however_it_is_written():
     patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n*** Add File: c.py\n*** Delete File: d.py\n"
     assert words_of(touched(call("c1", "apply_patch", input=patch)), "paths") == ["a.py", "b.py", "c.py", "d.py"]
-
-
-def test_one_file_is_one_path_however_it_is_written():
     blocks = [call(f"c{number}", path=path) for number, path in enumerate(["/p/a.py", "a.py", "./x/../a.py"])]
     (found,) = subjects_of(recorded(assistant(*blocks), project="/p")).paths
     assert (found.words, found.uses) == ("/p/a.py", 3)
@@ -121,8 +112,7 @@ def test_a_path_is_mentioned_by_its_shortest_distinct_ending(paths, mention, exp
 
 def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it():
     found = touched(call("c1", path="/p/my notes.md"))
-    later = recorded(assistant(call("c2", path="/p/my notes.md")))
-    assert Mentions(later).of(found).paths == found.paths
+    assert Mentions(recorded(assistant(call("c2", path="/p/my notes.md")))).of(found).paths == found.paths
 
 
 @pytest.mark.parametrize("name", ["readFile", "ReadFile", "read_file", "_readFile", "utf8Text", "MAX_SIZE"])
@@ -135,14 +125,11 @@ def test_other_words_are_no_names(word):
     assert names_in(f"the word {word} here") == []
 
 
-def test_a_name_counts_once_for_each_statement():
+def test_a_name_counts_once_for_each_statement_and_the_most_used_ones_come_first():
     few = said(*["readFile readFile"] * 4)
     assert subjects_of(few).names == ()
     (found,) = subjects_of([*few, Statement("e9", Role.USER, "readFile")]).names
     assert (found.words, found.entry_id, found.uses) == ("readFile", "e1", 5)
-
-
-def test_the_names_with_the_most_uses_come_first():
     statements = said(*["bA"] * FREQUENT, *["aB cD"] * FREQUENT, "cD")
     assert words_of(subjects_of(statements), "names") == ["cD", "aB", "bA"]
 

@@ -45,11 +45,14 @@ def texts(conversation: Conversation) -> list[str]:
     ]
 
 
-def test_a_conversation_that_fits_is_left_alone():
+def test_a_conversation_that_fits_is_left_alone_and_any_other_trimmed_to_two_thirds():
     conversation = Conversation("prompt")
     exchange(conversation, "a", "found")
     assert conversation.fit(1_000) is None
     assert texts(conversation) == ["found"]
+    conversation = talked("abcdefghij")
+    conversation.fit(9_000)
+    assert conversation.characters <= 6_000
 
 
 def test_old_results_are_dropped_first_and_the_latest_stay_whole():
@@ -61,12 +64,6 @@ def test_old_results_are_dropped_first_and_the_latest_stay_whole():
     assert left[0] == left[1] == DROPPED
     assert trimmed.results == left.count(DROPPED)
     assert conversation.fit(4_000) is None, "nothing is counted again"
-
-
-def test_it_trims_to_two_thirds_so_that_the_cache_stays_valid_for_a_while():
-    conversation = talked("abcdefghij")
-    conversation.fit(9_000)
-    assert conversation.characters <= 6_000
 
 
 def test_one_huge_turn_is_cut_before_the_history_is_forgotten():
@@ -128,12 +125,9 @@ def test_every_call_keeps_its_result_however_much_is_dropped(turns, limit):
                 assert [one.call_id for one in before.calls] == [one.call_id for one in message.results]
 
 
-def test_a_result_is_its_facts_and_its_sentence():
+def test_a_result_is_its_facts_and_its_sentence_and_a_list_of_thousands_is_cut_and_counted():
     sent = json.loads(result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5.")))
     assert sent == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
-
-
-def test_a_list_of_thousands_is_cut_and_counted():
     skipped = [{"entryId": f"e{number}", "reason": "protected_entry"} for number in range(5_000)]
     sent = json.loads(result_text(ToolResult("context_grep_delete", {"skipped": skipped}, "done")))
     assert sent["skipped"] == skipped[:LISTED]

@@ -67,7 +67,6 @@ TWO_CALLS = [
     assistant(text("done")),
 ]
 ANSWERED_TWICE = [user("go"), assistant(text("look"), call("c1")), result("c1", "a"), result("c1", "b")]
-ANSWERED_BEFORE = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
 REPEATED = [
     user("go"),
     assistant(text("first"), call("c1")),
@@ -112,7 +111,7 @@ TIED = [user("go"), calling_result("c2", "c1"), calling_result("c1", "c2"), assi
         # Both results, in the order of the transcript; a result before its call goes with it too.
         (ANSWERED_TWICE, "e2[1]", "e2[1] e3 e4"),
         (ANSWERED_TWICE, "e4", "e4 e2[1] e3"),
-        (ANSWERED_BEFORE, "e3", "e3 e2"),
+        ([user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))], "e3", "e3 e2"),
         # The last entry that makes a call owns it; the earlier one is deleted without the result.
         (REPEATED, "e6", "e6 e5[1]"),
         (REPEATED, "e2", "e2"),
@@ -139,10 +138,14 @@ def test_an_entry_without_calls_is_not_completed_for_its_asker():
     assert refused(found, "e2[0] e2[1]").code == "every_block"
 
 
-def test_repair_stops_at_the_first_partner_that_may_not_go():
+def test_repair_stops_at_the_first_partner_that_may_not_go_and_names_it():
     for pin, partner in ((Target("e4"), Target("e4")), (Target("e3", 0), Target("e3"))):
         judged = refused(transcript_of(*TWO_CALLS), "e2", pin)
         assert (judged.code, judged.target) == ("protected_pair", partner)
+    judged = refused(joined_talk({"e2": ("e7",)}), "e2")
+    assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
+    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
+    assert stays in judged.message
 
 
 def test_a_copy_of_a_plan_leaves_the_plan_as_it_is():
@@ -209,13 +212,6 @@ def test_companions_go_with_an_entry(companions, requested, gone):
 )
 def test_nothing_goes_if_a_companion_stays(companions, recent, pins, code):
     assert refused(joined_talk(companions, preserve_recent=recent), "e2", *targets(pins)).code == code
-
-
-def test_the_refusal_names_the_companion():
-    judged = refused(joined_talk({"e2": ("e7",)}), "e2")
-    assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
-    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
-    assert stays in judged.message
 
 
 def test_a_plan_that_is_closed_already_is_the_same_again():

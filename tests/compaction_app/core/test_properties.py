@@ -85,15 +85,10 @@ def answered(kept: list[Kept]) -> set[str]:
 
 
 @given_often(accepted_deletions())
-def test_no_result_loses_its_call(given_):
+def test_no_result_loses_its_call_and_no_call_its_answers(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     lost = makers(before).keys() - makers(after).keys()
     assert not lost & answered(after)
-
-
-@given_often(accepted_deletions())
-def test_no_call_loses_its_answers(given_):
-    before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     unanswered = answered(before) - answered(after)
     made, left = (
         Counter((call_id, one.entry_id) for one in kept for _, call_id in one.blocks) for kept in (before, after)
@@ -151,13 +146,9 @@ def test_guarded_thinking_stays(given_):
 
 
 @given_often(accepted_deletions())
-def test_it_is_accepted_again_as_it_is(given_):
+def test_it_is_accepted_again_as_it_is_and_its_stats_add_up(given_):
     again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
     assert (again.targets, again.stats) == (given_.deletion.targets, given_.deletion.stats)
-
-
-@given_often(accepted_deletions())
-def test_stats_add_up(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries}
     for entry in given_.transcript.entries:
@@ -285,8 +276,7 @@ def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     for _ in drive(EmbeddedPlanner(transcript), workbench):
         pass
     before, after = kept_of(transcript), kept_of(transcript, workbench.store.targets)
-    made = {call_id for one in after for _, call_id in one.blocks}
-    assert not made & (answered(before) - answered(after))
+    assert not {call_id for one in after for _, call_id in one.blocks} & (answered(before) - answered(after))
 
 
 KEYS = st.sampled_from(["deletions", "kind", "entryId", "blockIndex", "pattern", "x"])
@@ -315,8 +305,7 @@ def test_an_accepted_plan_adds_no_violation(tmp_path):
     judged = 0
     for path in corpus_sessions(tmp_path)[::4][:SESSIONS]:
         branch, texts = branch_and_texts(path.read_bytes())
-        transcript = prepare(branch, texts, {})
-        for targets in random_plans(transcript):
+        for targets in random_plans(prepare(branch, texts, {})):
             judged += 1
             native = READERS["atomic-0.8"]
             after = native.rebuild([*branch, compaction_of(branch, targets)])

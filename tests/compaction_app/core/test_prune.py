@@ -104,13 +104,10 @@ def test_the_limits_are_exact(sizes, gone):
         assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
 
 
-def test_long_messages_are_not_pruned():
+def test_long_messages_and_failed_results_stay_and_these_count_as_newer():
     words = "x" * 400_000
     pruned = Pruned(transcript_of(user("go"), assistant(text(words), thinking(words)), *steps(25_000, SAFE)))
     assert pruned.gone == {"e4", "e5"}
-
-
-def test_a_failed_result_stays_and_counts_as_newer():
     recorded = steps(LEAST, LEAST, 30_000)
     recorded[4] = sized(LEAST, "c2", error=True)
     assert Pruned(transcript_of(*recorded)).gone == {"e2", "e3"}
@@ -119,8 +116,7 @@ def test_a_failed_result_stays_and_counts_as_newer():
 @pytest.mark.parametrize("pinned", ["e2", "e3"], ids=["call", "result"])
 def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned):
     restraints = Restraints(pins=frozenset([Target(pinned)]))
-    enough = Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints)
-    assert enough.gone == {"e4", "e5"}
+    assert Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints).gone == {"e4", "e5"}
     less = Pruned(transcript_of(*steps(25_000, 9_000, SAFE)), restraints)
     assert less.store.targets == ()
     assert "about 9,000 tokens" in less.why

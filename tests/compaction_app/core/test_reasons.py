@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction_app.core import reasons
 from compaction_app.core.embedded import ELSEWHERE
 from compaction_app.core.groups import (
     NO_REASON,
@@ -25,67 +26,52 @@ from compaction_app.core.groups import (
     reason_titles,
 )
 from compaction_app.core.loop import Origin
-from compaction_app.core.reasons import (
-    NOT_MENTIONED,
-    ONLY_THERE,
-    Supersession,
-    is_about_names,
-    pruned_words,
-    repeat_in,
-    repeat_words,
-    supersession_in,
-    swap_in,
-    swap_words,
-)
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.standing_lines import Standing
 from sessions_app.sessionlog.targets import Target
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: " in " not in name)
 IDS = st.text("0123456789abcdef-", min_size=1)
-VERBS = st.sampled_from(["read", "edit", "write"])
 COUNTS = st.integers(0, 5_000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
 
 
-@given(VERBS, NAMES, IDS, COUNTS)
+@given(st.sampled_from(["read", "edit", "write"]), NAMES, IDS, COUNTS)
 def test_a_supersession_is_read_again(verb, path, entry_id, counts):
-    found = Supersession(verb, path, entry_id)
+    found = reasons.Supersession(verb, path, entry_id)
     words = found.words(Standing(*counts))
-    assert supersession_in(words) == found
+    assert reasons.supersession_in(words) == found
     assert words.startswith("superseded") is (5 * counts[0] >= 4 * counts[1] and (counts[1] > 0 or verb != "edit"))
     assert words.startswith("partly superseded") is (0 < 5 * counts[0] < 4 * counts[1])
 
 
 @given(IDS)
-def test_a_repeat_is_read_from_its_words(entry_id):
-    assert repeat_in(repeat_words(entry_id)) == entry_id
-
-
-@given(IDS)
-def test_a_swap_is_read_from_its_words_and_says_something_about_names(entry_id):
-    reason = f"{swap_words('a long old output of read', entry_id)}; 3 of the 9 {ONLY_THERE}"
-    assert swap_in(reason) == entry_id
-    assert is_about_names(reason)
-    assert supersession_in(reason) is None
+def test_a_repeat_and_a_swap_are_read_from_their_words_and_only_a_swap_is_about_names(entry_id):
+    assert reasons.repeat_in(reasons.repeat_words(entry_id)) == entry_id
+    reason = f"{reasons.swap_words('a long old output of read', entry_id)}; 3 of the 9 {reasons.ONLY_THERE}"
+    assert reasons.swap_in(reason) == entry_id
+    assert reasons.is_about_names(reason)
+    assert reasons.supersession_in(reason) is None
 
 
 @given(st.text())
 def test_other_reasons_name_no_later_call(reason):
-    assert supersession_in(reason) is None
-    assert repeat_in(reason) is None
-    assert swap_in(reason) is None
+    assert reasons.supersession_in(reason) is None
+    assert reasons.repeat_in(reason) is None
+    assert reasons.swap_in(reason) is None
 
 
 def test_a_partly_superseded_read_says_how_much_still_stands():
-    words = Supersession("edit", "docs/theme.md", "000003ab").words(Standing(73, 367))
+    words = reasons.Supersession("edit", "docs/theme.md", "000003ab").words(Standing(73, 367))
     assert words == "partly superseded by the edit of docs/theme.md in 000003ab: 73 of 367 lines still stand later"
 
 
-def test_reasons_about_names():
-    assert is_about_names(f"an old call of edit; {ELSEWHERE}")
-    assert is_about_names(f"old reasoning; {NOT_MENTIONED}")
-    assert is_about_names(f"a long old output of bash; 3 of the 9 {ONLY_THERE}")
-    assert not is_about_names("an output that is empty")
+def test_reasons_about_names_are_recognised_with_how_many_occur_nowhere_else():
+    assert reasons.is_about_names(f"an old call of edit; {ELSEWHERE}")
+    assert reasons.is_about_names(f"old reasoning; {reasons.NOT_MENTIONED}")
+    assert reasons.is_about_names(f"a long old output of bash; 3 of the 9 {reasons.ONLY_THERE}")
+    assert not reasons.is_about_names("an output that is empty")
+    assert only_here("an old call of bash; 3 of the 13 names in it occur only there") == (3, 13)
+    assert only_here("3 of the 13 names in it occur elsewhere") is None
 
 
 PARTLY, OLDER = "Partly superseded by a later read or edit", "Older than a later read or edit"
@@ -113,8 +99,8 @@ def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = Re
         ("a long old output of bash; every name in it occurs elsewhere too", f"Old outputs of bash, {FOUND}"),
         ("an old output; every name in it occurs elsewhere too", f"Old outputs, {FOUND}"),
         ("an old call of edit; every name in it occurs elsewhere too", f"Old calls of edit, {FOUND}"),
-        (pruned_words("bash", 40_000, 61_020), "Older than the newest 40,000 tokens of tool results"),
-        (pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
+        (reasons.pruned_words("bash", 40_000, 61_020), "Older than the newest 40,000 tokens of tool results"),
+        (reasons.pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
         ("  ", NO_REASON),
         ("", NO_REASON),
     ],
@@ -137,11 +123,6 @@ def test_reasons_that_differ_in_names_and_numbers_are_one_group_and_in_words_are
     assert (reason_title(one) == reason_title(other)) is alike
 
 
-def test_how_many_names_occur_nowhere_else_is_read_from_a_reason():
-    assert only_here("an old call of bash; 3 of the 13 names in it occur only there") == (3, 13)
-    assert only_here("3 of the 13 names in it occur elsewhere") is None
-
-
 def groups_of(items: list[ReviewItem]) -> list[tuple[str, list[int]]]:
     """The titles of groups by reason, and the positions in each of them."""
     groups = grouped(items, lambda one: one.origin.reason, lambda one: one.tokens)
@@ -153,14 +134,11 @@ def test_groups_are_in_the_order_of_their_titles_and_in_each_the_largest_proposa
     assert groups_of(items) == [("a", [0, 3, 4]), ("b", [2, 1])]
 
 
-def test_a_group_counts_by_status():
+def test_a_group_counts_by_status_and_has_a_short_key_of_its_own():
     items = [item(0, 1), item(1, 1, status=ReviewStatus.REJECTED)]
     (group,) = grouped(items, lambda one: one.source, lambda one: one.tokens)
     assert [one.position for one in group.with_status(ReviewStatus.REJECTED)] == [1]
     assert group.key == group_key("planner")
-
-
-def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title():
     keys = {group_key(f"title {number} \ud800") for number in range(1_000)}
     assert len(keys) == 1_000
     assert all(len(key) == 10 and key.isalnum() for key in keys)

@@ -22,27 +22,9 @@ from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
+from tests import factories
 from tests.budget import FACTOR
 from tests.compaction_app.core.strategies import Recorded, objects
-from tests.factories import (
-    assistant,
-    bash,
-    block,
-    branch_and_texts,
-    branch_summary,
-    call,
-    chain,
-    compaction,
-    custom,
-    image,
-    prepare,
-    result,
-    session_bytes,
-    text,
-    thinking,
-    user,
-    whole,
-)
 
 from . import reference_airlock
 from .test_vectors import CASES, Case
@@ -56,7 +38,7 @@ def transcript_of(case: Case) -> Transcript:
     recorded = [found for line in case_lines(case) for found in parser.read(line)]
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
     texts = {found.entry.id: found.texts for found in recorded}
-    transcript = prepare(branch, texts, case["settings"])
+    transcript = factories.prepare(branch, texts, case["settings"])
     assert transcript is not None
     return transcript
 
@@ -111,8 +93,14 @@ SESSIONS = 250 * FACTOR
 REQUESTS, SEQUENCES, STEPS = 7, 2, 4
 WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()
 JUNK: list[Any] = [
-    *("e1", {}, {"kind": "file", "entryId": "e1"}, {**whole("e1"), "text": "x"}, {"kind": "entry", "entryId": 3}),
-    *(whole("e99"), block("e1", -1), block("e2", 1.5), block("e2", 9)),
+    *(
+        "e1",
+        {},
+        {"kind": "file", "entryId": "e1"},
+        {**factories.whole("e1"), "text": "x"},
+        {"kind": "entry", "entryId": 3},
+    ),
+    *(factories.whole("e99"), factories.block("e1", -1), factories.block("e2", 1.5), factories.block("e2", 9)),
 ]
 
 
@@ -125,19 +113,19 @@ def by_assistant(rng: random.Random, calls: list[str]) -> Recorded:
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4])):
         kind = rng.choices(range(4), [6, 3, 1, 0.5])[0]
         said = words(rng)
-        called, redacted = call(rng.choice(calls), words=said), {"type": "redacted_thinking", "data": said}
-        blocks.append((called, text(said), thinking(said), redacted)[kind])
-    return assistant(*blocks, stopReason="error" if rng.random() < 0.06 else "stop")
+        called, redacted = factories.call(rng.choice(calls), words=said), {"type": "redacted_thinking", "data": said}
+        blocks.append((called, factories.text(said), factories.thinking(said), redacted)[kind])
+    return factories.assistant(*blocks, stopReason="error" if rng.random() < 0.06 else "stop")
 
 
 def by_tool(rng: random.Random, calls: list[str]) -> Recorded:
-    answer = result(rng.choice([*calls, *calls, "nowhere"]), error=rng.random() < 0.08)
-    content: Any = [text(words(rng)) for _ in range(rng.choice([1, 1, 1, 2]))]
+    answer = factories.result(rng.choice([*calls, *calls, "nowhere"]), error=rng.random() < 0.08)
+    content: Any = [factories.text(words(rng)) for _ in range(rng.choice([1, 1, 1, 2]))]
     if rng.random() < 0.15:
-        content.append(image())
+        content.append(factories.image())
     if rng.random() < 0.2:
         # A result that makes a call as well: a pair in both directions.
-        content.append(call(rng.choice(calls), words=words(rng)))
+        content.append(factories.call(rng.choice(calls), words=words(rng)))
     if rng.random() < 0.1:
         content = words(rng)
     return {**answer, "content": content}
@@ -147,10 +135,10 @@ def other(rng: random.Random) -> Recorded:
     said = words(rng)
     return rng.choice(
         [
-            *(user(said), custom(said), branch_summary(said)),
-            {"role": "user", "content": [text(said), image()]},
-            bash("make", said, rng.choice([0, 0, 1])),
-            bash("make", said, excludeFromContext=True),
+            *(factories.user(said), factories.custom(said), factories.branch_summary(said)),
+            {"role": "user", "content": [factories.text(said), factories.image()]},
+            factories.bash("make", said, rng.choice([0, 0, 1])),
+            factories.bash("make", said, excludeFromContext=True),
             {"type": "model_change", "provider": "p", "modelId": "m"},
         ]
     )
@@ -159,7 +147,7 @@ def other(rng: random.Random) -> Recorded:
 def session(rng: random.Random) -> list[Recorded]:
     calls = [f"c{number}" for number in range(1, rng.randint(2, 7))]
     has_task = rng.random() < 0.75
-    recorded: list[Recorded] = [user(words(rng))] if has_task else []
+    recorded: list[Recorded] = [factories.user(words(rng))] if has_task else []
     for place in range(rng.randint(3, 18)):
         kind = rng.choices(["assistant", "tool", "other", "compaction"], [9, 9, 3 * has_task, 0.6])[0]
         if kind == "assistant":
@@ -170,16 +158,18 @@ def session(rng: random.Random) -> list[Recorded]:
             recorded.append(other(rng))
         else:
             ids = [f"e{rng.randint(1, place + 1)}" for _ in range(rng.randint(1, 3))]
-            targets = [whole(one) if rng.random() < 0.4 else block(one, rng.randint(0, 2)) for one in ids]
-            recorded.append(compaction(*targets))
+            targets = [
+                factories.whole(one) if rng.random() < 0.4 else factories.block(one, rng.randint(0, 2)) for one in ids
+            ]
+            recorded.append(factories.compaction(*targets))
     return recorded
 
 
 def prepared(rng: random.Random) -> Transcript:
     while True:
-        branch, texts = branch_and_texts(session_bytes(chain(*session(rng))))
+        branch, texts = factories.branch_and_texts(factories.session_bytes(factories.chain(*session(rng))))
         settings = {"preserve_recent": rng.choice([0, 0, 0, 1, 2, 4]), "compression_ratio": 0.01}
-        transcript = prepare(branch, texts, settings)
+        transcript = factories.prepare(branch, texts, settings)
         if transcript is not None:
             return transcript
 

@@ -66,15 +66,12 @@ def test_case_is_ignored_unless_requested():
     assert compiled("[a-f]x").index_in("CX") == 0
 
 
-def test_anchors_mean_the_whole_text():
+def test_anchors_mean_the_whole_text_and_a_literal_pattern_itself_with_an_index_in_utf16_units():
     assert compiled("^b").index_in("a\nb") is None
     assert compiled("a$").index_in("a\nb") is None
     assert compiled("^a\nb$").index_in("a\nb") == 0
     assert compiled("b$").index_in("a\nb\n") is None
     assert compiled("a.b").index_in("a\nb") is None
-
-
-def test_a_literal_pattern_means_itself_and_its_index_counts_utf16_units():
     assert compiled("a.b", regex=False).index_in("axb a.b") == 4
     assert compiled("$^", regex=False).index_in("no $^") == 3
     assert compiled("needle", regex=False).index_in("🙂é needle") == 4
@@ -82,15 +79,12 @@ def test_a_literal_pattern_means_itself_and_its_index_counts_utf16_units():
     assert compiled("🙂", regex=False).index_in("x🙂") == 1
 
 
-def test_a_lone_surrogate_is_searched_as_a_replacement_character():
+def test_a_lone_surrogate_is_searched_as_a_replacement_character_and_a_nul_as_a_character():
     assert compiled("b", regex=False).index_in("a\ud800b") == 2
     assert compiled("\ufffd", regex=False).index_in("a\ud800b") == 1
     assert compiled("\udc00", regex=False).found_in("x\ud800")
     assert compiled(".b").index_in("\ud800b") == 0
     assert not compiled("c", regex=False).found_in("a\ud800b")
-
-
-def test_a_nul_in_a_pattern_or_text_is_a_character():
     assert compiled("a\0b", regex=False).index_in("xa\0b") == 1
     assert compiled("a\0b", regex=False).index_in("a") is None
 
@@ -212,8 +206,7 @@ def test_each_unit_of_a_selection_has_one_fate(chosen):
     said = user("go on"), looked, result("c1", "text"), assistant(text("one"), text("two")), user("more")
     transcript = transcript_of(*said)
     some = [unit for number, unit in enumerate(units_of(transcript)) if number in chosen]
-    review = reviewer(transcript, Target("e3")).review([])
-    found = review_selection(some, transcript, review, "latest")
+    found = review_selection(some, transcript, reviewer(transcript, Target("e3")).review([]), "latest")
     assert len(found.proposed) + len(found.addable) + len(found.refused) <= len(some)
     added = [one.target for one in found.addable]
     after = reviewer(transcript, Target("e3")).review([Step(Kind.ADD, (target,)) for target in added[:1]])

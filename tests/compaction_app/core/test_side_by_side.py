@@ -31,12 +31,9 @@ def test_what_was_put_in_stands_beside_nothing(lines, at, new):
     assert [pair.right for pair in pairs if pair.left is None] == list(range(at, at + len(new)))
 
 
-def test_lines_that_were_replaced_stand_beside_those_that_replace_them():
+def test_replaced_lines_stand_beside_their_replacement_and_the_longest_run_in_the_same_order_meets():
     pairs = aligned(["one", "was", "was too", "}", "two"], ["one", "is", "}", "two"])
     assert pairs == [LinePair(0, 0), LinePair(1, 1), LinePair(2, None), LinePair(3, 2), LinePair(4, 3)]
-
-
-def test_the_longest_run_of_lines_in_the_same_order_meets():
     pairs = aligned(["moved", "one", "two", "three"], ["one", "two", "three", "moved"])
     assert LinePair(1, 0) in pairs
     assert LinePair(3, 2) in pairs

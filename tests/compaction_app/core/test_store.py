@@ -60,16 +60,13 @@ def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones():
         assert chosen(store) == "e2[0]"
 
 
-def test_stats_follow_every_step_and_match_a_full_validation():
+def test_stats_follow_every_step_and_match_a_full_validation_also_of_nothing():
     store = store_of(*turns(4, "x" * 400))
     assert store.stats.objects_deleted == 0
     for target in "e2[0] e3 e8".split():
         delete(store, target)
         assert store.stats == store.validated().stats
     assert store.stats.tokens_before - store.stats.tokens_after > 200
-
-
-def test_an_empty_store_is_a_deletion_of_nothing():
     validated = store_of(*turns(1)).validated()
     assert validated.targets == ()
     assert validated.stats.objects_deleted == 0
@@ -108,7 +105,7 @@ def cost(store: DeletionStore, tool: str, **arguments: Any) -> int:
     return store.visited - before
 
 
-def test_deleting_one_entry_costs_the_same_in_a_long_transcript():
+def test_deleting_one_entry_costs_the_same_in_a_long_transcript_and_with_many_chosen():
     costs = []
     for count in (50, 2_500):
         store = store_of(*turns(count))
@@ -116,9 +113,6 @@ def test_deleting_one_entry_costs_the_same_in_a_long_transcript():
         costs.append(cost(store, "context_delete", deletions=[whole("e11")]))
         assert len(store.targets) == 4
     assert costs[0] == costs[1] < 20
-
-
-def test_deleting_one_entry_costs_the_same_with_many_chosen():
     store = store_of(*turns(2_500))
     first = cost(store, "context_delete", deletions=[whole("e3")])
     many = [whole(f"e{number}") for number in range(9, 4_009, 2)]
@@ -141,15 +135,12 @@ def test_a_bulk_deletion_costs_in_proportion_to_its_matches():
     assert bulk(100, 200) < 100 * 20
 
 
-def test_the_results_of_one_call_share_one_verdict():
+def test_the_results_of_one_call_share_one_verdict_also_if_the_call_stays():
     messages = [user("go"), assistant(call("c1"))] + [result("c1", f"part {number}") for number in range(1_000)]
     store = store_of(*messages)
     kept, passed_over = store.deletable([Object(position) for position in range(2, 1_002)])
     assert (len(kept), passed_over) == (1_000, [])
     assert store.visited < 10 * 1_000
-
-
-def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays():
     messages = [user("go"), assistant(call("c1"), stopReason="error")] + [result("c1")] * 50
     store = store_of(*messages, assistant(text("done")))
     matches = [Object(position) for position in range(2, 52)]

@@ -144,10 +144,16 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path):
     assert loss.turn_numbers["e9"] == 2
 
 
-def test_what_stands_before_the_first_turn_is_turn_0(tmp_path):
+def test_turns_are_numbered_in_order_from_0_and_without_images(tmp_path):
     talk = (assistant(text("hi")), user("x" * 200), assistant(text("done")), summary_compaction("s", None))
     (loss,) = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.words) for turn in loss.turns] == [(0, ""), (1, f"{'x' * 160}…")]
+    talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
+    _, second = of_pi(tmp_path, *talk)
+    assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
+    asked = user('<image name="a.png">[image]</image>\nMend it.')
+    (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
+    assert [turn.words for turn in loss.turns] == ["Mend it."]
 
 
 def test_a_second_summary_replaces_the_first_one_too(tmp_path):
@@ -158,34 +164,18 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path):
     assert [turn.number for turn in second.turns] == [2]
 
 
-def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path):
-    talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
-    _, second = of_pi(tmp_path, *talk)
-    assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
-
-
-def test_an_image_is_no_part_of_what_was_asked(tmp_path):
-    asked = user('<image name="a.png">[image]</image>\nMend it.')
-    (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
-    assert [turn.words for turn in loss.turns] == ["Mend it."]
-
-
 def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path):
     edited = context_edit("e4", {"content": [text("nothing")]})
     (loss,) = of_pi(tmp_path, *TALK, edited, summary_compaction("so far", None))
-    uses = {name.words: name.uses for name in loss.subjects.names}
-    assert uses == {"parseLine": 5, "readFile": 5}
+    assert {name.words: name.uses for name in loss.subjects.names} == {"parseLine": 5, "readFile": 5}
 
 
-def test_an_entry_that_replaced_nothing_has_no_page(tmp_path):
+def test_an_entry_that_replaced_nothing_or_that_the_reader_ignores_has_no_page(tmp_path):
     recorded = (*TALK, summary_compaction("so far", "e1"))
     assert of_pi(tmp_path, *recorded) == []
     tree = SessionTree(session_log(chain(*recorded)).entries)
     for entry_id in ("e10", "e1", "nowhere"):
         assert replacement_by(tree, tree.branch("e10"), entry_id, READERS["pi"]) is None
-
-
-def test_a_summary_that_the_reader_ignores_replaced_nothing():
     tree = SessionTree(session_log(chain(*TALK, summary_compaction("so far", "e8"))).entries)
     assert summaries_on(tree.branch("e10"), READERS["atomic-0.8"]) == []
     assert replacement_by(tree, tree.branch("e10"), "e10", READERS["atomic-0.8"]) is None
@@ -204,12 +194,15 @@ def long_talk() -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path):
+def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said_and_what_cannot_be_deleted(tmp_path):
     (loss,) = of_pi(tmp_path, *long_talk(), summary_compaction("word " * 900, "e34"))
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
     assert len(loss.still.messages) == 0
+    rules = {"role": "system", "content": "x" * 3_000}
+    (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
+    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
 
 
 def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path):
@@ -220,33 +213,20 @@ def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(t
     assert in_context - still == {"/p/f0.py"}
 
 
-def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path):
-    rules = {"role": "system", "content": "x" * 3_000}
-    (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
-    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
-
-
-def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path):
+def test_a_plan_cannot_leave_less_than_what_always_stays_and_one_without_deletions_mentions_everything(tmp_path):
     asked = [user(f"{number} " * 400) for number in range(4)]
     (loss,) = of_pi(tmp_path, *asked, assistant(text("y" * 400)), summary_compaction("s", None))
     assert loss.plan.tokens_after > 10 * loss.replacement.tokens_after
     assert counts(loss.plan.still) == counts(loss.subjects)
-
-
-def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("z" * 4_000, "e8"))
     assert loss.plan.still == loss.subjects
     assert loss.plan.tokens_after == loss.replacement.tokens_before
-
-
-def test_too_little_to_plan_is_no_plan(tmp_path):
     (loss,) = of_pi(tmp_path, user("go"), summary_compaction("so far", None))
     assert loss.plan is None
 
 
 def test_a_summary_of_claude_codes(tmp_path):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)), claude_call("t1"))
     session.result("t1", [{"type": "text", "text": ERROR}], is_error=True)
     session.reply("m2", claude_text("It is done."))
@@ -261,8 +241,7 @@ def test_a_summary_of_claude_codes(tmp_path):
 
 
 def test_what_claude_code_keeps_beside_its_summary(tmp_path):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
     kept = [session.user("Now readFile."), *session.reply("m2", claude_text("It is done."))]
     session.boundary(*kept)
@@ -309,15 +288,12 @@ def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path):
     assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [1, 1, 0, 0])
 
 
-def test_a_remote_summary_of_codexs_is_opaque(tmp_path):
+def test_summaries_of_codex_are_opaque_or_read_as_an_older_one_wrote_them(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     loss = of_codex(tmp_path, rollouts.compacted(rollouts.user("Mend the parser."), opaque))
     assert (loss.text, loss.is_encrypted) == (ENCRYPTED, True)
     assert counts(loss.still) == [0, 0, 0, 0]
     assert counts(loss.subjects) == [1, 1, 1, 0]
-
-
-def test_a_summary_of_an_older_codexs(tmp_path):
     loss = of_codex(tmp_path, rollouts.summarised("So far: src/a.rs."))
     assert loss.text.endswith("So far: src/a.rs.")
     assert counts(loss.still)[0] == 1
@@ -352,16 +328,13 @@ def left_branch(summary: str) -> list[dict[str, Any]]:
     return [*recorded, message("s1", "e2", {}) | branch_summary(summary), other]
 
 
-def test_a_summary_of_a_branch_that_was_left(tmp_path):
+def test_a_summary_of_a_branch_that_was_left_replaced_it_unless_it_is_empty(tmp_path):
     (loss,) = losses(save(tmp_path, session_bytes(left_branch("readFile was tried."))), "pi")
     found = loss.replacement
     assert (found.is_of_branch, found.before_id, found.entries) == (True, "e8", 6)
     assert replaced_ids(loss) == ["e3", "e4", "e5", "e6", "e7", "e8"]
     assert [one.entry.id for one in found.kept] == ["e1", "e2"]
     assert words(loss.subjects)[3] == ["Try it."]
-
-
-def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path):
     assert losses(save(tmp_path, session_bytes(left_branch(""))), "pi") == []
 
 
@@ -431,8 +404,7 @@ def test_a_draft_of_a_left_branch_is_compared_with_what_was_left():
     lines = [*chain(*DRAFTED), message("other", "e1", user("Another way."))]
     tree = SessionTree(session_log(lines).entries)
     before, after = (PiReader().rebuild(tree.branch(leaf)) for leaf in ("e9", "other"))
-    left = branch_left(tree, "e9", "other")
-    drafted = drafted_branch_summary(left, before, after, "other", "parseLine")
+    drafted = drafted_branch_summary(branch_left(tree, "e9", "other"), before, after, "other", "parseLine")
     assert [one.entry.id for one in drafted.replaced] == [f"e{number}" for number in range(2, 10)]
     assert [one.entry.id for one in drafted.kept] == ["e1", "other"]
     assert (drafted.is_of_branch, drafted.entries, drafted.before_id) == (True, 8, "e9")

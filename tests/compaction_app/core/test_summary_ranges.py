@@ -158,14 +158,10 @@ def test_what_an_edit_removed_does_not_count():
     assert parts(found) == (["e1", "e2", "e3", "e4"], [], [f"e{n}" for n in range(5, 10)])
 
 
-def test_a_model_is_shown_the_messages_of_the_context():
+def test_a_model_is_shown_the_context_a_left_branch_as_edited_and_what_was_compacted_as_recorded():
     branch = branch_of(chain(*turn(10), summary_compaction("Before.", "e4"), user("b"), context_edit("e6", None)))
     assert [one.entry.id for one in messages_of(branch)] == ["e1", "e2", "e3", "e4", "e5", "e6"]
-    context = PiReader().rebuild(branch)
-    assert [one.entry.id for one in messages_of(branch, context)] == ["e5", "e4"]
-
-
-def test_a_left_branch_is_shown_as_edited_and_what_was_compacted_as_recorded():
+    assert [one.entry.id for one in messages_of(branch, PiReader().rebuild(branch))] == ["e5", "e4"]
     edits = (context_edit("e3", None), context_edit("e4", {"content": "shorter"}))
     branch = branch_of(chain(user("a"), summary_compaction("Before.", "e3"), user("b"), user("c"), *edits))
     found = messages_left(branch, PiReader().rebuild(branch))

@@ -19,12 +19,19 @@ def area(path: str) -> int:
     return sum(int(width) // CELL for width in re.findall(r"h(\d+)v", path))
 
 
-def test_each_kind_covers_its_share():
+def test_each_kind_covers_its_share_in_order_and_nothing_makes_an_empty_map():
     drawn = draw([Piece("user", 250), Piece("read", 700), ("text", 50, False)])
     cells = {kind: area(path) for kind, path in drawn.paths}
     assert sum(cells.values()) == LINES * CELLS
     for kind, share in (("user", 0.25), ("read", 0.7), ("text", 0.05)):
         assert abs(cells[kind] - share * LINES * CELLS) <= 1
+    drawn = draw([("read", 500, False), ("user", 500, True)])
+    paths = dict(drawn.paths)
+    assert paths["read"].startswith("M0 0")
+    assert paths["user"].startswith(f"M0 {LINES // 2 * STEP}")
+    assert drawn.underlines.startswith(f"M0 {LINES // 2 * STEP + LINE}")
+    drawn = draw([])
+    assert (drawn.paths, drawn.underlines, drawn.tokens, drawn.frame(0, 0)) == ([], "", 0, (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -33,14 +40,6 @@ def test_each_kind_covers_its_share():
 )
 def test_the_results_of_every_agents_tools_have_a_kind(tool, kind):
     assert kind_of_piece(Role.TOOL_RESULT, tool) == kind
-
-
-def test_pieces_are_in_order():
-    drawn = draw([("read", 500, False), ("user", 500, True)])
-    paths = dict(drawn.paths)
-    assert paths["read"].startswith("M0 0")
-    assert paths["user"].startswith(f"M0 {LINES // 2 * STEP}")
-    assert drawn.underlines.startswith(f"M0 {LINES // 2 * STEP + LINE}")
 
 
 def test_maps_of_one_scale_can_be_compared():
@@ -54,18 +53,12 @@ def test_maps_of_one_scale_can_be_compared():
     assert draw([], scale=100).paths == []
 
 
-def test_nothing_makes_an_empty_map():
-    drawn = draw([])
-    assert (drawn.paths, drawn.underlines, drawn.tokens, drawn.frame(0, 0)) == ([], "", 0, (0, 0))
-
-
 @pytest.mark.parametrize(
     ("before", "tokens", "first", "last"),
     [(0, 6_000, 0, 59), (0, 1, 0, 0), (0, 100, 0, 0), (100, 101, 1, 2), (5_999, 1, 59, 59), (6_000, 0, 59, 59)],
 )
 def test_a_frame_covers_the_lines_of_its_pieces(before, tokens, first, last):
-    drawn = draw([("read", 6_000, False)])
-    top, height = drawn.frame(before, tokens)
+    top, height = draw([("read", 6_000, False)]).frame(before, tokens)
     assert top == first * STEP
     assert top + height == last * STEP + LINE
 

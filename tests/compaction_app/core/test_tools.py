@@ -92,13 +92,7 @@ def test_malformed_arguments_are_refused_and_do_nothing(tool, arguments):
     assert chosen(workbench) == ""
 
 
-def test_an_unknown_tool_is_refused_with_the_list_of_tools():
-    answer = bench().call(ToolCall("context_summarise", {"pattern": "x"}))
-    assert answer.details == {"error": "unknown_tool", "callCount": 1}
-    assert all(name in answer.sentence for name in TOOLS)
-
-
-def test_every_call_counts_also_one_that_fails():
+def test_every_call_counts_also_one_that_fails_or_of_an_unknown_tool():
     workbench = bench()
     calls: list[tuple[str, Recorded]] = [
         *((SEARCH, {"pattern": "needle"}), (SEARCH, {"pattern": ""}), ("nothing", {}), (READ, {"entryId": "e99"})),
@@ -106,18 +100,18 @@ def test_every_call_counts_also_one_that_fails():
     ]
     for number, (tool, arguments) in enumerate(calls, 1):
         assert details(workbench, tool, **arguments)["callCount"] == workbench.call_count == number
+    answer = bench().call(ToolCall("context_summarise", {"pattern": "x"}))
+    assert answer.details == {"error": "unknown_tool", "callCount": 1}
+    assert all(name in answer.sentence for name in TOOLS)
 
 
-def test_a_search_covers_deleted_and_protected_entries():
+def test_a_search_covers_deleted_and_protected_entries_and_gives_one_match_per_block():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4"))
     shown = details(workbench, SEARCH, pattern="NEEDLE")
     assert found(shown) == "e2 e3 e4 e5 e6 e7"
     assert [match["entryId"] for match in shown["matches"] if match["protected"]] == ["e6"]
     assert shown["truncated"] is False
-
-
-def test_a_search_for_blocks_gives_one_match_per_block():
     shown = details(bench(), SEARCH, pattern="needle", target="content_block")
     assert found(shown) == "e2[0] e2[1] e3[0] e4[0] e7[0]"
     twice = details(bench(user("x"), assistant(text("ab ab"))), SEARCH, pattern="ab")
@@ -133,10 +127,13 @@ def test_a_search_clamps_how_many_matches_it_gives(requested, given):
     assert shown["truncated"] is True
 
 
-def test_a_search_is_truncated_only_if_there_is_a_further_match():
+def test_a_search_is_truncated_only_if_there_is_a_further_match_and_not_by_a_refused_pattern():
     for pattern, count in (("needle", 6), ("haystack", 0)):
         shown = details(bench(), SEARCH, pattern=pattern, maxMatches=6)
         assert (len(shown["matches"]), shown["truncated"], "error" in shown) == (count, False, False)
+    for pattern, code in (("", "invalid_pattern"), ("(", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
+        shown = details(bench(), SEARCH, pattern=pattern, regex=True)
+        assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
 
 
 def first_match(words: str, **arguments: Any) -> tuple[int, str]:
@@ -165,23 +162,19 @@ def test_a_snippet_is_marked_if_it_was_cut_and_counts_utf16_units(words, around,
     assert read["text"] == "needle"
 
 
-def test_a_refused_pattern_leaves_no_matches():
-    for pattern, code in (("", "invalid_pattern"), ("(", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
-        shown = details(bench(), SEARCH, pattern=pattern, regex=True)
-        assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
-
-
 def cut(shown: dict[str, Any]) -> tuple[str, int, bool, bool]:
     """What was read of how much, and on which sides of it more is left."""
     return shown["text"], shown["totalChars"], shown["truncatedBefore"], shown["truncatedAfter"]
 
 
-def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut():
+def test_a_read_returns_a_slice_from_the_start_at_the_earliest_and_says_where_it_was_cut():
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
     assert cut(details(workbench, READ, entryId="e2")) == ("abc\ndefg", 8, False, False)
     shown = details(workbench, READ, entryId="e2", blockIndex=1, offset=1, maxChars=2)
     assert (*cut(shown), shown["blockIndex"]) == ("ef", 4, True, True, 1)
     assert cut(details(workbench, READ, entryId="e2", offset=6, maxChars=2)) == ("fg", 8, True, False)
+    shown = details(bench(), READ, entryId="e1", offset=-3, maxChars=3)
+    assert (shown["offset"], shown["text"], shown["truncatedBefore"]) == (0, "fix", False)
 
 
 @pytest.mark.parametrize("offset", [8, 9, 10**9])
@@ -196,11 +189,6 @@ def test_a_read_clamps_how_much_it_gives(requested, length):
     shown = details(bench(user("x"), assistant(text("a" * 20_000))), READ, entryId="e2", **arguments)
     assert len(shown["text"]) == shown["maxChars"] == length
     assert shown["truncatedAfter"] is True
-
-
-def test_a_negative_offset_reads_from_the_start():
-    shown = details(bench(), READ, entryId="e1", offset=-3, maxChars=3)
-    assert (shown["offset"], shown["text"], shown["truncatedBefore"]) == (0, "fix", False)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +282,7 @@ def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_doe
     ]
 
 
-def test_a_bulk_deletion_skips_entries_already_deleted():
+def test_a_bulk_deletion_passes_over_what_is_deleted_already_and_a_pair_whose_other_side_stays():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4 e2[0]"))
     shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
@@ -302,9 +290,6 @@ def test_a_bulk_deletion_skips_entries_already_deleted():
     assert skipped == [("e2", "already_deleted"), ("e4", "already_deleted")]
     assert found(shown) == "e2[1] e3 e7"
     assert workbench.store.targets[0] == Target("e4")
-
-
-def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays():
     asked = assistant(text("needle"), call("c1", n="needle"))
     workbench = bench(user("x"), asked, result("c1", error=True), assistant(text("needle")))
     (skipped,) = details(workbench, GREP, pattern="needle", target="content_block")["skipped"]
@@ -326,8 +311,7 @@ def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays():
 def test_a_bulk_deletion_skips_pinned_entries(pin, kept):
     workbench = bench(restraints=Restraints(frozenset({pin})))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
-    skipped = {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]}
-    assert skipped == kept
+    assert {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]} == kept
     assert "error" not in shown
     assert pin not in workbench.store.targets
     assert Target(pin.entry_id) not in workbench.store.targets
@@ -362,13 +346,9 @@ def test_as_many_matches_as_expected_and_allowed_are_deleted_and_by_default_at_m
         assert len(workbench.store.targets) == gone
 
 
-def test_a_bulk_deletion_without_matches_validates_nothing():
-    taskless = bench(assistant(text("a")), assistant(text("b")))
-    shown = details(taskless, GREP, pattern="needle")
+def test_a_bulk_deletion_without_matches_validates_nothing_and_a_refused_one_keeps_what_was_found():
+    shown = details(bench(assistant(text("a")), assistant(text("b"))), GREP, pattern="needle")
     assert (shown["matches"], shown["skipped"], "error" in shown) == ([], [], False)
-
-
-def test_a_refusal_of_all_matches_together_keeps_what_was_found():
     workbench = bench(user("x"), assistant(text("needle"), text("needle")), assistant(text("done")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert shown["error"] == "every_block"

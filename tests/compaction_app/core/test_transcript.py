@@ -73,9 +73,11 @@ def test_the_transcript_has_exactly_what_can_be_in_a_models_context():
     assert ("e5" in transcript, transcript.entry("e5")) == (False, None)
 
 
-def test_an_empty_branch_summary_and_an_empty_list_count_too():
+def test_empty_summaries_and_lists_count_and_an_empty_block_weighs_one_token_alone():
     transcript = transcript_of(branch_summary(""), assistant())
     assert (ids(transcript), transcript.objects, transcript.tokens) == (["e1", "e2"], 2, 0)
+    entry = transcript_of(user("go"), assistant(text(""), text(""))).entries[1]
+    assert ([found.tokens for found in entry.blocks], entry.tokens) == ([1, 1], 0)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +153,6 @@ def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up():
     assert transcript.objects == 5 + 4 + 2
 
 
-def test_an_empty_block_weighs_one_token_alone_and_none_in_its_entry():
-    entry = transcript_of(user("go"), assistant(text(""), text(""))).entries[1]
-    assert ([found.tokens for found in entry.blocks], entry.tokens) == ([1, 1], 0)
-
-
 def test_which_calls_an_entry_makes_and_answers():
     transcript = transcript_of(assistant(call("c2"), text("so"), call("c1"), call("c2")), result("c1"), result("c9"))
     assert transcript.entries[0].call_ids == ("c2", "c1", "c2")
@@ -203,12 +200,9 @@ def test_the_last_compactable_entries_are_recent(count, recent):
     assert transcript.protected_entry_ids == tuple(one for one in ids(transcript) if one in protected)
 
 
-def test_a_recent_user_message_is_recent_first():
+def test_a_recent_user_message_is_recent_first_and_every_reason_has_a_label():
     entry = transcript_of(user("go"), user("on"), preserve_recent=1).entries[1]
     assert (entry.reason, entry.protection) == (Protection.RECENT, Protection.USER)
-
-
-def test_every_reason_has_a_label():
     assert len({reason.sentence for reason in Protection}) == len(Protection)
 
 
@@ -252,11 +246,6 @@ def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise
     assert prepare(branch, texts, {"query": "/exit"}, is_noise).parameters.query == "/exit"
 
 
-def test_if_every_user_message_is_noise_the_query_is_empty():
-    branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
-    assert prepare(branch, texts, {}, is_noise).parameters.query == "auto-detected"
-
-
 NAN, INFINITE = float("nan"), float("inf")
 
 
@@ -282,8 +271,12 @@ def test_any_other_recent_window_is_two(value):
     assert preserve_recent(value) == 2
 
 
-def test_a_query_that_is_not_blank_is_used():
+def test_a_query_that_is_not_blank_is_used_and_cut_at_a_thousand_utf16_units_with_a_note():
     assert query("  the parser \n", ["the user"]) == "the parser"
+    assert query("a" * 1_000, []) == "a" * 1_000
+    for cut, kept, removed in ((query("a" * 1_003, []), "a" * 1_000, 3), (query("🙂" * 600, []), "🙂" * 500, 200)):
+        assert cut.startswith(f"{kept} ")
+        assert f"{removed} more" in cut
 
 
 @pytest.mark.parametrize("value", ["", " \n\t", None, 5, ["x"]])
@@ -293,20 +286,15 @@ def test_the_default_query_is_the_users_last_message(value):
     assert query(value, []) == "auto-detected"
 
 
-def test_a_query_is_cut_at_a_thousand_utf16_units_and_notes_how_many_were_removed():
-    assert query("a" * 1_000, []) == "a" * 1_000
-    for cut, kept, removed in ((query("a" * 1_003, []), "a" * 1_000, 3), (query("🙂" * 600, []), "🙂" * 500, 200)):
-        assert cut.startswith(f"{kept} ")
-        assert f"{removed} more" in cut
-
-
-def test_the_query_is_the_last_user_message_that_is_still_in_the_context():
+def test_the_query_is_the_last_user_message_that_is_in_the_context_and_no_noise():
     second = {"role": "user", "content": [text("second"), text("task")]}
     messages = [user("the first task"), second, user("a third"), user("   "), assistant(text("ok"))]
     assert transcript_of(*messages).parameters.query == "a third"
     assert transcript_of(*messages, compaction(whole("e3"))).parameters.query == "second\ntask"
     assert transcript_of(*messages, query="mine").parameters.query == "mine"
     assert transcript_of(assistant(text("a")), assistant(text("b"))).parameters.query == "auto-detected"
+    branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
+    assert prepare(branch, texts, {}, is_noise).parameters.query == "auto-detected"
 
 
 def test_settings_as_they_are_written_in_a_file():

@@ -44,8 +44,7 @@ def test_a_new_session_is_deleted_or_made_again(facts, is_last):
 
 
 def test_only_three_ways_append_to_the_session():
-    appending = {way for way in UndoWay if way.appends}
-    assert appending == {UndoWay.LEAF, UndoWay.SMALLER, UndoWay.EDITS}
+    assert {way for way in UndoWay if way.appends} == {UndoWay.LEAF, UndoWay.SMALLER, UndoWay.EDITS}
     assert len({way.sentence for way in UndoWay}) == len(UndoWay)
 
 

@@ -47,11 +47,10 @@ def run(known_root):
     return planned(known_root, read_twice(), keep=0.6)
 
 
-SUPERSEDED = "superseded by the read of src/a.py in e5"
 STILL = "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later"
 
 
-def proposed(run: Run, entry_id: str, reason: str = SUPERSEDED) -> Target:
+def proposed(run: Run, entry_id: str, reason: str = "superseded by the read of src/a.py in e5") -> Target:
     """Give a run a proposal to delete this entry, for this reason."""
     Proposal.objects.filter(run=run).delete()
     return propose(run, entry_id, reason)

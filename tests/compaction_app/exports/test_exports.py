@@ -178,8 +178,7 @@ def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser, idle_root
 def test_the_command_writes_a_new_file_of_a_branch_or_a_view(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(FORKED))
     output = tmp_path / "out.md"
-    done = redline.call("export", path, "--output", output)
-    assert done.code == 0
+    redline.call("export", path, "--output", output).ok()
     assert "Not that." in output.read_text()
     assert redline.call("export", path, "--output", output, "--format", "html", "--json").refusal == "2 exists"
     branch = tmp_path / "e4.jsonl"

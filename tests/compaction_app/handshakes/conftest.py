@@ -61,7 +61,6 @@ class AskingAgent(AskingBridge):
         return str(self.report("applied", handshake.pk, leaf=self.apply(self.poll(handshake.pk)))["state"])
 
     def go_on(self, parent: str, entry_id: str = "later") -> None:
-        """The user says something more."""
         append_as_agent(self.path, session_bytes([message(entry_id, parent, user("Go on."))]))
 
     def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:

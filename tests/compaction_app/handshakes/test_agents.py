@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.utils import timezone
@@ -13,23 +14,18 @@ from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
-from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.registry import agent_at
 from sessions_app.index import indexer
-from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.browser.agent_sessions import register_as_open
-from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
+from tests.claude_sessions import SESSION_ID
 from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, state_of
-from tests.files import backdate, place
+from tests.compaction_app.undo.scenes import claude_work
+from tests.files import backdate, place, unchanged
 from tests.installation import refusal
 from tests.opencode_stores import OpenCodeStore, worked_session
-
-
-def root_of(settings: Any, path: Path, agent: str) -> None:
-    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=path, agent=agent)]})
-    configured_roots()
+from tests.sessions import use_root
 
 
 def seen(path: Path) -> list[str]:
@@ -56,7 +52,7 @@ def test_what_pi_applied_is_undone_like_any_other(agent):
 @pytest.fixture
 def store(redline, settings):
     found = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
-    root_of(settings, found.directory, "opencode")
+    use_root(settings, found.directory, "opencode")
     return found
 
 
@@ -95,7 +91,7 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store):
     assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in store.run("SELECT id FROM part")}
 
 
-def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store, monkeypatch):
+def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store):
     asking = AskingAgent(long_session(store), agent="opencode", honours="parts")
     handshake = approved(asking.planned(leaf=""))
     first, *rest = asking.poll(handshake.pk)["parts"]
@@ -105,8 +101,7 @@ def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store, mo
         delete_parts(store, [first])
         return session
 
-    with monkeypatch.context() as patch:
-        patch.setattr(outcomes, "index_file", index_file)
+    with patch.object(outcomes, "index_file", index_file):
         assert refusal(lambda: outcomes.settle_approved(handshake, timezone.now())) == "4 session_rewritten"
     delete_parts(store, rest)
     look_after_handshakes(timezone.now())
@@ -123,25 +118,17 @@ def test_parts_that_were_not_deleted_are_no_compaction(store):
 
 @pytest.fixture
 def claude(redline, settings):
-    session = ClaudeSession()
-    session.user("Look at everything.")
-    for step in range(12):
-        session.reply(f"m{step}", text(f"step {step}"), call(f"c{step}"))
-        session.result(f"c{step}", f"result {step} " * 400)
-    session.reply("m", text("Done."))
     projects = redline.home / ".claude" / "projects"
-    path = place(projects / "-home-dev-project" / f"{SESSION_ID}.jsonl", session.content)
-    root_of(settings, projects, "claude-code")
+    path = place(projects / "-home-dev-project" / f"{SESSION_ID}.jsonl", claude_work().content)
+    use_root(settings, projects, "claude-code")
     return AskingAgent(path, agent="claude-code", honours="nothing")
 
 
 def test_claude_code_is_given_a_fork_at_once(claude):
-    before = claude.path.read_bytes()
-    answer = claude.poll(approved(claude.planned(leaf=""), "fork").pk)
-    assert (answer["state"], answer["do"]) == ("applied", "continue")
-    created = Path(Compaction.objects.get().created)
-    assert f"claude --resume {created.stem}" in answer["message"]
-    assert claude.path.read_bytes() == before
+    with unchanged(claude.path):
+        answer = claude.poll(approved(claude.planned(leaf=""), "fork").pk)
+        assert (answer["state"], answer["do"]) == ("applied", "continue")
+        assert f"claude --resume {Path(Compaction.objects.get().created).stem}" in answer["message"]
 
 
 def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude):

@@ -16,7 +16,7 @@ from tests import claude_sessions
 from tests.claude_sessions import ClaudeSession
 from tests.compaction_app.handshakes.conftest import AskingAgent, asking
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
+from tests.files import place, unchanged
 from tests.runs import finish_run
 from tests.sessions import use_root
 
@@ -110,10 +110,9 @@ def test_what_a_rule_names_passes(agent, fields, chosen):
     ],
 )
 def test_anything_else_waits_for_a_human(agent, fields, chosen):
-    before = agent.path.read_bytes()
-    rule(agent, **fields)
-    assert asked(agent, chosen).state == "waiting"
-    assert agent.path.read_bytes() == before
+    with unchanged(agent.path):
+        rule(agent, **fields)
+        assert asked(agent, chosen).state == "waiting"
 
 
 def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent, tmp_path):
@@ -138,10 +137,6 @@ def test_rules_are_chosen_on_the_page(agent, browser):
 IMAGE = {"type": "image", "mimeType": "image/png"}
 
 
-def image(call_id: str, data: str) -> dict[str, Any]:
-    return {**result(call_id, "", name="shot"), "content": [{**IMAGE, "data": data}]}
-
-
 def steps(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
     """A session of these calls, e2, e4 and so on, and their results, e3, e5 and so on."""
     messages: list[dict[str, Any]] = [user("Mend it.")]
@@ -161,7 +156,8 @@ EDIT = call("c1", "edit", path="src/a.py", oldText="what was there", newText="wh
 
 
 def shots(*images: str) -> list[dict[str, Any]]:
-    return steps(*((call(f"c{n}", "shot"), image(f"c{n}", data)) for n, data in enumerate(images, 1)))
+    shots = ((f"c{number}", [{**IMAGE, "data": data}]) for number, data in enumerate(images, 1))
+    return steps(*((call(one, "shot"), {**result(one, "", name="shot"), "content": shown}) for one, shown in shots))
 
 
 def writes(output: str) -> list[dict[str, Any]]:
@@ -205,8 +201,7 @@ def test_a_read_whose_short_lines_stand_too_passes(pi_root):
 @pytest.mark.parametrize("attached", [(), ("a = 1",)], ids=["the texts of the user keep their order", "a file moves"])
 def test_a_plan_that_changes_the_order_of_what_stays_does_not_pass(idle_root, settings, attached):
     use_root(settings, idle_root, "claude-code")
-    claude = ClaudeSession()
-    claude.user("go")
+    claude = ClaudeSession("go")
     claude.reply("msg_0", claude_sessions.call("t1"))
     empty = claude.result("t1", "")
     for words in attached:

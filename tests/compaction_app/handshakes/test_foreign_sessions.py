@@ -54,8 +54,7 @@ class Machine:
         return place(self.directory(agent) / f"{name}.jsonl", session_bytes(recorded))
 
     def claude(self, cwd: object = None) -> Path:
-        session = ClaudeSession()
-        session.user("Look at everything.")
+        session = ClaudeSession("Look at everything.")
         session.reply("m", "Done.")
         content = session.content.replace(b"/home/dev/project", os.fsencode(str(cwd or self.project)))
         return place(self.directory("claude-code") / "-project" / f"{SESSION_ID}.jsonl", content)
@@ -163,8 +162,7 @@ def pi_says_that_it_is_the_other_agent(machine):
 def pi_asks_through_a_link_among_its_own_sessions(machine):
     link = machine.directory("pi") / "mine.jsonl"
     link.symlink_to(machine.claude())
-    asking = machine.token("pi", machine.pi())
-    return [asking.ask(leaf="", session=str(link))]
+    return [machine.token("pi", machine.pi()).ask(leaf="", session=str(link))]
 
 
 @attack

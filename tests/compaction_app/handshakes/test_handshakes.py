@@ -27,7 +27,7 @@ from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, asking, state_of
 from tests.factories import session_bytes, working_session
-from tests.files import place
+from tests.files import place, unchanged
 from tests.html import missing, text_of
 from tests.installation import refusal
 from tests.runs import approve_proposals, finish_run
@@ -208,13 +208,12 @@ def test_a_rejection_is_the_decision_and_a_target_that_it_misses_needs_no_second
 
 def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser):
     agent = asking(pi_root, honours="nothing")
-    before = agent.path.read_bytes()
-    with held_open(agent):
-        handshake = approved(agent.planned(), "context-edit")
-        browser.post(f"/handshakes/{handshake.pk}/take-back")
-    look_after_handshakes(timezone.now())
-    assert state_of(handshake) == "declined"
-    assert agent.path.read_bytes() == before
+    with unchanged(agent.path):
+        with held_open(agent):
+            handshake = approved(agent.planned(), "context-edit")
+            browser.post(f"/handshakes/{handshake.pk}/take-back")
+        look_after_handshakes(timezone.now())
+        assert state_of(handshake) == "declined"
     approve_proposals(handshake.run)
 
 
@@ -291,9 +290,8 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     handshake = agent.planned()
     approve_proposals(handshake.run)
     agent.go_on(handshake.leaf_id)
-    before = agent.path.read_bytes()
-    assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
-    assert agent.path.read_bytes() == before
+    with unchanged(agent.path):
+        assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.poll(handshake.pk)["state"] == "waiting"
     assert backups(agent) == []
 
@@ -367,11 +365,6 @@ def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_u
     assert not Session.objects.filter(root__configured=False).exists()
 
 
-def test_a_session_can_be_named_by_its_id(agent):
-    assert agent.ask(session=index_file(agent.path).header_id)["state"] == "planning"
-    assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
-
-
 def test_a_question_that_is_none_is_refused(agent):
     wrong: dict[str, list[object]] = {
         "reason": ["whim"],
@@ -391,7 +384,9 @@ def test_a_question_that_is_none_is_refused(agent):
         assert agent.send("POST", "/api/handshakes", sent, headers)[0] == 400, number
 
 
-def test_a_test_of_the_connection_asks_nothing(agent):
+def test_a_test_of_the_connection_asks_nothing_and_a_session_can_be_named_by_its_id(agent):
     answer = agent.ask(test=True)
     assert (answer["state"], answer["do"]) == ("tested", "continue")
     assert not Handshake.objects.exists()
+    assert agent.ask(session=index_file(agent.path).header_id)["state"] == "planning"
+    assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"

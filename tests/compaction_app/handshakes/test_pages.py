@@ -6,12 +6,10 @@ from django.utils import timezone
 from compaction_app.models import Handshake, PassRule, WaitRule
 from tests.compaction_app.handshakes.conftest import asking
 from tests.factories import working_session
-from tests.html import active_markup, text_of
-
-HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
+from tests.html import active_markup, text_of, text_sent
 
 
-def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
+def test_every_page_names_the_agent_that_waits_and_its_session_also_in_the_part_for_open_pages(agent, browser):
     handshake = agent.planned()
     for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
         answer = browser.get(page)
@@ -19,16 +17,12 @@ def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
         assert "<title>pi waits until" in answer.content.decode()
     agent.report("withdrawn", handshake.pk)
     assert "pi waits" not in text_of(browser.get("/"))
-
-
-def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent, browser):
-    agent.planned()
     assert browser.get("/handshakes/waiting").content.decode().strip() in browser.get("/").content.decode()
 
 
 def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
     recorded = working_session()
-    recorded[1]["message"]["content"] = HOSTILE
+    recorded[1]["message"]["content"] = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
     agent = asking(pi_root, recorded)
     handshake = agent.planned(version="<b>1</b>", preparation={"x": "<script>"})
     usual = set(active_markup(browser.get("/settings").content.decode()))
@@ -52,7 +46,7 @@ HEADINGS = {
 }
 
 
-def test_the_page_of_a_question_says_what_became_of_it(agent, browser):
+def test_the_page_of_a_question_says_what_became_of_it_and_an_unknown_one_is_not_found(agent, browser):
     handshake = agent.planned()
     for state, heading in HEADINGS.items():
         Handshake.objects.update(state=state)
@@ -60,9 +54,6 @@ def test_the_page_of_a_question_says_what_became_of_it(agent, browser):
         assert heading in page
         assert ("Choose what happens instead" in page) is (state in ("planning", "waiting")), state
         assert ("Take the approval back" in page) is (state == "approved"), state
-
-
-def test_an_unknown_question_is_not_found(agent, browser):
     assert browser.get("/handshakes/99").status_code == 404
 
 
@@ -91,7 +82,11 @@ def test_how_long_an_agent_waits_is_chosen_on_the_page(agent, browser):
     assert (handshake.ends_at - timezone.now()).total_seconds() <= 60
 
 
-def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent, browser):
+def test_what_cannot_be_chosen_is_refused_counted_and_explained_and_nothing_is_saved(agent, browser):
+    wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
+    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
+    assert "Correct the 2 errors below." in page
+    assert page.count("From 1 to 60 minutes.") == 2
     for name, wrong in {"minutes": ["0", "61", "x"], "then": ["wait"], "planner": ["nobody/none"]}.items():
         for value in wrong:
             sent = fields(browser, **{f"pi-manual-{name}": value})
@@ -99,18 +94,11 @@ def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent, browser):
     assert not WaitRule.objects.exists()
 
 
-def test_all_errors_are_counted_and_explained(agent, browser):
-    wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
-    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
-    assert "Correct the 2 errors below." in page
-    assert page.count("From 1 to 60 minutes.") == 2
-
-
 def test_a_rule_that_lets_nothing_pass_is_refused(agent, browser):
     forms = browser.get("/handshakes/").context["passes"]
     sent = {form.add_prefix("most_tokens"): "0" for form in forms}
     page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
-    assert (page.status_code, "With a limit of 0, nothing passes." in text_of(page)) == (422, True)
+    assert "With a limit of 0, nothing passes." in text_sent(page, 422)
     page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30})
     assert "From 0 to 1,000,000 tokens." in text_of(page)
     assert not PassRule.objects.exists()

@@ -10,7 +10,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.hindsight import presenter, service
 from compaction_app.hindsight.presenter import view_overview
 from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
@@ -35,14 +34,12 @@ from tests.factories import (
     working_session,
 )
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, missing, text_of, texts
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, missing, text_of, text_sent, texts
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
 
 FILE = "\n".join(f"    value_{number:03} = compute(number, {number})" for number in range(200))
-WORDS = "so it goes on and on with plain words only " * 800
-LATER = timedelta(minutes=6)
 
 
 def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FILE) -> list[dict[str, Any]]:
@@ -51,7 +48,7 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
         user("Mend the parser."),
         assistant(call("c1", path=path)),
         result("c1", output),
-        assistant(text(WORDS)),
+        assistant(text("so it goes on and on with plain words only " * 800)),
         user("Go on."),
         assistant(text("Yes.")),
         {**summary_compaction("It was mended.", "e5"), "timestamp": "2026-02-03T10:00:00Z"},
@@ -63,7 +60,6 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    forget_branches()
     forget_look_backs()
     yield
     forget_look_backs()
@@ -79,7 +75,7 @@ def add(root: Path, name: str, recorded: list[dict[str, Any]] | None = None) -> 
 
 
 def later() -> datetime:
-    return timezone.now() + LATER
+    return timezone.now() + timedelta(minutes=6)
 
 
 def test_the_page_of_a_session_links_what_came_back_and_pages_of_a_compaction_load_it(browser, url):
@@ -101,8 +97,7 @@ def test_the_page_of_a_session_links_what_came_back_and_pages_of_a_compaction_lo
 def test_a_session_that_is_gone_is_reported_noted_and_not_tried_again(browser, url, idle_root):
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
-    part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
-    assert (part.status_code, "does not exist" in text_of(part)) == (200, True)
+    assert "does not exist" in text_sent(browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"}), 200)
     assert update(later()) == 1
     assert "does not exist" in HindsightCheck.objects.get().fault
     assert update(later()) == 0
@@ -158,8 +153,7 @@ def test_before_anything_was_looked_at_and_without_compactions_the_page_says_so(
     Session.objects.update(mtime_ns=0)
     assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
     address = add(idle_root, "b.jsonl", chain(user("Go."), assistant(text("Yes."))))
-    shown = text_of(page(browser, f"{address}/hindsight"))
-    assert "No request has followed a compaction on this branch." in shown
+    assert "No request has followed a compaction on this branch." in text_of(page(browser, f"{address}/hindsight"))
 
 
 def test_a_session_is_looked_at_once_for_each_change_and_version(idle_root, url, monkeypatch):
@@ -253,8 +247,7 @@ def codex_thread() -> Rollout:
 
 def claude_session() -> ClaudeSession:
     """A file is read again after a boundary."""
-    session = ClaudeSession()
-    session.user("Mend it.")
+    session = ClaudeSession("Mend it.")
     for number in (1, 2):
         read = {"type": "tool_use", "id": f"r{number}", "name": "Read"}
         session.reply(f"m{number}", {**read, "input": {"file_path": "/home/dev/project/src/cache_store.py"}})
@@ -287,6 +280,5 @@ def test_sessions_of_other_agents(redline, tmp_path, settings, agent, recorded, 
 def test_names_that_cannot_be_printed_are_shown(browser, redline, idle_root, name):
     address = add(idle_root, "a.jsonl", talk(path=f"src/{name}"))
     assert browser.get(f"{address}/hindsight").status_code == 200
-    found = redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7")
-    assert found.code == 0
+    assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7").code == 0
     assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--json").json["sessions"]

@@ -19,7 +19,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
-from tests.files import place, snapshot
+from tests.files import place, unchanged
 from tests.scripted_models import add_scripted
 
 from .lab_sessions import worked_session
@@ -34,11 +34,6 @@ def session(known_root):
 
 
 @pytest.fixture
-def short(known_root):
-    return index_file(place(known_root / "short.jsonl", session_bytes(working_session(steps=3))))
-
-
-@pytest.fixture
 def provider(redline, provider):
     add_scripted(provider, "good-plan", window=300_000)
     return provider
@@ -50,19 +45,19 @@ def measured(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def test_each_session_is_tried_none_is_written_to_and_one_that_cannot_be_read_is_noted(session, short, known_root):
-    before = snapshot(known_root)
-    experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
-    assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
-    long, none = experiment.measured.order_by("pk")
-    trials = trials_in(long)
-    assert {(one.strategy, one.keep) for one in trials} == {
-        (strategy, keep) for strategy in ("bound", "embedded", "oldest") for keep in (0.5, 0.3)
-    }
-    assert experiment.trials == len(trials)
-    assert (none.trials, none.failure) == ([], "")
-    assert None not in (long.measured_at, none.measured_at, experiment.ended_at)
-    assert snapshot(known_root) == before
+def test_each_session_is_tried_none_is_written_to_and_one_that_cannot_be_read_is_noted(session, known_root):
+    short = index_file(place(known_root / "short.jsonl", session_bytes(working_session(steps=3))))
+    with unchanged(known_root):
+        experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
+        assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
+        long, none = experiment.measured.order_by("pk")
+        trials = trials_in(long)
+        assert {(one.strategy, one.keep) for one in trials} == {
+            (strategy, keep) for strategy in ("bound", "embedded", "oldest") for keep in (0.5, 0.3)
+        }
+        assert experiment.trials == len(trials)
+        assert (none.trials, none.failure) == ([], "")
+        assert None not in (long.measured_at, none.measured_at, experiment.ended_at)
     short.real_path().unlink()
     experiment = measured(start_experiment([short, session], TWO, [0.5]))
     gone, long = experiment.measured.order_by("pk")
@@ -147,7 +142,6 @@ def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):
     planned = [one for one in trials_in(row) if one.strategy == "scripted/good-plan"]
     assert planned
     assert all(one.tokens_after < one.tokens_before and not one.failure for one in planned)
-    assert experiment.traffic is not None
     assert experiment.traffic.requests == len(provider.requests)
 
 

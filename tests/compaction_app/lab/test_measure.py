@@ -173,17 +173,14 @@ def test_arguments_are_decoded():
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == []
 
 
-def test_a_part_of_a_component_is_not_the_reference():
+def test_a_part_of_a_component_is_not_the_reference_and_what_was_shown_among_others_is_not_needed():
     messages = branch(e3=says(WORDS), e5=says([f"{name}_old" for name in WORDS]), e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 0)]
-    messages = branch(e3=says(WORDS), e5=says([f"src/{name}.py" for name in WORDS]), e25=says(WORDS))
+    paths = [f"src/{name}.py" for name in WORDS]
+    messages = branch(e3=says(WORDS), e5=says(paths), e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
-
-
-def test_what_was_shown_among_other_components_is_not_needed():
-    shown = user(" ".join(f"src/{name}.py" for name in WORDS))
-    messages = branch(e3=says(WORDS), e22=shown, e25=says(WORDS))
+    messages = branch(e3=says(WORDS), e22=user(" ".join(paths)), e25=says(WORDS))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == []
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 12)]
 

@@ -35,7 +35,6 @@ def test_a_mean_is_over_all_cuts_its_interval_over_sessions_and_kinds_and_horizo
     one = session(trial("oldest", 1), trial("oldest", 3, place="e20"))
     found = result("oldest", one, session(trial("oldest", 8)))
     assert (found.cuts, found.loss) == (3, pytest.approx(0.4))
-    assert found.loss_interval is not None
     assert (found.loss_interval.low, found.loss_interval.high) == (pytest.approx(0.2), pytest.approx(0.8))
     found = result("oldest", one)
     assert found.kinds == {"output": 0.75, "message": 0.25}

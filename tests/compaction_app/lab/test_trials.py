@@ -52,12 +52,19 @@ def trials():
     return list(trials_of(branch_of(*worked()), strategies_named(KEYS)))
 
 
-def test_each_strategy_is_tried_at_each_share_and_the_bound_beside_it(trials):
+def test_each_strategy_is_tried_at_each_share_and_loses_what_only_a_deleted_output_names(trials):
     cuts = {trial.place for trial in trials}
     assert cuts
     assert len(trials) == len(cuts) * (count_trials(strategies_named(KEYS), (0.7, 0.5, 0.3)) - 1)
     assert {trial.strategy for trial in trials} == {BOUND, *STRATEGIES}
     assert {trial.keep for trial in trials if trial.strategy == "prune"} == {None}
+    by_strategy = {(one.strategy, one.keep): one for one in trials}
+    assert by_strategy["embedded", 0.5].lost == 0
+    lost = by_strategy["oldest", 0.5]
+    assert lost.share == 1
+    assert [one.reference for one in lost.named] == sorted(one.reference for one in lost.named)
+    assert {place for one in lost.named for place in one.stood_in} == {"e3"}
+    assert by_strategy[BOUND, 0.5].lost == 0
 
 
 def test_what_keeps_the_share_is_measured_and_what_it_costs(trials):
@@ -71,16 +78,6 @@ def test_what_keeps_the_share_is_measured_and_what_it_costs(trials):
             assert sum(trial.kinds.values()) == pytest.approx(deleted, rel=0.01)
             assert trial.rewritten <= trial.tokens_after
             assert {"20", "40", "100"} >= trial.shares.keys() - {"substrings"}
-
-
-def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(trials):
-    by_strategy = {(one.strategy, one.keep): one for one in trials}
-    assert by_strategy["embedded", 0.5].lost == 0
-    lost = by_strategy["oldest", 0.5]
-    assert lost.share == 1
-    assert [one.reference for one in lost.named] == sorted(one.reference for one in lost.named)
-    assert {place for one in lost.named for place in one.stood_in} == {"e3"}
-    assert by_strategy[BOUND, 0.5].lost == 0
 
 
 def test_a_stop_ends_the_trials_and_a_short_branch_or_one_without_summaries_has_none():
@@ -153,8 +150,7 @@ def transcript() -> Transcript:
 )
 def test_what_goes_first(name, first):
     shares = {"oldest": 0.15, "largest": 0.2, "old_results": 0.15, "largest_results": 0.05}
-    targets = ORDERS[name](transcript(), shares[name])
-    assert sorted(target.entry_id for target in targets) == sorted(first)
+    assert sorted(target.entry_id for target in ORDERS[name](transcript(), shares[name])) == sorted(first)
 
 
 @pytest.mark.parametrize("name", ORDERS)

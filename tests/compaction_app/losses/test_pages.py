@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.display.lost_subjects import SHOWN
 from compaction_app.losses import service
 from sessions_app.index.indexer import index_roots
@@ -36,7 +35,6 @@ TOUCHED = ("edit a.py", "edit a.py", "edit b.py", "read b.py", "read c.py", "rea
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    forget_branches()
     service.forget_losses()
 
 
@@ -70,7 +68,6 @@ def test_the_summary_stands_beside_what_it_replaced_with_both_sizes_of_the_conte
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
     session = Session.objects.get()
     found = service.loss_at(session)
-    assert session.context_size is not None
     assert found.before.ratio == session.context_size.ratio
     after = found.before.without(found.loss.replacement.tokens_before - found.loss.replacement.tokens_after)
     assert after.tokens < found.before.tokens
@@ -194,8 +191,7 @@ def root_of(agent: str, directory: Path, settings: Any) -> Path:
 
 
 def test_the_summary_of_claude_code_is_linked_and_shown(browser, tmp_path, settings):
-    session = ClaudeSession()
-    session.user("Mend the parser.")
+    session = ClaudeSession("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
     session.boundary()
     summary = session.user("The summary of Claude Code.", isCompactSummary=True)

@@ -20,9 +20,7 @@ HERE: Final = (*LIMITS, "--base-url", URL)
 
 
 def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
-    ended = redline.call("models", "add", model, *HERE, *more, "--json")
-    assert ended.code == 0, ended
-    return ended.json
+    return redline.call("models", "add", model, *HERE, *more, "--json").ok().json
 
 
 def test_a_model_is_added_with_its_provider_and_a_second_one_without_which_is_removed_alone(redline):
@@ -112,9 +110,7 @@ def test_a_key_for_an_existing_provider_becomes_its_key(redline, monkeypatch, na
 
 
 def test_a_model_without_a_key_is_added_with_a_hint_about_the_missing_key(redline):
-    ended = redline.call("models", "add", "anthropic/m-1", *LIMITS)
-    assert ended.code == 0
-    assert "Set ANTHROPIC_API_KEY" in ended.out
+    assert "Set ANTHROPIC_API_KEY" in redline.call("models", "add", "anthropic/m-1", *LIMITS).ok().out
     assert redline.call("models", "test", "anthropic/m-1", "--json").error == "no_key"
 
 

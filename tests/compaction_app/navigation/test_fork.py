@@ -32,7 +32,7 @@ from tests.factories import (
     user,
     whole,
 )
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.paths import corpus, sessions_to_try
@@ -50,9 +50,8 @@ def put(redline: Installation, content: bytes, reader: str) -> Scene:
 
 
 def fork(scene: Scene, entry_id: str, *, is_leaf: bool = False) -> Path:
-    before = scene.path.read_bytes()
-    made = fork_session(scene.path, entry_id, datetime.now(UTC), is_leaf=is_leaf)
-    assert scene.path.read_bytes() == before
+    with unchanged(scene.path):
+        made = fork_session(scene.path, entry_id, datetime.now(UTC), is_leaf=is_leaf)
     return made.real_path()
 
 
@@ -75,15 +74,11 @@ def test_a_fork_has_the_recorded_bytes_of_its_branch(redline):
     assert AuditEntry.objects.get().new_file == str(new)
 
 
-def test_a_fork_from_what_a_user_says_ends_before_it(redline):
+def test_a_fork_from_what_a_user_says_ends_before_it_and_nothing_is_before_the_first_message(redline):
     made = put(redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi")
-    assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
-
-
-def test_nothing_is_before_the_first_message(redline):
-    made = put(redline, session_bytes(chain(user("a"), assistant(text("b")))), "pi")
     assert refused(partial(fork, made, "e1")) == "nothing_before"
     assert list(made.path.parent.iterdir()) == [made.path]
+    assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
 
 
 @pytest.mark.parametrize(

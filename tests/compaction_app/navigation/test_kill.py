@@ -18,16 +18,11 @@ from compaction_app.summaries.summary_task import SummaryTask, branch_task, comp
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
+from tests import kill_steps
 from tests.budget import long_except
 from tests.compaction_app.undo.scenes import Scene, scene
 from tests.files import backdate, place
 from tests.installation import Installation
-from tests.kill_steps import (
-    IS_SOAK,
-    World,
-    assert_any_kill_leaves_one_of_two_states,
-    assert_each_kill_leaves_one_of_two_states,
-)
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 CONFIRMED = AppendConfirmations(live=True)
@@ -41,7 +36,6 @@ STEPS: dict[str, Callable[[Scene], object]] = {
 }
 FIRST = ("move", "fork")
 """Each kind of write once. A draft changes its state as well; the others take the steps of a move."""
-KEEPS_LITTLE = b'{"compaction": {"keepRecentTokens": 10}}'
 
 
 def append_summary(task: SummaryTask) -> None:
@@ -63,10 +57,10 @@ class Kills:
         self.step = step
         self.scene = scene(redline, "pi", "context-edit", steps=4)
         backdate(self.scene.path)
-        place(redline.home / ".pi" / "agent" / "settings.json", KEEPS_LITTLE)
+        place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"keepRecentTokens": 10}}')
         self.content = self.scene.path.read_bytes()
         session_row(self.scene.path)
-        self.world = World(redline.data, self.scene.path.parent)
+        self.world = kill_steps.World(redline.data, self.scene.path.parent)
 
     def act(self) -> None:
         STEPS[self.step](self.scene)
@@ -103,10 +97,10 @@ class Kills:
 @pytest.mark.parametrize("step", long_except(("move",), STEPS))
 def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(redline, step):
     kills = Kills(redline, step)
-    assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=step in FIRST)
+    kill_steps.assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=step in FIRST)
 
 
-@pytest.mark.parametrize("step", STEPS if IS_SOAK else FIRST[:1])
+@pytest.mark.parametrize("step", STEPS if kill_steps.IS_SOAK else FIRST[:1])
 def test_a_step_killed_at_any_moment_is_completed_or_not_made(redline, step):
     kills = Kills(redline, step)
-    assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)
+    kill_steps.assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)

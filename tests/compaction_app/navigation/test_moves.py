@@ -25,8 +25,8 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, refused, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
-from tests.files import backdate, place, snapshot
-from tests.html import elements, text_of
+from tests.files import backdate, place, snapshot, unchanged
+from tests.html import elements, text_sent
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import work
 
@@ -63,23 +63,24 @@ def append(path: Path, make: MakeChange, confirmations: AppendConfirmations = CO
 
 def failure_of(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> RedlineError:
     """The error of an append, after which everything is as it was."""
-    before = path.read_bytes()
-    with pytest.raises(RedlineError) as caught:
+    with unchanged(path), pytest.raises(RedlineError) as caught:
         append_entries(path, make, confirmations, datetime.now(UTC))
-    assert path.read_bytes() == before
     assert not AuditEntry.objects.exists()
     assert not Backup.objects.exists()
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     return caught.value
 
 
-def test_a_move_appends_one_line_whose_parent_is_the_entry(talk):
-    before, appended = talk.path.read_bytes(), append(talk.path, move_to("e4"))
+def test_a_move_appends_one_line_whose_parent_is_the_entry_and_is_taken_back_by_another(talk):
+    context, before = talk.context(), talk.path.read_bytes()
+    appended = append(talk.path, move_to("e4"))
     assert talk.path.read_bytes() == before + appended.lines[0] + b"\n"
     (line,) = talk.last_lines(1)
     assert (line["type"], line["parentId"], line["id"]) == ("custom", "e4", appended.leaf_id)
     assert talk.context() == talk.context(leaf_id="e4")
     assert Session.objects.get().leaf_id == appended.leaf_id
+    append(talk.path, move_to("e6"))
+    assert talk.context() == context
 
 
 @pytest.mark.parametrize(
@@ -96,13 +97,6 @@ def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(ta
     append(talk.path, move_to(entry_id, is_leaf=is_leaf))
     assert talk.last_lines(1)[0]["parentId"] == parent
     assert [one["role"] for one in talk.context()] == roles
-
-
-def test_a_move_is_taken_back_by_a_move(talk):
-    before = talk.context()
-    append(talk.path, move_to("e4"))
-    append(talk.path, move_to("e6"))
-    assert talk.context() == before
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -260,13 +254,11 @@ def test_a_hook_cancels_a_move(path, connect):
 def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
     address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
     Session.objects.update(reader="pi")
-    before = (idle_root / "a.jsonl").read_bytes()
-    connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
-    (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
-    answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
-    assert answer.status_code == 409
-    assert "<b>it</b> is finished. Nothing was moved." in text_of(answer)
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
+        (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
+        answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
+        assert "<b>it</b> is finished. Nothing was moved." in text_sent(answer, 409)
 
 
 def test_a_failing_hook_prevents_a_move(path, connect):
@@ -284,9 +276,11 @@ def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
     assert failure_of(path, move_to("e4")).code == "hook_not_loaded"
 
 
-def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path, connect):
+def test_hooks_are_not_asked_about_a_label_or_a_move_that_cannot_be_made(path, connect):
     seen: list[object] = []
-    connect(session_before_tree, lambda **sent: seen.append(sent))
+    for signal in (session_before_tree, session_tree):
+        connect(signal, lambda **sent: seen.append(sent))
+    append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
     path.touch()
     act = partial(append_entries, path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
     assert (refused(act), seen) == ("session_live", [])
@@ -300,14 +294,6 @@ def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path, connect
     connect(session_before_tree, meanwhile)
     assert refused(partial(append, path, move_to("e4"))) == "plan_differs"
     assert json.loads(path.read_bytes().splitlines()[-1])["id"] == "new"
-
-
-def test_a_label_is_no_move(path, connect):
-    seen: list[object] = []
-    for signal in (session_before_tree, session_tree):
-        connect(signal, lambda **sent: seen.append(sent))
-    append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
-    assert seen == []
 
 
 def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path, connect):
@@ -354,30 +340,24 @@ def test_it_moves_and_gives_the_message_again(redline, talk):
     assert talk.context() == talk.context(leaf_id="e6")
 
 
-def test_it_labels_and_removes_a_label(redline, talk):
+def test_it_labels_and_removes_a_label_and_takes_one_step_at_a_time(redline, talk):
     assert redline.call("navigate", talk.path, "--label", "e3", "better", "--yes").code == 0
     assert dict(labels(load_session(talk.path).tree)) == {"e3": "better"}
     assert redline.call("navigate", talk.path, "--label", "e3", " ", "--yes", "--json").error == "bad_label"
     assert redline.call("navigate", talk.path, "--unlabel", "e3", "--yes").code == 0
     assert not labels(load_session(talk.path).tree)
+    assert redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json").refusal == "2 bad_arguments"
 
 
 def test_it_forks_before_what_a_user_says(redline, talk):
-    before = talk.path.read_bytes()
-    made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
-    assert made.json["again"] == "The first way."
-    assert talk.path.read_bytes() == before
+    with unchanged(talk.path):
+        made = redline.call("navigate", talk.path, "--fork", "e3", "--yes", "--json")
+        assert made.json["again"] == "The first way."
     assert [entry.id for entry in load_session(Path(made.json["created"])).tree.entries] == ["e1", "e2"]
     assert "Continue there with: pi --session" in redline.call("navigate", talk.path, "--fork", "e4", "--yes").out
 
 
 def test_a_session_in_use_needs_its_flag(redline, talk):
     talk.path.touch()
-    refused = redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json")
-    assert (refused.code, refused.error) == (5, "session_live")
+    assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--json").refusal == "5 session_live"
     assert redline.call("navigate", talk.path, "--move", "e4", "--yes", "--live").code == 0
-
-
-def test_one_step_is_taken_at_a_time(redline, talk):
-    both = redline.call("navigate", talk.path, "--move", "e4", "--unlabel", "e4", "--json")
-    assert (both.code, both.error) == (2, "bad_arguments")

@@ -7,21 +7,18 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.display.branches import branch_state, forget_branches
+from compaction_app.display.branches import branch_state
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
+from tests.clients import page
 from tests.factories import chain, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, missing, text_of
+from tests.files import unchanged
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, missing, text_of, text_sent
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
 from tests.sessions_app.agents.codex.rollouts import user as prompt
 
 from .test_moves import forked_talk
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
 
 
 @pytest.fixture
@@ -30,12 +27,6 @@ def tree(idle_root):
     url = add_session(idle_root, "a.jsonl", forked_talk())
     Session.objects.update(reader="pi")
     return f"{url}/tree"
-
-
-def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
-    answered = browser.get(address, data)
-    assert answered.status_code == status
-    return answered
 
 
 def send(browser: Client, address: str, **data: Any) -> Any:
@@ -48,21 +39,23 @@ def lines(root: Path) -> list[Any]:
     return [json.loads(line) for line in (root / "a.jsonl").read_bytes().splitlines()]
 
 
-def test_the_tree_leads_to_each_step(browser, tree):
+def test_the_tree_and_each_entry_of_a_session_lead_to_the_steps_that_its_agent_has(browser, tree):
     shown = dict(links(page(browser, tree, at="e3")))
     assert shown["Move here…"] == f"{tree}/move?entry=e3"
     assert (shown["Fork from here…"], shown["Label…"]) == (f"{tree}/fork?entry=e3", f"{tree}/label?entry=e3")
     assert shown["Move to the end of this row"] == f"{tree}/move?entry=e4&leaf=1"
     assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
+    tools = element(page(browser, tree.removesuffix("/tree")), "#entry-tools")
+    leads = {text_of(one): one.attributes["data-from"] for one in elements(tools, "a[data-from]")}
+    steps = {"Label…": "label", "Move here…": "move", "Fork from here…": "fork"}
+    assert leads == {words: f"{tree}/{step}?entry=" for words, step in steps.items()}
 
 
 def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser, tree, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     words = text_of(page(browser, f"{tree}/move", entry="e4"))
-    assert "Continue from here?" in words
-    assert "One line is appended, which adds nothing to the conversation." in words
-    assert "The model sees 4 messages there" in words
-    assert "2 entries, which stay in the session as a branch" in words
+    assert not missing(words, "Continue from here?", "One line is appended, which adds nothing to the conversation.")
+    assert not missing(words, "The model sees 4 messages there", "2 entries, which stay in the session as a branch")
     assert "by a move back to" in words
     assert (idle_root / "a.jsonl").read_bytes() == before
 
@@ -87,19 +80,15 @@ def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser, idle_roo
 
 
 def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser, tree, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
-    assert answered.status_code == 409
-    assert "has changed since this was shown" in text_of(answered)
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
+        assert "has changed since this was shown" in text_sent(answered, 409)
 
 
 @pytest.mark.parametrize(("step", "more"), [("move", {}), ("label", {"label": "here"})])
 def test_a_live_session_needs_a_confirmation(browser, tree, settings, step, more):
     settings.REDLINE = settings.REDLINE.model_copy(update={"live_minutes": 5})
-    refused = send(browser, f"{tree}/{step}", entry="e4", **more)
-    assert refused.status_code == 422
-    assert "a confirmation is missing" in text_of(refused)
+    assert "a confirmation is missing" in text_sent(send(browser, f"{tree}/{step}", entry="e4", **more), 422)
     assert send(browser, f"{tree}/{step}", entry="e4", yes="live", **more).redirect_chain
 
 
@@ -113,35 +102,22 @@ def test_a_label_is_set_changed_and_removed(browser, tree):
     assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was removed."]
 
 
-def test_a_label_is_found_in_the_tree(browser, tree):
-    send(browser, f"{tree}/label", entry="e3", label="the better way")
-    found = page(browser, tree, q="better")
-    assert "1 row with “better”" in text_of(found)
-    assert f"{tree}?at=e3" in [address for _, address in links(found)]
-
-
-def test_the_labels_of_all_branches_lead_to_their_entries(browser, tree):
+def test_labels_are_found_in_the_tree_and_those_of_all_branches_lead_to_their_entries(browser, tree):
     for entry_id, words in (("e6", "the other way"), ("e2", "the start")):
         send(browser, f"{tree}/label", entry=entry_id, label=words)
     shown = page(browser, tree)
     found = [(one, to) for one, to in links(shown) if one.startswith("the ")]
     assert found == [("the start", f"{tree}?at=e2"), ("the other way", f"{tree}?at=e6")]
+    searched = page(browser, tree, q="the start")
+    assert "1 row with “the start”" in text_of(searched)
+    assert f"{tree}?at=e2" in [address for _, address in links(searched)]
     send(browser, f"{tree}/label", entry="e2", remove="1")
     assert "the start" not in dict(links(page(browser, tree)))
 
 
-def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser, tree):
-    tools = element(page(browser, tree.removesuffix("/tree")), "#entry-tools")
-    leads = {text_of(one): one.attributes["data-from"] for one in elements(tools, "a[data-from]")}
-    steps = {"Label…": "label", "Move here…": "move", "Fork from here…": "fork"}
-    assert leads == {words: f"{tree}/{step}?entry=" for words, step in steps.items()}
-
-
 def test_the_same_label_and_a_bad_one_are_refused(browser, tree):
     assert "has no label already" in text_of(send(browser, f"{tree}/label", entry="e3", label=""))
-    long = send(browser, f"{tree}/label", entry="e3", label="x" * 201)
-    assert long.status_code == 422
-    assert "at most 200 characters" in text_of(long)
+    assert "at most 200 characters" in text_sent(send(browser, f"{tree}/label", entry="e3", label="x" * 201), 422)
 
 
 def test_a_fork_ends_before_what_a_user_says(browser, tree, idle_root):
@@ -158,11 +134,6 @@ def test_a_fork_ends_before_what_a_user_says(browser, tree, idle_root):
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_fork_after_an_entry_is_shown_at_once(browser, tree):
-    made = send(browser, f"{tree}/fork", entry="e4")
-    assert made.redirect_chain[-1][0] == Session.objects.exclude(relative_path="a.jsonl").get().get_absolute_url()
-
-
 @pytest.mark.parametrize("step", ["move", "label", "fork"])
 def test_an_entry_that_does_not_exist_is_not_found(browser, tree, step):
     page(browser, f"{tree}/{step}", 404, entry="gone")
@@ -170,9 +141,11 @@ def test_an_entry_that_does_not_exist_is_not_found(browser, tree, step):
     page(browser, tree, 404, again="gone")
 
 
-def test_nothing_can_be_forked_before_the_first_message(browser, tree):
+def test_nothing_can_be_forked_before_the_first_message_and_a_fork_after_an_entry_is_shown(browser, tree):
     words = text_of(page(browser, f"{tree}/fork", 409, entry="e1"))
     assert not missing(words, "No fork can be made here", "Nothing comes before e1")
+    made = send(browser, f"{tree}/fork", entry="e4")
+    assert made.redirect_chain[-1][0] == Session.objects.exclude(relative_path="a.jsonl").get().get_absolute_url()
 
 
 def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path, settings):
@@ -182,8 +155,7 @@ def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path,
     index_roots()
     words = text_of(page(browser, f"{Session.objects.get().get_absolute_url()}/tree"))
     assert "Not offered Sessions of Codex have no entry that makes it continue after an earlier one." in words
-    assert "Sessions of Codex have no labels." in words
-    assert "Fork from here…" in words
+    assert not missing(words, "Sessions of Codex have no labels.", "Fork from here…")
     assert "Move here" not in words
 
 

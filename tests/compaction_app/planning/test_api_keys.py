@@ -7,12 +7,14 @@ import os
 import stat
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from compaction_app.planning import api_keys
 from compaction_app.planning.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from tests.files import unchanged
 from tests.installation import refusal
 from tests.processes import become_nobody, in_child
 
@@ -78,17 +80,12 @@ def test_a_change_never_writes_into_the_existing_file_and_a_failed_one_leaves_it
         assert opened_before.read() == "{}"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
     keep_key(tmp_path, "own", KEPT)
-    before = file.read_bytes()
-
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(api_keys, "sync", full)
-    with pytest.raises(SystemFailure) as failure:
-        keep_key(tmp_path, "other", KEPT)
-    assert failure.value.code == "disk_full"
-    assert KEY not in failure.value.message
-    assert file.read_bytes() == before
+    with unchanged(file):
+        monkeypatch.setattr(api_keys, "sync", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(SystemFailure) as failure:
+            keep_key(tmp_path, "other", KEPT)
+        assert failure.value.code == "disk_full"
+        assert KEY not in failure.value.message
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
 
 

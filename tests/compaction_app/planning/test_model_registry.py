@@ -4,22 +4,14 @@ The attacks come first. Each says what was done, and what the provider's side th
 """
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
 
 from compaction_app.models import Agreement, PlannerModel, Provider
+from compaction_app.models_page import service
 from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
-from compaction_app.models_page.service import (
-    Consequence,
-    add_provider,
-    agree,
-    change_key,
-    change_provider,
-    forget_key,
-    remove_provider,
-    save_model,
-)
 from compaction_app.planning.api_keys import KeptKey, keep_key, read_keys
 from compaction_app.planning.model_registry import (
     LEVELS,
@@ -37,6 +29,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.forms import FormInvalid
 from tests.factories import assistant, chain, session_bytes, text, user
+from tests.installation import refusal
 
 KEY = "sk-environment-0123456789abcdefWXYZ"
 TYPED = "sk-entered-by-hand-0123456789abZYXW"
@@ -61,16 +54,16 @@ def openai_key(redline, monkeypatch):
 
 
 def add(name: str, base_url: str, key: str = "") -> Provider:
-    return add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
+    return service.add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
 
 
-def change(name: str, base_url: str, key: str = "") -> Consequence:
+def change(name: str, base_url: str, key: str = "") -> service.Consequence:
     values = {"dialect": "openai", "base_url": base_url, "key": key}
-    return change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
+    return service.change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
 
 
 def enter_key(provider: str, key: str, origin: str) -> None:
-    change_key(KeyForm(provider_named(provider), {"key": key, "origin": origin}))
+    service.change_key(KeyForm(provider_named(provider), {"key": key, "origin": origin}))
 
 
 def put(provider: str, name: str, **values: Any) -> PlannerModel:
@@ -126,9 +119,8 @@ def test_no_key_is_sent_over_plain_http_to_another_machine(redline, monkeypatch,
     monkeypatch.setenv("OPENAI_BASE_URL", plain)
     put("openai", "m")
     assert key_sent("openai/m") == "provider_unusable"
-    with pytest.raises(RedlineError) as refused:
+    with pytest.raises(RedlineError, match="plain http"):
         add("own", plain, TYPED)
-    assert "plain http" in refused.value.message
     assert (Provider.objects.count(), read_keys(redline.data)) == (0, {})
     # A key written into the file by hand for such an address is not sent either.
     add("own", plain)
@@ -178,7 +170,7 @@ def test_no_model_at_another_host_namesake_or_base_url_changed_in_the_database_g
 
 
 def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redline, added):
-    remove_provider("own")
+    service.remove_provider("own")
     assert TYPED not in (redline.data / "keys.json").read_text()
     keep_key(redline.data, "own", KeptKey("https://llm.example.com", TYPED))
     add("own", "https://llm.example.com/v1")
@@ -197,15 +189,13 @@ def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variabl
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
     assert key_sent("openai/m") == "no_key"
-    assert forget_key("openai")
+    assert service.forget_key("openai")
 
 
 def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(redline, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
     for shown in ("https://api.openai.com", ""):
-        with pytest.raises(RedlineError) as refused:
-            enter_key("openai", TYPED, shown)
-        assert refused.value.code == "other_address"
+        assert refusal(partial(enter_key, "openai", TYPED, shown)) == "4 other_address"
     assert read_keys(redline.data) == {}
 
 
@@ -274,8 +264,8 @@ def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, add
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     put("own", "elsewhere", base_url="https://evil.example/v1")
     put("openai", "m")
-    agree("own", "https://llm.example.com")
-    agree("openai", "https://api.openai.com")
+    service.agree("own", "https://llm.example.com")
+    service.agree("openai", "https://api.openai.com")
     assert [model.planner for model in models() if model.agreed] == ["openai/m", "own/m"]
     monkeypatch.setenv("OPENAI_BASE_URL", "https://other.example/v1")
     assert change("own", "https://evil.example/v1").agreement_ended
@@ -283,7 +273,7 @@ def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, add
     change("own", "https://llm.example.com/v1")
     assert not provider_named("own").agreed
     with pytest.raises(RedlineError):
-        agree("own", "https://evil.example")
+        service.agree("own", "https://evil.example")
     assert Agreement.objects.get().provider == "openai"
 
 
@@ -294,13 +284,10 @@ def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline, 
     assert model_named("openai/gpt-5").provider.name == "openai"
     assert model_named("openrouter/openai/gpt-5").provider.name == "openrouter"
     assert model_named("gpt-5").planner == "openai/gpt-5"
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput, match="openrouter/m, own/m"):
         model_named("m")
-    assert "openrouter/m, own/m" in refused.value.message
-    with pytest.raises(BadInput) as refused:
-        model_named("nobody")
-    assert refused.value.code == "unknown_planner"
-    assert "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
+    known = "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m"
+    assert refusal(lambda: model_named("nobody"), known) == "2 unknown_planner"
 
 
 def test_levels_are_ordered_and_prices_unchanged(redline):
@@ -334,14 +321,14 @@ GOOD = {"provider": "own", "name": "new", **LIMITS, "thinking_style": "budget", 
 
 
 def test_the_form_becomes_a_model_and_none_is_added_twice(added):
-    row = save_model(PlannerModelForm(GOOD))
+    row = service.save_model(PlannerModelForm(GOOD))
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
     assert row.price_cache_read is None
     with pytest.raises(BadInput, match="already"):
-        save_model(PlannerModelForm(GOOD))
+        service.save_model(PlannerModelForm(GOOD))
     with pytest.raises(BadInput, match="already"):
-        save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
+        service.save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
 INVALID = [
@@ -358,7 +345,7 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
     for (field, typed), row in itertools.product(INVALID, (None, PlannerModel.objects.get())):
         form = PlannerModelForm({**GOOD, field: typed}, instance=row)
         with pytest.raises(FormInvalid) as refused:
-            save_model(form)
+            service.save_model(form)
         assert list(form.errors) == [field], typed
         assert refused.value.message == f"{form.errors[field][0]} Nothing was changed."
     assert list(PlannerModel.objects.values()) == before
@@ -367,9 +354,8 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
 def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key):
     values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="is sent nowhere else"):
-        save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
-    own = save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"}))
-    assert own.base_url == ""
+        service.save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
+    assert service.save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"})).base_url == ""
 
 
 @pytest.mark.parametrize(

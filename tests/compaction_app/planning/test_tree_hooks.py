@@ -32,18 +32,12 @@ from compaction_app.hooks import (
     session_compact,
     session_tree,
 )
+from compaction_app.planning import tree_hooks
 from compaction_app.planning.summary_hooks import (
     SummaryAnswers,
     after_summary,
     ask_summary_hooks,
     require_summary_not_cancelled,
-)
-from compaction_app.planning.tree_hooks import (
-    TreeAnswers,
-    TreeMove,
-    after_move,
-    ask_tree_hooks,
-    require_move_not_cancelled,
 )
 from sessions_app.agents.agent_settings import CompactionBudget
 from sessions_app.agents.summary_format import FileLists
@@ -87,17 +81,17 @@ def code_of(act: Callable[[], object]) -> tuple[str, str]:
     return refused.value.code, refused.value.message
 
 
-def move(loaded: LoadedSession, **values: Any) -> TreeMove:
+def move(loaded: LoadedSession, **values: Any) -> tree_hooks.TreeMove:
     """Back from the second branch to the first one."""
-    return TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
+    return tree_hooks.TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
 
 
-def asked(loaded: LoadedSession, **values: Any) -> TreeAnswers:
-    return ask_tree_hooks(loaded, move(loaded, **values))
+def asked(loaded: LoadedSession, **values: Any) -> tree_hooks.TreeAnswers:
+    return tree_hooks.ask_tree_hooks(loaded, move(loaded, **values))
 
 
 def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_wins(loaded):
-    assert asked(loaded, focus="tests", label="x") == TreeAnswers("tests", "x")
+    assert asked(loaded, focus="tests", label="x") == tree_hooks.TreeAnswers("tests", "x")
     seen: list[tuple[str, str]] = []
     answer(session_before_tree, Adjust(focus="a", label="one"))
     connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
@@ -110,7 +104,7 @@ def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_
 
 def test_a_hook_receives_what_is_left_behind(loaded, session):
     seen = heard(session_before_tree)
-    ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
+    tree_hooks.ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
     (sent,) = seen
     assert set(sent) == {"signal", "sender", *BEFORE_TREE}
     assert [entry.id for entry in sent["entries"]] == ["other"]
@@ -137,15 +131,14 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
     answer(session_before_tree, found)
     later = heard(session_before_tree)
     answers = asked(loaded)
-    code, words = code_of(lambda: require_move_not_cancelled(answers))
+    code, words = code_of(lambda: tree_hooks.require_move_not_cancelled(answers))
     assert (code, later) == ("cancelled_by_hook", [])
     assert "answer.<locals>" in words
     assert words.endswith("Nothing was moved.")
-    require_move_not_cancelled(TreeAnswers("", ""))
+    tree_hooks.require_move_not_cancelled(tree_hooks.TreeAnswers("", ""))
 
 
 def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
-
     def protector(**sent: Any) -> None:
         raise KeyError("text of the session")
 
@@ -173,7 +166,6 @@ def test_nothing_is_done_if_a_hook_could_not_be_loaded(loaded, preparation, tran
 
 
 def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tmp_path):
-
     def failing(**sent: Any) -> None:
         raise ValueError
 
@@ -181,7 +173,7 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tm
     received = heard(session_tree)
     line = {"type": "branch_summary", "id": "n", "summary": WORDS}
     lines = [json.dumps(line).encode()]
-    after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
+    tree_hooks.after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
     (sent,) = received
     assert set(sent) == {"signal", "sender", *AFTER_TREE}
     assert (sent["entries"], sent["summary"], sent["from_hook"]) == ([line], WORDS, True)

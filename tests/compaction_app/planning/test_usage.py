@@ -114,9 +114,7 @@ def test_without_a_source_no_price_is_known(known_root):
 def test_each_source_gives_way_to_the_one_before_it(session):
     models = {"providers": {"p": {"models": [{"id": "m", "cost": {"input": 1}}]}}}
     assert known(session) == RECORDED
-    path = Path.home() / ".pi" / "agent" / "models.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(models), encoding="utf-8")
+    place(Path.home() / ".pi" / "agent" / "models.json", json.dumps(models).encode())
     assert known(session) == KnownPrices(InputPrices(1), "the agent's configuration")
     enter("own", 2)
     assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
@@ -134,16 +132,13 @@ def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
 
 
 DATED = "claude-sonnet-4-5-20250929"
-LISTED = KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
 
 
-def test_without_a_configuration_list_prices_count_and_a_dated_model_has_those_of_its_undated_name(
-    known_root, monkeypatch
-):
+def test_without_settings_list_prices_count_and_a_dated_model_has_those_of_its_undated_name(known_root, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was used"))
     said = chain(user("Go."), assistant(text("Done."), provider="anthropic", model=DATED))
     session = index_file(place(known_root / "work.jsonl", session_bytes(said)))
-    assert known(session) == LISTED
+    assert known(session) == KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
     configured = {"claude-sonnet-4-5": PriceSetting(input=4), "claude-sonnet-4": PriceSetting(input=9)}
     assert known(session, configured) == KnownPrices(InputPrices(4), "your configuration")
     assert known(session, {**configured, DATED: PriceSetting(input=5)}) == KnownPrices(

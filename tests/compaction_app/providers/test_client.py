@@ -370,10 +370,6 @@ async def test_an_overflow_is_known_by_status_inside_an_answer_and_by_its_end(di
     await failed(answer(of_dialect[dialect]), dialect, Overflow)
 
 
-def in_seconds(seconds: float) -> str:
-    return email.utils.formatdate(time.time() + seconds, usegmt=True)
-
-
 LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
@@ -405,7 +401,8 @@ async def test_a_wait_that_is_too_long_is_not_begun(header):
 
 @on_a_loop
 async def test_a_date_to_wait_for_is_understood():
-    error = await failed(as_json({}, "503 No", f"retry-after: {in_seconds(7_200)}"), "openai", patience=Patience())
+    later = email.utils.formatdate(time.time() + 7_200, usegmt=True)
+    error = await failed(as_json({}, "503 No", f"retry-after: {later}"), "openai", patience=Patience())
     assert "of 7,1" in error.message or "of 7,200 s" in error.message
 
 

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.providers.error_mapping import (
-    QUOTED_CHARACTERS,
-    ProviderFault,
-    error_of,
-    fault_in,
-    fault_of,
-    quoted,
-    shortened,
-    without_key,
-)
+from compaction_app.providers import error_mapping
 from compaction_app.providers.errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.types import Dialect, Endpoint
 
@@ -26,8 +17,8 @@ ENDPOINT = Endpoint("p", "openai", "https://api.example.com/v1", KEY)
 
 def error_for(status: int, body: dict[str, Any] | str, dialect: Dialect = "openai", key: str = KEY) -> ProviderError:
     raw = body if isinstance(body, str) else json.dumps(body)
-    fault = fault_of(status, raw.startswith("<"), raw.encode())
-    return error_of(fault, Endpoint("p", dialect, "https://api.example.com", key), "m-1")
+    fault = error_mapping.fault_of(status, raw.startswith("<"), raw.encode())
+    return error_mapping.error_of(fault, Endpoint("p", dialect, "https://api.example.com", key), "m-1")
 
 
 def anthropic(kind: str, words: str) -> dict[str, Any]:
@@ -156,9 +147,9 @@ def test_without_a_key_a_401_reports_that_one_is_required_and_no_web_page_is_quo
 
 
 def test_an_unknown_error_inside_a_stream_is_broken_and_the_other_dialect_gets_advice():
-    fault = fault_in({"error": {"message": "something odd"}})
-    assert fault == ProviderFault(0, "", "something odd")
-    assert isinstance(error_of(fault, ENDPOINT, "m-1"), Broken)
+    fault = error_mapping.fault_in({"error": {"message": "something odd"}})
+    assert fault == error_mapping.ProviderFault(0, "", "something odd")
+    assert isinstance(error_mapping.error_of(fault, ENDPOINT, "m-1"), Broken)
     assert "An Anthropic base URL ends before /v1" in error_for(404, "", "anthropic").message
     assert "mostly ends with /v1" in error_for(404, "", "openai").message
 
@@ -167,7 +158,7 @@ def test_an_unknown_error_inside_a_stream_is_broken_and_the_other_dialect_gets_a
     "body_said", [None, [], "x", 3, {}, {"error": None}, {"error": ""}, {"error": {}}, {"type": "message"}]
 )
 def test_a_response_without_an_error_is_not_an_error(body_said):
-    assert fault_in(body_said) is None
+    assert error_mapping.fault_in(body_said) is None
 
 
 @pytest.mark.parametrize(
@@ -176,8 +167,8 @@ def test_a_response_without_an_error_is_not_an_error(body_said):
 def test_no_form_of_an_error_crashes(junk):
     raw = json.dumps({"error": junk, "message": junk}).encode()
     for status in (0, 400, 404, 429, 500):
-        assert len(error_of(fault_of(status, False, raw), ENDPOINT, "m-1").message) < 1_000
-    fault_of(400, False, b'{"error":' * 50_000)
+        assert len(error_mapping.error_of(error_mapping.fault_of(status, False, raw), ENDPOINT, "m-1").message) < 1_000
+    error_mapping.fault_of(400, False, b'{"error":' * 50_000)
 
 
 def shows_key(text: str) -> bool:
@@ -198,12 +189,12 @@ def test_no_words_of_a_provider_show_the_key(words):
     for status in (0, 400, 401, 402, 403, 404, 413, 429, 500, 529):
         for body_said in (openai(words), {"detail": words}, {"error": words}, words):
             assert not shows_key(error_for(status, body_said).message)
-    assert not shows_key(quoted(words, KEY))
+    assert not shows_key(error_mapping.quoted(words, KEY))
 
 
 def test_only_the_last_four_characters_stay_as_a_hint():
-    assert without_key(f"key {KEY}!", KEY) == "key …wxyz!"
-    assert without_key("nothing of it", KEY) == "nothing of it"
+    assert error_mapping.without_key(f"key {KEY}!", KEY) == "key …wxyz!"
+    assert error_mapping.without_key("nothing of it", KEY) == "nothing of it"
     assert KEY not in repr(ENDPOINT)
     assert KEY not in str(ENDPOINT)
 
@@ -212,13 +203,13 @@ def test_only_the_last_four_characters_stay_as_a_hint():
     ("key", "shown"), [("", "a none b"), ("none", "a none b"), ("a non", "…e b"), ("n", "a none b")]
 )
 def test_short_keys_for_local_servers_do_not_eat_the_words(key, shown):
-    assert without_key("a none b", key) == shown
+    assert error_mapping.without_key("a none b", key) == shown
 
 
 @given(st.text(st.characters(), max_size=400), st.integers(0, 400))
 def test_quoted_text_is_one_short_printable_line(words, place):
-    line = shortened(words[:place] + KEY + words[place:], KEY)
-    assert len(line) <= QUOTED_CHARACTERS
+    line = error_mapping.shortened(words[:place] + KEY + words[place:], KEY)
+    assert len(line) <= error_mapping.QUOTED_CHARACTERS
     assert line == " ".join(line.split())
     assert not any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in line)
     assert not shows_key(line)

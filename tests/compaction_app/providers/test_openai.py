@@ -127,13 +127,11 @@ def test_fragments_are_put_together_by_index():
     assert answered(pieces).characters == len("Both.") + 4 + 8 + 4 + 8
 
 
-def several(*fragments: dict[str, Any]) -> dict[str, Any]:
-    return {"tool_calls": [one["tool_calls"][0] for one in fragments]}
-
-
 ONE, TWO = '{"a": 1}', '{"b": 2}'
 WHOLE = {
-    "no index, no id": [several(fragment(None, ONE, name="look"), fragment(None, TWO, name="look"))],
+    "no index, no id": [
+        {"tool_calls": [fragment(None, one, name="look")["tool_calls"][0] for one in (ONE, TWO)]},
+    ],
     "in two chunks": [fragment(None, ONE, name="look"), fragment(None, TWO, name="look")],
     "always the first index": [fragment(0, ONE, call_id="x", name="look"), fragment(0, TWO, call_id="y", name="look")],
     "first index, no id": [fragment(0, ONE, name="look"), fragment(0, TWO, name="look")],
@@ -170,11 +168,14 @@ def test_calls_are_distinguished_however_a_server_numbers_them(deltas, finish):
     assert answered(pieces).stop == "calls"
 
 
-def test_calls_at_one_index_are_distinguished_by_their_ids_and_made_up_ids_are_new():
+def test_calls_at_one_index_are_told_apart_by_ids_made_up_ids_are_new_and_a_call_needs_no_name():
     assert len(calls(read_chunks(*(fragment(0, "", call_id=one, name="look") for one in ("x", "y"))))) == 2
     before = AssistantMessage([CallPart("call_1", "look", "{}"), CallPart("call_2", "look", "{}")])
     pieces = read_chunks(fragment(None, "{}", name="look"), conversation=[UserMessage("a"), before])
     assert calls(pieces)[0].call_id == "call_3"
+    pieces = read_chunks(fragment(0, "{}", call_id="t"))
+    assert calls(pieces) == [CallPart("t", "", "{}")]
+    assert shown(pieces)["calls"] == {0: ["", "{}"]}
 
 
 def test_arguments_may_come_as_an_object_or_as_halves_of_a_character_around_the_name():
@@ -184,12 +185,6 @@ def test_arguments_may_come_as_an_object_or_as_halves_of_a_character_around_the_
     pieces = read_chunks(*deltas)
     assert calls(pieces) == [CallPart("t", "look", '{"a\U0001f600": 1}')]
     assert shown(pieces)["calls"] == {0: ["look", '{"a\U0001f600": 1}']}
-
-
-def test_a_call_that_never_got_a_name_is_still_a_call():
-    pieces = read_chunks(fragment(0, "{}", call_id="t"))
-    assert calls(pieces) == [CallPart("t", "", "{}")]
-    assert shown(pieces)["calls"] == {0: ["", "{}"]}
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])

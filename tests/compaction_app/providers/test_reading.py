@@ -68,17 +68,10 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @examples(100)
-def test_any_cut_of_the_bytes_gives_the_same_answer(dialect, data):
+def test_what_was_watched_is_what_was_answered_however_its_bytes_are_cut_and_every_database_takes_it(dialect, data):
     whole = data.draw(answers(dialect))
-    at_once = read(dialect, whole)
-    assert read(dialect, *cut(whole, data.draw(CUTS))) == at_once
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@given(data=st.data())
-@examples(100)
-def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(dialect, data):
-    pieces = read(dialect, data.draw(answers(dialect)))
+    pieces = read(dialect, whole)
+    assert read(dialect, *cut(whole, data.draw(CUTS))) == pieces
     seen, answer = shown(pieces), answered(pieces).answer
     assert seen["text"] == "".join(part.text for part in answer.parts if isinstance(part, TextPart))
     assert seen["thought"] == "".join(part.text for part in answer.parts if isinstance(part, ThinkingPart))
@@ -158,7 +151,7 @@ def endless(dialect: Dialect, text: str, times: int) -> bytes:
 
 
 @both
-def test_an_answer_or_an_event_that_never_ends_is_cut_off(dialect):
+def test_an_answer_an_event_and_calls_that_never_end_are_cut_off(dialect):
     text = "x" * 1_000_000
     with pytest.raises(Unreadable, match="8,000,000 characters"):
         read(dialect, endless(dialect, text, 9))
@@ -166,6 +159,13 @@ def test_an_answer_or_an_event_that_never_ends_is_cut_off(dialect):
         read(dialect, *([b"data: "] + [b"x" * (1 << 20)] * 5))
     with pytest.raises(Unreadable, match="one of its events"):
         read(dialect, *([b"data: x\n" * (1 << 17)] * 5))
+    many = range(accumulator.CALLS + 1)
+    data = {
+        "anthropic": lambda: message(*(call_block(place, f"t{place}", "look") for place in many)),
+        "openai": lambda: sse(*(chunk(fragment(place, "{}", name="look")) for place in many), chunk(finish="stop")),
+    }[dialect]()
+    with pytest.raises(Unreadable, match="1,000 tool calls"):
+        read(dialect, data)
 
 
 def test_what_is_kept_and_never_shown_counts_as_well_and_so_do_empty_blocks():
@@ -178,17 +178,6 @@ def test_what_is_kept_and_never_shown_counts_as_well_and_so_do_empty_blocks():
         read("openai", sse(*details, chunk(finish="stop")))
     with pytest.raises(Unreadable, match="10,000 parts"):
         read("anthropic", message(*(text_block(place) for place in range(accumulator.PARTS + 1))))
-
-
-@both
-def test_calls_without_an_end_are_cut_off(dialect):
-    many = range(accumulator.CALLS + 1)
-    data = {
-        "anthropic": lambda: message(*(call_block(place, f"t{place}", "look") for place in many)),
-        "openai": lambda: sse(*(chunk(fragment(place, "{}", name="look")) for place in many), chunk(finish="stop")),
-    }[dialect]()
-    with pytest.raises(Unreadable, match="1,000 tool calls"):
-        read(dialect, data)
 
 
 def test_a_body_without_an_end_is_read_up_to_its_limit():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from compaction_app.rendering import diffs
 from compaction_app.rendering.ansi import coloured, without_styles
 from compaction_app.rendering.code import (
     LANGUAGES,
@@ -14,15 +15,6 @@ from compaction_app.rendering.code import (
     language_of,
     lexer_of,
     pretty_json,
-)
-from compaction_app.rendering.diffs import (
-    COMPARED_LINES,
-    DiffLine,
-    TextChange,
-    counts,
-    diff_markup,
-    diff_of,
-    diff_of_patch,
 )
 from compaction_app.rendering.markup import sanitized
 from compaction_app.rendering.memory import ENTRY_CHARACTERS, RenderedTexts
@@ -144,7 +136,7 @@ def test_what_could_hide_or_move_text_is_shown_and_an_output_without_colours_has
 
 
 def diff(old: str, new: str) -> str:
-    return "|".join(sign + text for sign, text in diff_of([TextChange(old, new)]))
+    return "|".join(sign + text for sign, text in diffs.diff_of([diffs.TextChange(old, new)]))
 
 
 @pytest.mark.parametrize(
@@ -163,22 +155,22 @@ def test_a_change_is_shown_with_the_lines_around_it(old, new, lines):
 
 
 def test_places_are_apart_a_patch_has_its_signs_already_and_long_texts_are_compared_at_their_ends():
-    lines = list(diff_of([TextChange("a", "b"), TextChange("c", "d")]))
+    lines = list(diffs.diff_of([diffs.TextChange("a", "b"), diffs.TextChange("c", "d")]))
     assert lines == [("-", "a"), ("+", "b"), ("@", "⋯"), ("-", "c"), ("+", "d")]
-    assert counts(lines) == (2, 2)
+    assert diffs.counts(lines) == (2, 2)
     patch = ["*** Update File: a.py", "@@ def f():", " x", "-y", "+z", ""]
-    assert list(diff_of_patch(patch)) == [
+    assert list(diffs.diff_of_patch(patch)) == [
         *(("@", "*** Update File: a.py"), ("@", "@@ def f():")),
         *((" ", "x"), ("-", "y"), ("+", "z"), (" ", "")),
     ]
-    start, end = "s\n" * COMPARED_LINES, "e\n" * COMPARED_LINES
+    start, end = "s\n" * diffs.COMPARED_LINES, "e\n" * diffs.COMPARED_LINES
     assert diff(f"{start}a\nb\n{end}", f"{start}a2\nb2\nc2\n{end}") == (" s| s| s|-a|-b|+a2|+b2|+c2| e| e| e")
-    assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
+    assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * diffs.COMPARED_LINES}"
 
 
 def test_a_diff_is_text_with_signs():
-    lines = [DiffLine("+", "<script>alert(1)</script>\x1b[2J"), DiffLine("-", ""), DiffLine("@", "⋯")]
-    drawn = sanitized(diff_markup(lines))
+    lines = [diffs.DiffLine("+", "<script>alert(1)</script>\x1b[2J"), diffs.DiffLine("-", ""), diffs.DiffLine("@", "⋯")]
+    drawn = sanitized(diffs.diff_markup(lines))
     assert not active_markup(drawn)
     signs = [(one.attributes["class"], one.text()) for one in elements(drawn, "span")]
     added = ("diff__added", "+<script>alert(1)</script>\\x1b[2J\n")

@@ -37,10 +37,6 @@ def jpeg(width: int, height: int) -> bytes:
     return b"\xff\xd8\xff\xe0\x00\x10JFIF\0" + bytes(9) + b"\xff\xc4\x00\x04\0\0" + frame
 
 
-def gif(width: int, height: int) -> bytes:
-    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(3)
-
-
 def webp(kind: bytes, size: bytes) -> bytes:
     return b"RIFF\x40\0\0\0WEBP" + kind + b"\x20\0\0\0" + size + bytes(20)
 
@@ -55,7 +51,7 @@ EXTENDED = webp(b"VP8X", b"\0\0\0\0" + (29).to_bytes(3, "little") + (19).to_byte
     [
         (png(30, 20), "image/png"),
         (jpeg(30, 20), "image/jpeg"),
-        (gif(30, 20), "image/gif"),
+        (b"GIF89a" + struct.pack("<HH", 30, 20) + bytes(3), "image/gif"),
         (LOSSLESS, "image/webp"),
         (LOSSY, "image/webp"),
         (EXTENDED, "image/webp"),

@@ -64,8 +64,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, br
 
 
 def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
-    written = redline.call("compact", path, "--yes", "--json")
-    assert written.code == 0, written
+    written = redline.call("compact", path, "--yes", "--json").ok()
     run = the_run()
     compaction = Compaction.objects.get()
     assert (run.pk, run.state, compaction.run) == (written.json["run"], RunState.COMMITTED, run)
@@ -104,8 +103,7 @@ def test_a_run_that_fails_says_so_in_the_browser_too(redline, known_root):
 
 def test_a_session_outside_of_all_roots_is_compacted_as_ever(redline, browser, tmp_path):
     path = place(tmp_path / "elsewhere" / "work.jsonl", session_bytes(working_session()))
-    written = redline.call("compact", path, "--yes", "--not-honoured", "--json")
-    assert written.code == 0, written
+    redline.call("compact", path, "--yes", "--not-honoured", "--json").ok()
     assert the_run().state == RunState.COMMITTED
     # Its directory is not configured, so pages do not show it.
     assert browser.get(f"/runs/{the_run().pk}").status_code == 404
@@ -181,8 +179,7 @@ def test_it_is_watched_and_stopped_in_the_browser(redline, browser, path, acting
         assert browser.post(f"{page}/stop").status_code == 303
 
     acting(stop)
-    ended = redline.call("compact", path, "--yes", "--json")
-    assert (ended.code, ended.error) == (4, "run_stopped")
+    assert redline.call("compact", path, "--yes", "--json").refusal == "4 run_stopped"
     assert (the_run().state, path.read_bytes()) == (RunState.CANCELLED, before)
 
 
@@ -190,8 +187,7 @@ def test_a_run_that_was_given_up_is_not_committed(redline, path, acting):
     """As if the command had been suspended for a while, watched by a server."""
     before = path.read_bytes()
     acting(lambda: Run.objects.update(state=RunState.INTERRUPTED))
-    ended = redline.call("compact", path, "--yes", "--json")
-    assert (ended.code, ended.error) == (4, "run_given_up")
+    assert redline.call("compact", path, "--yes", "--json").refusal == "4 run_given_up"
     assert (the_run().state, path.read_bytes()) == (RunState.INTERRUPTED, before)
 
 
@@ -207,8 +203,7 @@ def compact_with(redline, path, provider):
 
 
 def test_the_usage_of_a_model_is_kept_with_the_run(compact_with):
-    ended = compact_with("good-plan")
-    assert ended.code == 0, ended
+    ended = compact_with("good-plan").ok()
     run = the_run()
     assert (run.state, run.usage) == (RunState.COMMITTED, ended.json["usage"])
     assert run.usage["requests"] == run.events.filter(kind="asked").count() > 0
@@ -219,9 +214,7 @@ def test_the_usage_of_a_model_is_kept_with_the_run(compact_with):
     ("asked", "effort"), [([], "medium"), (["--thinking", "off"], None), (["--thinking", "low"], "low")]
 )
 @pytest.mark.parametrize("dry", [["--dry-run"], []])
-def test_a_model_thinks_as_the_session_does_unless_another_level_is_named(
-    redline, known_root, provider, asked, effort, dry
-):
+def test_a_model_thinks_as_the_session_does_unless_a_level_is_named(redline, known_root, provider, asked, effort, dry):
     recorded = working_session()
     level = {"type": "thinking_level_change", "id": "level", "parentId": recorded[-1]["id"], "thinkingLevel": "high"}
     path = place(known_root / "thinks.jsonl", session_bytes([*recorded, level]))

@@ -21,13 +21,10 @@ from tests.installation import override_configuration
 from tests.runs import finish_run, plan_session
 from tests.sessions import add_session
 
-SIZES = (12_000, 15_000, 39_000)
-GROUP = "Older than the newest 40,000 tokens of tool results"
-
 
 @pytest.fixture
 def path(known_root):
-    return written(known_root, *SIZES)
+    return written(known_root, *(12_000, 15_000, 39_000))
 
 
 def written(root: Path, *sizes: int) -> Path:
@@ -41,8 +38,7 @@ def written(root: Path, *sizes: int) -> Path:
 
 
 def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
-    session = index_file(path)
-    form = f"{session.get_absolute_url()}/compact"
+    form = f"{index_file(path).get_absolute_url()}/compact"
     page = browser.get(form, {"planner": "prune"})
     assert field(page, "planner") == "prune"
     assert "Nothing. The prune planner works offline." in text_of(page)
@@ -51,7 +47,7 @@ def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
     run = finish_run(Run.objects.get())
     assert (run.planner, run.state, run.is_by_llm) == ("prune", RunState.BELOW_TARGET, False)
     assert {row.entry_id for row in run.proposals.all()} == {"e2", "e3", "e4", "e5"}
-    assert GROUP in text_of(browser.get(f"/runs/{run.pk}/review"))
+    assert "Older than the newest 40,000 tokens of tool results" in text_of(browser.get(f"/runs/{run.pk}/review"))
     assert "the prune planner works offline" in text_of(browser.get(f"/runs/{run.pk}"))
 
 
@@ -67,15 +63,13 @@ def test_the_command_prunes_without_a_thinking_level_once_a_missed_target_is_con
     before = path.read_bytes()
     refused = redline.call("compact", path, "--planner", "prune", "--yes", "--json")
     assert (refused.code, path.read_bytes()) == (3, before)
-    written = redline.call("compact", path, "--planner", "prune", "--yes", "--allow-below-target", "--json")
-    assert written.code == 0, written
+    written = redline.call("compact", path, "--planner", "prune", "--yes", "--allow-below-target", "--json").ok()
     assert Compaction.objects.get().planner == "prune"
     assert {target["entryId"] for target in written.json["deletedTargets"]} == {"e2", "e3", "e4", "e5"}
     again = redline.call("compact", path, "--planner", "prune", "--dry-run", "--json")
     assert again.code != 0
     assert "could go have about 0 tokens" in again.json["error"]["message"]
-    thinking = redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json")
-    assert thinking.error == "bad_thinking"
+    assert redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json").error == "bad_thinking"
 
 
 def test_it_can_plan_automatically(path, browser):
@@ -87,12 +81,8 @@ def test_it_can_plan_automatically(path, browser):
 ENTRY, BLOCK = Target("e3"), Target("e4", 0)
 
 
-@pytest.fixture
-def run(session):
-    return plan_session(session)
-
-
-def test_opened_entries_and_blocks_are_remembered_since_the_first_time(run):
+def test_opened_entries_and_blocks_are_remembered_since_the_first_time(session):
+    run = plan_session(session)
     assert opened_targets(run) == frozenset()
     first = timezone.now()
     record_opened(run, [ENTRY, BLOCK, ENTRY], first)
@@ -124,14 +114,11 @@ def sentences(browser: Client, show: str) -> set[str]:
     return set(texts(browser.get("/runs/", {"show": show}), ".run-state"))
 
 
-def test_every_filter_shows_its_states_and_each_state_has_one(browser, states):
+def test_every_filter_shows_its_states_and_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
     for name, expected in SHOWN.items():
         assert sentences(browser, name) == {state.sentence for state in expected}
     assert {state for found in SHOWN.values() for state in found} == set(RunState)
     assert sentences(browser, "") == sentences(browser, "nonsense") == {state.sentence for state in RunState}
-
-
-def test_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
     tabs = ["All 11", "Wait for a decision 3", "At work 2", "Stopped or failed 3", "Committed 2", "Replaced 1"]
     assert texts(browser.get("/runs/"), ".tabs a") == tabs
     waiting = browser.get("/runs/", {"show": "waiting"})
@@ -142,16 +129,13 @@ def test_the_counts_add_up_to_all_runs_of_configured_roots(browser, states):
     assert "0 runs" in text_of(browser.get("/runs/"))
 
 
-def test_a_filter_without_runs_says_so_and_leads_to_all(browser, states):
-    Run.objects.filter(state__in=SHOWN["waiting"]).delete()
-    shown = browser.get("/runs/", {"show": "waiting"})
-    assert not missing(text_of(shown), "Nothing waits for a decision", "Show all runs")
-
-
-def test_pages_keep_the_filter(browser, states):
+def test_pages_keep_the_filter_and_one_without_runs_leads_to_all(browser, states):
     run = Run.objects.filter(state=RunState.TARGET_MET)[0]
     for _ in range(60):
         run.pk = None
         run.save()
     links = elements(browser.get("/runs/", {"show": "waiting"}), "a[rel=next]")
     assert [one.attributes["href"] for one in links] == ["?show=waiting&page=2"]
+    Run.objects.filter(state__in=SHOWN["waiting"]).delete()
+    shown = browser.get("/runs/", {"show": "waiting"})
+    assert not missing(text_of(shown), "Nothing waits for a decision", "Show all runs")

@@ -95,8 +95,7 @@ def test_after_a_lost_connection_the_page_continues_from_its_last_row(server):
 
 
 def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it(server):
-    page = start(server, "small")
-    with socket_of(server, page) as socket:
+    with socket_of(server, start(server, "small")) as socket:
         for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
             socket.send(nonsense)
         socket.send('{"after": 0}')

@@ -126,7 +126,6 @@ def read_chunks(chunks: Iterable[openai.types.chat.ChatCompletionChunk]) -> Read
                 call = calls.setdefault(
                     index, {"type": "function", "id": fragment.id, "function": {"name": "", "arguments": ""}}
                 )
-                assert fragment.function is not None
                 call["function"]["name"] += fragment.function.name or ""
                 call["function"]["arguments"] += fragment.function.arguments or ""
     if calls:

@@ -22,12 +22,6 @@ from tests.installation import Installation
 from tests.wait import WAIT_SECONDS
 
 
-@pytest.fixture
-def provider():
-    with ScriptedProvider() as serving:
-        yield serving
-
-
 def connected(provider: ScriptedProvider, dialect: Dialect, model: str) -> socket.socket:
     """A connection on which a stream was requested."""
     body: dict[str, Any] = {"model": model, "stream": True, "tools": TOOLS[dialect], "max_tokens": 100}
@@ -81,16 +75,12 @@ def until_complete(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_split_bytes_cuts_events_and_characters(provider, dialect):
+def test_split_bytes_cuts_events_and_characters_and_keep_alives_are_sent_between_events(provider, dialect):
     with connected(provider, dialect, "split-bytes") as connection:
         body = until_complete(connection).partition(b"\r\n\r\n")[2]
     assert body.startswith(b"1\r\n")
     # Each chunk has one byte, even within a character of three bytes.
     assert b"1\r\n\xe5\r\n1\r\n\xa4\r\n1\r\n\xa7\r\n" in body
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_keep_alives_are_sent_between_events(provider, dialect):
     with connected(provider, dialect, "pings") as connection:
         received = until_complete(connection)
     assert received.count(b"event: ping" if dialect == "anthropic" else b": keep-alive") >= 3
@@ -142,7 +132,6 @@ def serving(installation: Installation, *arguments: str) -> Iterator[subprocess.
 
 def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_stream(fresh):
     with serving(fresh, "--json", "--script", "calls-2", "--pace", "0.2") as process:
-        assert process.stdout is not None
         printed = json.loads(process.stdout.readline())
         assert printed.keys() == {"anthropic", "openai"}
         names = httpx.get(printed["openai"] + "/models", trust_env=False).json()

@@ -22,7 +22,7 @@ from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
 from tests.files import place
-from tests.html import addresses, assert_inert, element, elements, hidden_fields, missing, text_of, texts
+from tests.html import addresses, assert_inert, element, elements, hidden_fields, missing, text_of, text_sent, texts
 
 
 def session(words: str = "npm run check") -> list[dict[str, Any]]:
@@ -50,14 +50,12 @@ def shown(browser: Client, run: Run, query: str, **headers: str) -> Any:
 
 def press(browser: Client, run: Run, source: Any, do: str) -> Any:
     """Press a button of a preview."""
-    fields = hidden_fields(element(source, ".selection form"))
-    return browser.post(f"/runs/{run.pk}/select", {**fields, "do": do})
+    return browser.post(f"/runs/{run.pk}/select", {**hidden_fields(element(source, ".selection form")), "do": do})
 
 
 def standing(run: Run) -> dict[Target, ReviewStatus]:
     """The status of each result that was proposed: they have odd ids."""
-    leads = review_of(run).leads()
-    return {item.target: item.standing for item in leads if int(item.target.entry_id[1:]) % 2}
+    return {item.target: item.standing for item in review_of(run).leads() if int(item.target.entry_id[1:]) % 2}
 
 
 def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(browser, run):
@@ -117,14 +115,10 @@ def test_a_selection_decided_elsewhere_or_in_an_earlier_preparation_is_refused_a
     page = shown(browser, run, "by=tool&what=bash")
     decide(run, Kind.REJECT, [next(iter(standing(run)))], NOW)
     before = standing(run)
-    answer = press(browser, run, page, "approve")
-    assert answer.status_code == 409
-    assert "Nothing was decided" in text_of(answer)
+    assert "Nothing was decided" in text_sent(press(browser, run, page, "approve"), 409)
     assert standing(run) == before
     fields = {**hidden_fields(element(page, ".selection form")), "mark": "0" * 16, "do": "approve"}
-    answer = browser.post(f"/runs/{run.pk}/select", fields)
-    assert answer.status_code == 409
-    assert "planned again" in text_of(answer)
+    assert "planned again" in text_sent(browser.post(f"/runs/{run.pk}/select", fields), 409)
 
 
 @pytest.mark.parametrize(

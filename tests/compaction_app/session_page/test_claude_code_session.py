@@ -29,15 +29,13 @@ def root(idle_root, settings):
 
 def begun(*blocks: dict[str, Any]) -> ClaudeSession:
     """A session in which the user has asked, and the agent has replied."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.reply("msg_1", *blocks)
     return session
 
 
 def worked() -> ClaudeSession:
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     for number in range(6):
         session.reply(f"msg_{number}", call(f"t{number}"))
         session.result(f"t{number}", "output " * 90)
@@ -90,24 +88,20 @@ def test_an_output_beside_the_session_is_shown_whole(browser, root):
     session = begun(call("t1"))
     entry = session.result("t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1")
     directory = root / ID / "tool-results"
-    directory.mkdir(parents=True)
-    (directory / "b1.txt").write_text("line 1\nline 2 <script>alert(1)</script>\n")
-    found = add(root, session)
-    answer = browser.get(f"{found.get_absolute_url()}/entries/{entry}/text")
+    place(directory / "b1.txt", b"line 1\nline 2 <script>alert(1)</script>\n")
+    answer = browser.get(f"{add(root, session).get_absolute_url()}/entries/{entry}/text")
     assert not missing(text_of(answer), "line 2 <script>alert(1)</script>", "b1.txt beside the session")
     assert b"<script>alert" not in answer.content
 
 
 def add_subagent(root: Path, agent_id: str, *call_ids: str) -> None:
     """The session of a subagent, which itself starts one subagent with each of these calls."""
-    subagent = ClaudeSession()
-    subagent.user("look around", isSidechain=True, agentId=agent_id)
+    subagent = ClaudeSession("look around", isSidechain=True, agentId=agent_id)
     for call_id in call_ids:
         subagent.reply("msg_of_subagent", call(call_id, "Agent"))
         subagent.result(call_id, "found", toolUseResult={"agentId": f"of-{call_id}"})
     directory = root / ID / "subagents"
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"agent-{agent_id}.jsonl").write_bytes(subagent.content)
+    place(directory / f"agent-{agent_id}.jsonl", subagent.content)
 
 
 def address_of(agent_id: str) -> str:
@@ -131,8 +125,7 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser, root):
 
 
 def test_a_subagent_is_linked_with_the_call_that_started_it(browser, root):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     first, second = session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found", parent=first, toolUseResult={"status": "completed", "agentId": "a1"})
     session.result("t2", "found", parent=second, toolUseResult={"agentId": "a2"})
@@ -157,8 +150,7 @@ def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser, root):
     other = ID.replace("5", "6")
     for path in [*root.rglob("*.jsonl")]:
         copy = root / str(path.relative_to(root)).replace(ID, other)
-        copy.parent.mkdir(parents=True)
-        copy.write_bytes(path.read_bytes().replace(ID.encode(), other.encode()))
+        place(copy, path.read_bytes().replace(ID.encode(), other.encode()))
     (root / f"{other}.jsonl").write_bytes(session.content.replace(ID.encode(), other.encode()))
     for name, found in ((ID, add(root, session)), (other, Session.objects.get(header_id=other))):
         page = browser.get(found.get_absolute_url())
@@ -171,9 +163,7 @@ def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_
     session = begun(call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found")
     session.result("t2", "found", toolUseResult={"agentId": "gone"})
-    subagent = ClaudeSession()
-    subagent.user("look around", isSidechain=True)
-    (root / "agent-x.jsonl").write_bytes(subagent.content)
+    (root / "agent-x.jsonl").write_bytes(ClaudeSession("look around", isSidechain=True).content)
     assert "started the subagent" not in text_of(browser.get(add(root, session).get_absolute_url()))
     child = Session.objects.get(relative_path="agent-x.jsonl")
     assert (child.is_subagent, child.header_id, child.parent_path) == (True, "", ID)
@@ -206,8 +196,7 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
 
 def joined() -> tuple[ClaudeSession, str, str]:
     """A session in which one reply parts two turns, the second with a file that was read; and that reply and file."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     parting = session.assistant("msg_0", text("word " * 900))
     file = session.attachment("file", "a = 1", content={"type": "text", "file": {"content": "a = 1"}})
     session.user("on")
@@ -247,19 +236,16 @@ def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_
     session.user("What was done so far.", isCompactSummary=True)
     session.user("on")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/timeline"))
-    assert "counted 900 tokens before and 300 after this manual compaction" in shown
-    assert "Bash echo t1" in shown
+    assert not missing(shown, "counted 900 tokens before and 300 after this manual compaction", "Bash echo t1")
     assert "In their place: summary, about 3 tokens What was done so far." in shown
 
 
 def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.lines.append(b"{torn")
     session.user("on", parent="00000000-0000-4000-8000-00000000000f")
     shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))
-    assert "Is not valid JSON" in shown
-    assert "loss: every version: skips the line" in shown
+    assert not missing(shown, "Is not valid JSON", "loss: every version: skips the line")
     assert "has a parent that does not exist loss: every version: may not find what comes before" in shown
     assert "Redline does not repair sessions of Claude Code." in shown
 
@@ -281,10 +267,8 @@ def test_images_and_attached_files_are_named_and_never_shown_as_data(browser, ro
     assert b"<script>a" not in page.content
     assert len(page.content) < 100_000
     shown = text_of(page)
-    assert "[image/png, 300,009 bytes]" in shown
-    assert "<script>a.png [image/png, 300,009 bytes]" in shown
-    assert "added context file" in shown
-    assert "src parse.py" in shown
+    assert not missing(shown, "[image/png, 300,009 bytes]", "<script>a.png [image/png, 300,009 bytes]")
+    assert not missing(shown, "added context file", "src parse.py")
     whole = text_of(browser.get(f"{found.get_absolute_url()}/entries/{entry}/text?block=0"))
     assert "[application/pdf, 300,009 bytes]" in whole
     assert data[:40] not in whole

@@ -59,12 +59,9 @@ def test_a_point_is_the_entry_that_is_drawn_there_and_a_number_beyond_the_contex
     assert [place(browser, address, number=number)["number"] for number in (-5, 99)] == [1, 6]
 
 
-def test_without_a_script_the_form_goes_there(browser, address):
+def test_without_a_script_the_form_goes_there_and_the_slider_stands_at_the_page(browser, address):
     answered = browser.get(f"{address}/place", {"number": 3, "view": "all"}, headers={"Accept": "text/html,*/*"})
     assert (answered.status_code, answered["Location"]) == (303, f"{address}?view=all&at=e3")
-
-
-def test_the_slider_stands_at_the_page(browser, address):
     for view in ("sees", "all"):
         page = browser.get(address, {"view": view, "at": "e4"})
         (slider,) = elements(page, "aside [type=range]")

@@ -21,7 +21,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client, fetched
-from tests.files import place, snapshot
+from tests.files import place, unchanged
 from tests.html import fields, link, links, missing, text_of, texts, values
 from tests.installation import override_configuration, refusal
 from tests.opencode_plans import sent_of
@@ -43,7 +43,6 @@ def path(store):
 
 
 def page(address: str, **data: str) -> str:
-    """The HTML of a page."""
     response = authorized_client().get(address, data)
     assert response.status_code == 200, (address, text_of(response)[:600])
     return response.content.decode()
@@ -106,11 +105,10 @@ def test_backed_up_rows_are_verified_and_downloaded_and_not_restored_as_a_sessio
     assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
     assert "Hash mismatch" in shown(address)
     assert int(browser.get(f"{address}/{backup.name}/download")["Content-Length"]) == backup.file.path.stat().st_size
-    before = snapshot(backup.file.path.parent)
-    assert "Undo the compaction" in text_of(browser.get(f"{address}/{backup.name}/restore"))
-    act = partial(restore, backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
-    assert refusal(act) == "2 backup_of_rows"
-    assert snapshot(backup.file.path.parent) == before
+    with unchanged(backup.file.path.parent):
+        assert "Undo the compaction" in text_of(browser.get(f"{address}/{backup.name}/restore"))
+        act = partial(restore, backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
+        assert refusal(act) == "2 backup_of_rows"
 
 
 def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(store, path):
@@ -275,8 +273,7 @@ def test_what_opencode_2_has_taken_over_is_said_where_it_is_shown(store, path, k
     unread = "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
     assert [tuple(one) for one in total.unread] == [(known_root, unread)]
     assert not total.faults
-    listed = shown("/")
-    assert missing(listed, unread, "taken over by OpenCode 2", "file missing", "damaged") == ["damaged"]
+    assert missing(shown("/"), unread, "taken over by OpenCode 2", "file missing", "damaged") == ["damaged"]
     assert not Session.objects.due().exists()
     reason = "OpenCode 2 has taken this session over"
     for of in ("", "/timeline", "/doctor", "/compact"):
@@ -308,12 +305,11 @@ def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     assert text_of(page(link(main, "Plan a hand-off…"))).count(reason) == 1
     worked_session(store, turns=8, session_id="ses_2")
     run = reviewed_run(documents(known_root, store, "ses_2"), "")
-    before = snapshot(older.parents[2])
-    assert "Hand off…" in shown(f"/runs/{run.pk}/review")
-    commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit"))
-    assert "Download what is kept, as Markdown" in commit
-    assert commit.count(reason) == 1
-    assert snapshot(older.parents[2]) == before
+    with unchanged(older.parents[2]):
+        assert "Hand off…" in shown(f"/runs/{run.pk}/review")
+        commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit"))
+        assert "Download what is kept, as Markdown" in commit
+        assert commit.count(reason) == 1
 
 
 def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path):

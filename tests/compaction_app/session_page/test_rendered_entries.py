@@ -23,12 +23,6 @@ from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
 
 HTMX = {"HX-Request": "true"}
-LINES = "\n".join(f"line {number}" for number in range(40))
-
-
-@pytest.fixture
-def browser(redline):
-    return authorized_client()
 
 
 def page_of(browser: Client, address: str, **query: str) -> HttpResponse:
@@ -56,7 +50,7 @@ def address(idle_root):
         assistant(call("c3", "search", query="x" * 300, limit=3)),
         result("c3", '{"found": [1, 2]}'),
         assistant(call("c4", "bash", command="ls")),
-        result("c4", LINES),
+        result("c4", "\n".join(f"line {number}" for number in range(40))),
         user("Go on."),
     )
     return add_session(idle_root, "a.jsonl", recorded)
@@ -199,7 +193,7 @@ def seen(idle_root):
     return add_session(idle_root, "a.jsonl", chain({"role": "user", "content": content}, assistant(text("I see."))))
 
 
-def test_a_picture_is_shown_with_its_size(browser, seen):
+def test_a_picture_is_shown_with_its_size_at_an_address_of_its_own_and_not_drawn_as_recorded(browser, seen):
     page = page_of(browser, seen)
     shown = [(one.attributes["width"], one.attributes["height"]) for one in elements(page, "article img")]
     assert shown == [("30", "20"), ("5", "5")]
@@ -207,9 +201,6 @@ def test_a_picture_is_shown_with_its_size(browser, seen):
         f"picture, {one.width} × {one.height}, {len(one.data)} B" for one in (SMALL, SMALLER)
     ]
     assert texts(page, "article .rich").count("[image]") == 1, "what a browser could take for anything else"
-
-
-def test_a_picture_has_an_address_of_its_own(browser, seen):
     first, second = (str(one.attributes["src"]) for one in elements(page_of(browser, seen), "article img"))
     answer = browser.get(first)
     assert (answer.content, answer["Content-Type"]) == (SMALL.data, "image/png")
@@ -217,6 +208,9 @@ def test_a_picture_has_an_address_of_its_own(browser, seen):
     assert answer["Content-Security-Policy"] == "default-src 'none'; sandbox"
     assert answer["Cache-Control"] == "private, max-age=86400, immutable"
     assert browser.get(second).content == SMALLER.data
+    page = page_of(browser, seen, texts="recorded")
+    assert not elements(page, "article img")
+    assert texts(page, "article .verbatim").count("[image]") == 3
 
 
 @pytest.mark.parametrize("query", ["block=0", "block=2", "block=1&number=1", "block=9", "number=2"])
@@ -228,12 +222,6 @@ def test_what_is_no_picture_has_no_address(browser, seen, query):
 @pytest.mark.parametrize("query", ["", "block=x", "number=-1", "number=99999999999"])
 def test_without_a_block_the_pictures_of_the_entry_are_counted(browser, seen, query):
     assert browser.get(f"{seen}/entries/e1/picture?{query}").content == SMALL.data
-
-
-def test_pictures_are_not_drawn_as_recorded(browser, seen):
-    page = page_of(browser, seen, texts="recorded")
-    assert not elements(page, "article img")
-    assert texts(page, "article .verbatim").count("[image]") == 3
 
 
 DATA = b64encode(png(30, 20)).decode()
@@ -248,8 +236,7 @@ def claude_code(directory: Path) -> Session:
     def tool_use(call_id: str, name: str, **given: str) -> dict[str, Any]:
         return {"type": "tool_use", "id": call_id, "name": name, "input": given}
 
-    session = ClaudeSession()
-    session.user([{"type": "text", "text": "Look."}, image(DATA)])
+    session = ClaudeSession([{"type": "text", "text": "Look."}, image(DATA)])
     session.reply("m1", tool_use("t1", "Read", file_path="/a.png"))
     session.result("t1", [image(OTHER)], toolUseResult={"type": "image", "file": {"base64": OTHER}})
     session.reply("m2", tool_use("t2", "Edit", file_path="/a.py", old_string="x", new_string="y"))

@@ -18,7 +18,6 @@ from tests.factories import assistant, call, chain, result, text, user
 from tests.html import element, elements, text_of, texts
 from tests.sessions import add_session
 
-START = datetime.fromisoformat("2026-02-06T22:30:00+00:00")
 TALK = [
     user("one"),
     assistant(text("I look."), call("c1"), call("c2")),
@@ -39,7 +38,7 @@ def in_berlin():
 
 def timed(minutes: tuple[float, ...]) -> list[Any]:
     header, *recorded = chain(*TALK[: len(minutes)])
-    moments = (START + timedelta(minutes=one) for one in minutes)
+    moments = (datetime.fromisoformat("2026-02-06T22:30:00+00:00") + timedelta(minutes=one) for one in minutes)
     return [header, *(one | {"timestamp": at.isoformat()} for one, at in zip(recorded, moments, strict=True))]
 
 
@@ -71,14 +70,11 @@ def test_a_session_of_one_day_is_not_told_which(browser, idle_root):
     assert "6 Feb 2026, 23:30 to 23:34 , 4 min" in text_of(element(found, ".facts"))
 
 
-def test_a_slow_result_says_how_long_it_took(browser, idle_root):
+def test_a_slow_result_says_how_long_it_took_and_without_recorded_times_nothing_is_claimed(browser, idle_root):
     found = page(browser, idle_root, (0, 1, 1.5, 1.505))
     assert "30 s" in text_of(element(found, "#e3"))
     assert "30 s" in text_of(element(found, "#e4"))
     assert not elements(page(browser, idle_root, (0, 1, 1.01, 1.016)), "[title='From the call to its result']")
-
-
-def test_without_recorded_times_nothing_is_claimed(browser, idle_root):
     assert not elements(browser.get(add_session(idle_root, "a.jsonl", chain(*TALK))), ".time-line, article time")
 
 
@@ -90,9 +86,7 @@ def test_live_says_why(browser, known_root):
 
 def test_live_is_what_the_agent_itself_has_open(browser, settings, tmp_path):
     home = AgentHome(tmp_path)
-    session = ClaudeSession()
-    session.user("Mend it.")
-    path = home.claude(1, session.content)
+    path = home.claude(1, ClaudeSession("Mend it.").content)
     roots = [RootSetting.model_validate(root) for root in home.roots]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots, "live_minutes": 0})
     index_roots()

@@ -17,8 +17,6 @@ from tests.files import backdate, place
 from tests.html import elements, missing, text_of
 from tests.installation import override_configuration
 
-MODEL = "acme/claude-x"
-
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -50,9 +48,7 @@ def row(view: SettingsView, name: str) -> SettingRow:
 
 
 def write(path: Path, values: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(values if isinstance(values, str) else json.dumps(values))
-    return path
+    return place(path, (values if isinstance(values, str) else json.dumps(values)).encode())
 
 
 @pytest.fixture
@@ -82,7 +78,7 @@ def test_without_files_everything_is_a_default_and_with_one_a_switch_is_turned_o
 
 def test_the_page_names_the_file_of_each_value(browser, session, home, own, of_project):
     write(of_project, {"compaction": {"reserveTokens": 5, "query": "tests"}})
-    override = {"modelOverrides": {MODEL: {"keepRecentTokens": 7}}}
+    override = {"modelOverrides": {"acme/claude-x": {"keepRecentTokens": 7}}}
     write(own, {"compaction": {"enabled": False, "reserveTokens": 6, **override}})
     view = view_settings(of_agent(session, "pi"), home)
     rows = [one for one in (*view.of_agent, *view.of_plans) if not one.is_default]
@@ -184,7 +180,5 @@ def test_the_command_names_each_value_with_its_file_and_what_is_ignored(redline,
     assert found["switchedOffIn"] == kept["source"]
     assert {row["name"] for row in found["parameters"]} == {"compression_ratio", "preserve_recent", "query"}
     shown = redline.call("compaction-settings", path).out
-    assert "Automatic compaction is off, by" in shown
-    assert "The value of compaction.reserveTokens in" in shown
-    assert '"compaction": {"reserveTokens": 16384}' in shown
-    assert "0 compactions so far." in shown
+    assert not missing(shown, "Automatic compaction is off, by", "The value of compaction.reserveTokens in")
+    assert not missing(shown, '"compaction": {"reserveTokens": 16384}', "0 compactions so far.")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.models import PlannerModel, Provider, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
 from tests.clients import page
 from tests.factories import assistant, call, chain, image, result, text, turns_of_work, user
+from tests.files import place, unchanged
 from tests.html import (
     HOSTILE_TEXTS,
     assert_inert,
@@ -25,16 +25,12 @@ from tests.html import (
     links,
     missing,
     text_of,
+    text_sent,
 )
 from tests.sessions import add_session
 
 State = SummaryDraft.State
 MODEL = "own/m"
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
 
 
 @pytest.fixture
@@ -67,9 +63,7 @@ def test_the_session_leads_to_its_draft_and_the_request_says_what_is_replaced_an
 
 
 def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser, url):
-    answered = browser.post(f"{url}/summarise", {"planner": MODEL})
-    assert answered.status_code == 409
-    assert "the form had not shown that yet" in text_of(answered)
+    assert "the form had not shown that yet" in text_sent(browser.post(f"{url}/summarise", {"planner": MODEL}), 409)
     assert not SummaryDraft.objects.exists()
     shown = hidden_fields(element(page(browser, f"{url}/summarise", planner=MODEL), "form.form"))
     sent = browser.post(f"{url}/summarise", {**shown, "planner": MODEL, "focus": "the cache"})
@@ -87,9 +81,7 @@ def test_without_a_model_the_user_writes_it(browser, url):
 def test_an_agent_that_honours_no_summary_says_so(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     assert "Summarise…" not in dict(links(page(browser, url)))
-    answered = browser.get(f"{url}/summarise")
-    assert answered.status_code == 409
-    assert "honours no summary that others append" in text_of(answered)
+    assert "honours no summary that others append" in text_sent(browser.get(f"{url}/summarise"), 409)
 
 
 def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser, draft):
@@ -137,8 +129,7 @@ def test_a_text_that_was_edited_in_another_window_is_not_lost(browser, draft):
     first = second = field(page(browser, address), "digest")
     assert browser.post(address, {"text": "One window.", "digest": first}).status_code == 303
     refused = browser.post(address, {"text": "The other\nwindow.", "digest": second})
-    assert refused.status_code == 409
-    assert "edited in another window" in text_of(refused)
+    assert "edited in another window" in text_sent(refused, 409)
     assert element(refused, "textarea").text() == "The other\nwindow."
     draft.refresh_from_db()
     assert draft.text == "One window."
@@ -209,12 +200,11 @@ def test_images_that_are_lost_are_named_and_no_request_where_none_is_made(browse
 
 
 def test_what_was_not_shown_is_not_appended(browser, draft, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    address = f"{draft.get_absolute_url()}/append"
-    plan = field(page(browser, address), "plan")
-    save_text(draft, "Another text.")
-    assert browser.post(address, {"plan": plan}).status_code == 409
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        address = f"{draft.get_absolute_url()}/append"
+        plan = field(page(browser, address), "plan")
+        save_text(draft, "Another text.")
+        assert browser.post(address, {"plan": plan}).status_code == 409
 
 
 def test_a_move_offers_the_summary_of_what_is_left(browser, url, idle_root):
@@ -232,26 +222,21 @@ def test_a_move_offers_the_summary_of_what_is_left(browser, url, idle_root):
 
 def test_settings_that_ask_for_no_summary_are_respected(browser, url, monkeypatch, tmp_path):
     home = tmp_path / "home"
-    (home / ".pi" / "agent").mkdir(parents=True)
-    (home / ".pi" / "agent" / "settings.json").write_text('{"branchSummary": {"skipPrompt": true}}')
+    place(home / ".pi" / "agent" / "settings.json", b'{"branchSummary": {"skipPrompt": true}}')
     monkeypatch.setattr(Path, "home", lambda: home)
     shown = page(browser, f"{url}/tree/move", entry="e4")
     assert "Summarise what you leave…" not in dict(links(shown))
     assert "say that none is offered" in text_of(shown)
 
 
-def test_a_discarded_draft_is_gone_and_nothing_was_written(browser, draft, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    sent = browser.post(f"{draft.get_absolute_url()}/discard", follow=True)
-    assert "Nothing was written to the session." in text_of(sent)
-    assert not SummaryDraft.objects.exists()
-    assert (idle_root / "a.jsonl").read_bytes() == before
-
-
-def test_a_draft_of_a_session_that_has_continued_keeps_its_text(browser, draft, idle_root):
+def test_a_draft_of_a_session_that_has_continued_keeps_its_text_until_it_is_discarded(browser, draft, idle_root):
     add_session(idle_root, "a.jsonl", [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]])
     shown = page(browser, draft.get_absolute_url(), status=409)
     assert not missing(text_of(shown), "has continued since", "We look at the cache.")
+    with unchanged(idle_root / "a.jsonl"):
+        sent = browser.post(f"{draft.get_absolute_url()}/discard", follow=True)
+        assert "Nothing was written to the session." in text_of(sent)
+        assert not SummaryDraft.objects.exists()
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)

@@ -14,28 +14,18 @@ from compaction_app.models import Provider, SummaryDraft
 from compaction_app.navigation.entry_append import AppendConfirmations
 from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
+from compaction_app.summaries import drafts
 from compaction_app.summaries.draft_lease import DRAFTS, claim_draft, fail_unstarted_draft
 from compaction_app.summaries.drafting import DraftRecorder, write_draft
-from compaction_app.summaries.drafts import (
-    WantedSummary,
-    append_draft,
-    discard_draft,
-    edit_partial_text,
-    plan_draft,
-    save_text,
-    start_draft,
-    stop_draft,
-    task_of,
-)
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
-from tests.files import backdate, place
+from tests.files import backdate, place, unchanged
 
 CONFIRMED = AppendConfirmations(live=True)
 State = SummaryDraft.State
-COMPACTION: Final = WantedSummary()
+COMPACTION: Final = drafts.WantedSummary()
 
 
 @pytest.fixture
@@ -47,35 +37,34 @@ def session(redline):
 both_dialects = pytest.mark.parametrize("provider", ["anthropic", "openai"], indirect=True)
 
 
-def written(session: Session, script: str = "good-plan", wanted: WantedSummary = COMPACTION) -> SummaryDraft:
+def written(session: Session, script: str = "good-plan", wanted: drafts.WantedSummary = COMPACTION) -> SummaryDraft:
     """A draft that a worker has worked on."""
-    draft = start_draft(session, wanted, f"scripted/{script}")
+    draft = drafts.start_draft(session, wanted, f"scripted/{script}")
     write_draft(draft.pk, "one")
     draft.refresh_from_db()
     return draft
 
 
 def failure_of(draft: SummaryDraft) -> str:
-    """Why a draft has failed."""
     draft.refresh_from_db()
     assert draft.state == State.FAILED
     return draft.failure
 
 
 def requested(session: Session) -> SummaryDraft:
-    return start_draft(session, COMPACTION, "scripted/good-plan")
+    return drafts.start_draft(session, COMPACTION, "scripted/good-plan")
 
 
 def by_hand(session: Session, words: str = "We look at the cache.") -> SummaryDraft:
-    draft = start_draft(session, COMPACTION)
-    save_text(draft, words)
+    draft = drafts.start_draft(session, COMPACTION)
+    drafts.save_text(draft, words)
     return draft
 
 
 def append(draft: SummaryDraft) -> dict[str, object]:
     """Append a draft as it is; returns the line."""
     now = datetime.now(UTC)
-    append_draft(draft, CONFIRMED, now, plan_draft(draft, now).digest)
+    drafts.append_draft(draft, CONFIRMED, now, drafts.plan_draft(draft, now).digest)
     return json.loads(draft.session.real_path().read_bytes().splitlines()[-1])
 
 
@@ -93,15 +82,13 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
 
 @both_dialects
 def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
-    before = session.real_path().read_bytes()
-    draft = written(session, wanted=WantedSummary(focus="the cache"))
-    assert draft.state == State.READY
-    assert draft.text.startswith("## Goal")
-    assert draft.generated == draft.text
-    assert draft.traffic is not None
-    assert draft.traffic.requests == len(provider.requests)
-    assert "the cache" in provider.requests[0].raw.decode()
-    assert session.real_path().read_bytes() == before
+    with unchanged(session.real_path()):
+        draft = written(session, wanted=drafts.WantedSummary(focus="the cache"))
+        assert draft.state == State.READY
+        assert draft.text.startswith("## Goal")
+        assert draft.generated == draft.text
+        assert draft.traffic.requests == len(provider.requests)
+        assert "the cache" in provider.requests[0].raw.decode()
 
 
 @both_dialects
@@ -120,17 +107,17 @@ def test_the_partial_text_of_a_failed_draft_can_be_edited(session, provider):
     recorder.fail("The connection broke.")
     draft.refresh_from_db()
     assert (draft.state, draft.generated) == (State.FAILED, "## Goal\nThe cache")
-    edit_partial_text(draft)
+    drafts.edit_partial_text(draft)
     draft.refresh_from_db()
     assert (draft.state, draft.text, draft.is_cut) == (State.READY, "## Goal\nThe cache", True)
 
 
 def test_a_stop_ends_the_request(session, provider):
-    draft = start_draft(session, WantedSummary(), "scripted/stalls-before")
+    draft = drafts.start_draft(session, drafts.WantedSummary(), "scripted/stalls-before")
     worker = threading.Thread(target=_work, args=(draft.pk,))
     worker.start()
     provider.wait_for(lambda: provider.requests)
-    stop_draft(draft)
+    drafts.stop_draft(draft)
     worker.join()
     assert "You stopped it" in failure_of(draft)
 
@@ -144,7 +131,7 @@ def _work(draft_id: int) -> None:
 
 def test_a_draft_that_was_stopped_or_whose_address_changed_is_not_requested(session, provider):
     draft = requested(session)
-    stop_draft(draft)
+    drafts.stop_draft(draft)
     write_draft(draft.pk, "one")
     assert failure_of(draft)
     assert not provider.requests
@@ -157,12 +144,12 @@ def test_a_draft_that_was_stopped_or_whose_address_changed_is_not_requested(sess
 
 def test_a_draft_that_is_being_written_allows_no_other_and_is_not_discarded(session, provider):
     draft = requested(session)
-    for act in (lambda: requested(session), lambda: discard_draft(draft)):
+    for act in (lambda: requested(session), lambda: drafts.discard_draft(draft)):
         with pytest.raises(Conflict, match="is being written"):
             act()
     assert by_hand(session).state == State.READY
-    stop_draft(draft)
-    discard_draft(draft)
+    drafts.stop_draft(draft)
+    drafts.discard_draft(draft)
     assert SummaryDraft.objects.get().state == State.READY
 
 
@@ -199,16 +186,16 @@ def test_only_the_edited_text_is_appended(session):
     draft.refresh_from_db()
     assert (draft.state, draft.appended_id) == (State.APPENDED, recorded["id"])
     with pytest.raises(Conflict, match="cannot be edited or appended"):
-        save_text(draft, "Another text")
+        drafts.save_text(draft, "Another text")
 
 
 def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session):
     draft = by_hand(session)
     before, now = session.real_path().read_bytes(), datetime.now(UTC)
-    shown = plan_draft(draft, now).digest
-    save_text(draft, "Something else")
+    shown = drafts.plan_draft(draft, now).digest
+    drafts.save_text(draft, "Something else")
     with pytest.raises(Conflict, match="has changed since this was shown"):
-        append_draft(draft, CONFIRMED, now, shown)
+        drafts.append_draft(draft, CONFIRMED, now, shown)
     assert session.real_path().read_bytes() == before
 
 
@@ -216,7 +203,7 @@ def test_a_draft_is_of_no_use_once_the_session_has_continued(session):
     draft = by_hand(session)
     go_on(session, user("Go on."))
     with pytest.raises(Conflict, match="has continued since"):
-        plan_draft(draft, datetime.now(UTC))
+        drafts.plan_draft(draft, datetime.now(UTC))
     draft.refresh_from_db()
     assert draft.text == "We look at the cache."
 
@@ -224,7 +211,7 @@ def test_a_draft_is_of_no_use_once_the_session_has_continued(session):
 def test_an_update_by_hand_starts_from_the_summary_before_it(session):
     append(by_hand(session, "The first summary."))
     later = go_on(session, *[user("go " * 4_000), assistant(text("done"))] * 15)
-    assert start_draft(later, COMPACTION).text.startswith("The first summary.")
+    assert drafts.start_draft(later, COMPACTION).text.startswith("The first summary.")
 
 
 def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, provider, connect):
@@ -236,7 +223,7 @@ def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, pro
     assert not provider.requests
     assert (draft.text, draft.state) == ("From the hook.", State.READY)
     assert any("cheaper" in words for words in draft.hook_messages)
-    task = task_of(draft)
+    task = drafts.task_of(draft)
     assert (task.first_kept_id, task.files.read) == ("e9", ("a.py",))
     recorded = append(draft)
     assert recorded["firstKeptEntryId"] == "e9"

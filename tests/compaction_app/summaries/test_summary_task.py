@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries
@@ -17,7 +15,7 @@ from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, call, chain, result, session_bytes, turns_of_work, user
 from tests.files import backdate, place
@@ -149,9 +147,7 @@ def test_a_draft_is_not_appended_to_a_session_that_continued(redline):
     path.write_bytes(path.read_bytes() + json.dumps(more).encode() + b"\n")
     backdate(path)
     before = path.read_bytes()
-    with pytest.raises(Conflict) as refused:
-        append(task, "Notes.")
-    assert (refused.value.code, path.read_bytes()) == ("session_moved", before)
+    assert (refusal(lambda: append(task, "Notes.")), path.read_bytes()) == ("4 session_moved", before)
 
 
 def task_if_any(path: Path) -> SummaryTask | None:

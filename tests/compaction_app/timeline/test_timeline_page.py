@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import branch_state, forget_branches
+from compaction_app.display.branches import branch_state
 from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import assistant, call, chain, context_edit, message, result, summary_compaction, text, user
-from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of
+from tests.files import unchanged
+from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of, text_sent
 from tests.sessions import add_session
 
 TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 4_000), assistant(text("done")))
-CHANGED = chain(*TALK, summary_compaction("so far", "e3"), user("on"), context_edit("e3", None))
 FORKABLE = chain(*TALK, summary_compaction("so far", "e4"), user("on"))
 
 
@@ -22,13 +22,8 @@ def add(root: Path, recorded: list[Any]) -> str:
     return add_session(root, "a.jsonl", recorded, "pi")
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
-
-
 def test_each_change_is_listed_and_the_last_one_is_selected(browser, idle_root):
-    url = add(idle_root, CHANGED)
+    url = add(idle_root, chain(*TALK, summary_compaction("so far", "e3"), user("on"), context_edit("e3", None)))
     answer = page(browser, f"{url}/timeline")
     assert not missing(text_of(answer), "2 changes of the context", "Removed at point 2", "xxxx")
     assert ("Show", f"{url}?view=sees&leaf=e7") in links(answer)
@@ -51,21 +46,18 @@ def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
 
 def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser, idle_root):
     url = add(idle_root, FORKABLE)
-    original = (idle_root / "a.jsonl").read_bytes()
-    assert "Fork from before this point" in text_of(page(browser, f"{url}/timeline"))
-    answer = browser.post(f"{url}/fork", {"entry": "e4", "at": "e5"}, follow=True)
-    fork = Session.objects.exclude(relative_path="a.jsonl").get()
-    assert answer.redirect_chain[-1][0] == fork.get_absolute_url()
-    roles = [message.role for message in branch_state(fork).context.messages]
-    assert roles == ["user", "assistant", "toolResult", "assistant"]
-    assert (idle_root / "a.jsonl").read_bytes() == original
+    with unchanged(idle_root / "a.jsonl"):
+        assert "Fork from before this point" in text_of(page(browser, f"{url}/timeline"))
+        answer = browser.post(f"{url}/fork", {"entry": "e4", "at": "e5"}, follow=True)
+        fork = Session.objects.exclude(relative_path="a.jsonl").get()
+        assert answer.redirect_chain[-1][0] == fork.get_absolute_url()
+        roles = [message.role for message in branch_state(fork).context.messages]
+        assert roles == ["user", "assistant", "toolResult", "assistant"]
     recorded = AuditEntry.objects.get()
     assert (recorded.action, recorded.new_file) == ("fork", str(fork.path))
 
 
 def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser, idle_root):
-    url = add(idle_root, FORKABLE)
-    answer = browser.post(f"{url}/fork", {"entry": "nowhere", "at": "e5"})
-    assert answer.status_code == 409
-    assert "The session has no entry nowhere" in text_of(answer)
+    answer = browser.post(f"{add(idle_root, FORKABLE)}/fork", {"entry": "nowhere", "at": "e5"})
+    assert "The session has no entry nowhere" in text_sent(answer, 409)
     assert [path.name for path in idle_root.iterdir()] == ["a.jsonl"]

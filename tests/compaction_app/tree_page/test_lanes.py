@@ -23,10 +23,6 @@ def rows_of(links: list[tuple[str, str | None]]) -> TreeRows:
     return TreeRows(SessionTree(entries))
 
 
-def chain(count: int) -> list[tuple[str, str | None]]:
-    return [(str(number), str(number - 1) if number else None) for number in range(count)]
-
-
 def drawings(rows: TreeRows) -> list[LaneDrawing]:
     lanes = Lanes(rows.depth)
     shown = folded(rows.rows, (), ())
@@ -46,7 +42,7 @@ def crossings(path: str) -> tuple[set[int], set[int]]:
 
 
 @given(trees)
-def test_the_lines_of_a_row_go_on_in_the_next_one(links):
+def test_the_lines_of_a_row_go_on_in_the_next_one_and_each_shape_is_on_one_or_stands_alone(links):
     drawn = drawings(rows_of(links))
     for above, below in pairwise(drawn):
         for attribute in ("active", "other"):
@@ -57,25 +53,17 @@ def test_the_lines_of_a_row_go_on_in_the_next_one(links):
             assert going <= coming
     assert crossings(drawn[0].active + drawn[0].other)[0] == set()
     assert crossings(drawn[-1].active + drawn[-1].other)[1] == set()
+    assert all(FIRST <= drawing.x <= drawing.width - FIRST for drawing in drawn)
+    assert sum(drawing.shape == "leaf" for drawing in drawn) == 1
 
 
-@given(trees)
-def test_each_shape_is_on_a_line_of_its_row_or_stands_alone(links):
-    rows = rows_of(links)
-    for drawing in drawings(rows):
-        assert FIRST <= drawing.x <= drawing.width - FIRST
-    assert sum(drawing.shape == "leaf" for drawing in drawings(rows)) == 1
-
-
-def test_a_straight_session_is_one_line_with_its_leaf_at_the_end():
-    first, fold, last = drawings(rows_of(chain(5)))
+def test_a_straight_session_is_one_line_to_its_leaf_and_a_branch_bends_away_from_it():
+    links = [(str(number), str(number - 1) if number else None) for number in range(5)]
+    first, fold, last = drawings(rows_of(links))
     assert (first.active, first.shape) == (f"M12 {MIDDLE}V{HEIGHT}", "turn")
     assert (fold.active, fold.shape) == (f"M12 0V{HEIGHT}", "fold")
     assert (last.active, last.shape) == (f"M12 0V{MIDDLE}", "leaf")
     assert {first.other, fold.other, last.other} == {""}
-
-
-def test_a_branch_bends_away_from_the_line_that_passes_it():
     _, side, _ = drawings(rows_of([("a", None), ("b", "a"), ("c", "a")]))
     assert (side.active, side.other) == (f"M12 0V{HEIGHT}", f"M12 0C12 12 36 4 36 {MIDDLE}")
     assert (side.x, side.shape, side.width) == (36, "end", 48)

@@ -5,20 +5,16 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page
 from tests.factories import assistant, branch_summary, call, chain, message, result, summary_compaction, text, user
+from tests.files import unchanged
 from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
 from tests.sessions_app.agents.codex.rollouts import user as prompt
-
-
-def at_time(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**one, "timestamp": f"2026-01-12T10:{place:02}:00.000Z"} for place, one in enumerate(recorded)]
 
 
 def label(entry_id: str, parent: str, target: str, words: str) -> dict[str, Any]:
@@ -47,16 +43,11 @@ def forked() -> list[dict[str, Any]]:
         message("e9", "e8", user("And now?")),
         message("e10", "e9", assistant(text("Now rest."))),
     ]
-    return at_time(trunk)
+    return [{**one, "timestamp": f"2026-01-12T10:{place:02}:00.000Z"} for place, one in enumerate(trunk)]
 
 
 def long_talk(turns: int) -> list[dict[str, Any]]:
     return chain(*(said for at in range(turns) for said in (user(f"Part {at}."), assistant(text("Done.")))))
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_branches()
 
 
 @pytest.fixture
@@ -109,12 +100,11 @@ def test_a_selected_entry_says_what_can_be_done_there_and_what_the_provider_repo
 
 
 def test_a_fork_is_made_of_what_the_row_ends_with(browser, address, idle_root):
-    before = (idle_root / "a.jsonl").read_bytes()
-    assert "Fork from here" in text_of(page(browser, address, at="e3"))
-    answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
-    fork = Session.objects.exclude(relative_path="a.jsonl").get()
-    assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
-    assert (idle_root / "a.jsonl").read_bytes() == before
+    with unchanged(idle_root / "a.jsonl"):
+        assert "Fork from here" in text_of(page(browser, address, at="e3"))
+        answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
+        fork = Session.objects.exclude(relative_path="a.jsonl").get()
+        assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
     again = page(browser, address)
     assert (fork.heading, fork.get_absolute_url()) in links(again)
 
@@ -164,8 +154,7 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser, idle_root):
     while "Earlier rows" in dict(links(shown)):
         shown = page(browser, dict(links(shown))["Earlier rows"])
         seen = [*(row for row in rows(shown) if row not in seen), *seen]
-    aside = [f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")]
-    assert seen == ["Turn 0.", *aside]
+    assert seen == ["Turn 0.", *[f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")]]
     assert "Later rows" in dict(links(shown))
 
 

@@ -120,8 +120,7 @@ def claude_scene(redline: Installation, session: ClaudeSession, writer: str = "b
 
 def claude_work() -> ClaudeSession:
     """A session worth compacting: a prompt, then calls with long results, then a reply."""
-    session = ClaudeSession()
-    session.user("Look at everything.")
+    session = ClaudeSession("Look at everything.")
     for step in range(12):
         session.reply(f"m{step}", claude_text(f"step {step}"), claude_call(f"c{step}"))
         session.result(f"c{step}", f"result {step} " * 400)

@@ -52,8 +52,7 @@ class Work:
 
 @pytest.fixture
 def work(redline):
-    session = ClaudeSession()
-    session.user("Read both.")
+    session = ClaudeSession("Read both.")
     _, first, second = session.reply("first", text("Reading."), call("a"), call("b"))
     later = session.result("b", "of b " * 400, parent=second)
     earlier = session.result("a", "of a " * 400, parent=first)
@@ -177,8 +176,7 @@ def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline, scen
     assert [writer.name for writer in CompactForm(row, {}).writers] == ["fork"]
     with pytest.raises(BadInput, match=r"version 2\.1\.112 .* Continue the session once"):
         start_run(row, planner="embedded", requested_parameters={}, writer="boundary")
-    ended = redline.call("compact", scene.path, "--yes", "--writer", "boundary", "--json")
-    assert (ended.code, ended.error) == (2, "refused_writer")
+    assert redline.call("compact", scene.path, "--yes", "--writer", "boundary", "--json").refusal == "2 refused_writer"
     assert refusal(lambda: commit(approved_before, YES, datetime.now(UTC))) == "2 refused_writer"
     assert scene.path.read_bytes() == content
     made = commit(approve(scene, ""), YES, datetime.now(UTC))

@@ -12,8 +12,8 @@ from compaction_app.models import Compaction, Run, Undo
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
-from tests.files import backdate, place, snapshot
-from tests.html import fields, link, missing, text_of
+from tests.files import backdate, place, snapshot, unchanged
+from tests.html import fields, link, missing, text_of, text_sent
 from tests.runs import approve_proposals, commit_approved, plan_session
 from tests.sessions import use_root
 
@@ -74,9 +74,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     assert Undo.objects.get().is_whole
     backups = browser.get(f"{run.session.get_absolute_url()}/backups")
     assert ("Before an undo" in text_of(backups)) is bool(Undo.objects.get().entry_id)
-    again = browser.get(f"/runs/{run.pk}/undo")
-    assert again.status_code == 409
-    assert "Undo the compaction" not in text_of(again)
+    assert "Undo the compaction" not in text_sent(browser.get(f"/runs/{run.pk}/undo"), 409)
     for page in ("", "/review", "/result"):
         assert browser.get(f"/runs/{run.pk}{page}", follow=True).status_code == 200
 
@@ -100,9 +98,8 @@ def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
     changed = Path(created) if created else path
     leaf_id = load_session(changed).leaf_id
     place(changed, changed.read_bytes() + session_bytes([message("new", leaf_id, user("More."))]))
-    before = changed.read_bytes()
-    assert browser.post(f"/runs/{run.pk}/undo", {"plan": shown}).status_code == 409
-    assert changed.read_bytes() == before
+    with unchanged(changed):
+        assert browser.post(f"/runs/{run.pk}/undo", {"plan": shown}).status_code == 409
     assert not Undo.objects.exists()
 
 
@@ -110,9 +107,7 @@ def test_a_live_session_needs_a_confirmation(browser, run):
     created = Compaction.objects.get().created
     path = Path(created) if created else run.session.real_path()
     backdate(path, hours=0)
-    refused = undo(browser, run)
-    assert refused.status_code == 422
-    assert "a confirmation is missing" in text_of(refused)
+    assert "a confirmation is missing" in text_sent(undo(browser, run), 422)
     assert not Undo.objects.exists()
     assert "Undone: " in text_of(undo(browser, run, yes=("live",)))
 
@@ -134,8 +129,7 @@ def test_the_command_says_what_would_happen_or_that_there_is_nothing_and_needs_a
     before, refused = snapshot(compacted.path.parent), redline.call("undo", compacted.path)
     assert (refused.code, "would be undone" in refused.out) == (5, True)
     assert not missing(refused.err, "redline undo", "--yes")
-    dry = redline.call("undo", compacted.path, "--dry-run", "--json")
-    assert dry.code == 0
+    dry = redline.call("undo", compacted.path, "--dry-run", "--json").ok()
     assert (dry.json["undone"], dry.json["needs"], dry.json["whole"]) == (False, ["--yes"], True)
     assert snapshot(compacted.path.parent) == before
 

@@ -26,7 +26,7 @@ from sessions_app.storage.session_loader import load_session
 from tests.budget import long_except, some
 from tests.factories import assistant, call, compaction, message, result
 from tests.factories import whole as target
-from tests.files import backdate, place, snapshot
+from tests.files import backdate, place, snapshot, unchanged
 from tests.installation import Installation
 from tests.paths import sessions_to_try
 from tests.processes import holding
@@ -156,9 +156,8 @@ def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
     with committed.created.open("ab") as file:
         file.write(added)
     backdate(committed.created)
-    before = snapshot(fork.path.parent)
-    assert refused(fork.undo) == "session_changed"
-    assert snapshot(fork.path.parent) == before
+    with unchanged(fork.path.parent):
+        assert refused(fork.undo) == "session_changed"
     assert not Undo.objects.exists()
 
 
@@ -288,9 +287,8 @@ def test_entries_that_were_summarised_since_do_not_come_back(pi):
     pi.compact()
     leaf_id = load_session(pi.path).leaf_id
     pi.append(since(leaf_id, "compaction", summary="All.", firstKeptEntryId=leaf_id, tokensBefore=1))
-    before = snapshot(pi.path.parent)
-    assert refused(pi.undo) == "summarised"
-    assert snapshot(pi.path.parent) == before
+    with unchanged(pi.path.parent):
+        assert refused(pi.undo) == "summarised"
 
 
 def test_an_entry_that_was_edited_again_is_not_overwritten(pi):
@@ -309,10 +307,9 @@ def test_what_providers_would_refuse_does_not_come_back(in_place):
     assert used is not None
     again = [message("again", committed.entry_id, assistant(call(used))), message("answer", "again", result(used))]
     in_place.append(*again)
-    before = snapshot(in_place.path.parent)
-    for act in (in_place.undo, partial(in_place.undo, result_id)):
-        assert refused(act) == "breaks_conversation"
-    assert snapshot(in_place.path.parent) == before
+    with unchanged(in_place.path.parent):
+        for act in (in_place.undo, partial(in_place.undo, result_id)):
+            assert refused(act) == "breaks_conversation"
 
 
 def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(fork, monkeypatch):
@@ -326,12 +323,11 @@ def test_a_live_session_and_a_torn_line_need_confirmations(in_place):
     before = in_place.context()
     in_place.compact()
     in_place.append(b'{"type":"mess')
-    torn = in_place.path.read_bytes()
-    in_place.path.touch()
-    assert refused(in_place.undo) == "session_live"
-    backdate(in_place.path)
-    assert refused(in_place.undo) == "torn_last_line"
-    assert in_place.path.read_bytes() == torn
+    with unchanged(in_place.path):
+        in_place.path.touch()
+        assert refused(in_place.undo) == "session_live"
+        backdate(in_place.path)
+        assert refused(in_place.undo) == "torn_last_line"
     in_place.undo(after_torn_line=True)
     assert in_place.context() == before
 
@@ -341,9 +337,8 @@ def test_what_was_shown_is_undone_or_nothing(in_place):
     request = in_place.request()
     shown = planned(request, datetime.now(UTC)).digest()
     in_place.continue_with("Go on.")
-    before = snapshot(in_place.path.parent)
-    assert refused(partial(undo, request, UndoConfirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
-    assert snapshot(in_place.path.parent) == before
+    with unchanged(in_place.path.parent):
+        assert refused(partial(undo, request, UndoConfirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
 
 
 def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
@@ -390,15 +385,13 @@ def test_a_compaction_that_is_not_redlines_is_not_undone(atomic):
 
 
 def test_a_change_that_would_not_give_the_context_is_not_written(pi, monkeypatch):
-    pi.compact()
-    before = snapshot(pi.path.parent)
-
     def wrong(self: PiAgent, entry_id: str, *rest: object, **options: object) -> bytes:
         return json.dumps({"type": "custom", "id": entry_id, "parentId": "e1", "timestamp": "t"}).encode()
 
+    pi.compact()
     monkeypatch.setattr(PiAgent, "leaf_line", wrong)
-    assert refused(pi.undo) == "not_proven"
-    assert snapshot(pi.path.parent) == before
+    with unchanged(pi.path.parent):
+        assert refused(pi.undo) == "not_proven"
     assert not Undo.objects.exists()
 
 

@@ -16,11 +16,8 @@ def found_in(recorded: list[Any]) -> list[Finding]:
     return list(broken_pairs(SessionTree(session_log(recorded).entries), EVERY))
 
 
-def test_a_complete_conversation_has_no_broken_pairs():
+def test_a_complete_conversation_has_no_broken_pairs_and_each_generation_its_consequence_of_one():
     assert found_in(chain(user("go"), assistant(call("x")), result("x"), user("thanks"))) == []
-
-
-def test_each_generation_has_its_consequence():
     (finding,) = found_in(chain(user("go"), result("x")))
     assert (finding.kind, finding.number, finding.is_repairable) == ("stray_result", 3, False)
     assert [one.agent for one in finding.consequences] == [one.label for one in EVERY]
@@ -35,8 +32,7 @@ def test_a_fault_of_one_generation_is_none_of_another():
     (finding,) = found_in(recorded)
     fatal = [one.agent for one in finding.consequences if one.severity is Severity.FATAL]
     assert (finding.number, fatal) == (4, ["pi 0.87 and newer"])
-    other = {one.text for one in finding.consequences if one.severity is Severity.NONE}
-    assert other == {"is not affected"}
+    assert {one.text for one in finding.consequences if one.severity is Severity.NONE} == {"is not affected"}
 
 
 def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examined():

@@ -158,7 +158,6 @@ def test_damaged_rows_of_opencode(tmp_path, redline):
         moved = [row for row in before["part"] if row[2] != b"ses_1"]
         assert rows - len(moved) <= lines <= 2 * rows
         loaded = use(path)
-        assert loaded is not None
         named = {entry.number for entry in loaded.log.entries} | {fault.number for fault in loaded.log.damage}
         assert named == set(range(1, lines + 1))
         index_file(path)

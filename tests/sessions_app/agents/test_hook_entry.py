@@ -183,13 +183,10 @@ def test_an_entry_is_brought_up_to_date_in_the_layout_that_it_has(indent):
     assert written(json.dumps(before, indent=indent)) == json.dumps(after, indent=indent)
 
 
-def test_only_the_entry_leaves_a_group_with_others():
+def test_only_the_entry_leaves_a_group_with_others_and_what_was_empty_before_stays():
     before = {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}, OLD_ENTRY]}]}, "a": 1}
     left = without_entry(json.dumps(before, indent=2).encode(), b"{}", NAME)
     assert plain(left) == {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}]}]}, "a": 1}
-
-
-def test_what_was_empty_before_stays():
     before = b'{"hooks": {"PreCompact": []}}'
     assert without_entry(with_entry(before, COMMAND, NAME), before, NAME) == before
     assert plain(without_entry(with_entry(before, COMMAND, NAME), None, NAME)) == {}

@@ -48,8 +48,7 @@ def test_a_note_stands_where_it_divides_nothing_that_belongs_together(first, the
 
 def test_a_writer_says_what_else_may_not_follow_a_note():
     order = [GONE, entry("a"), END]
-    found = notes_before(order, {"a", "end"}, {"gone": "words"}, lambda one: one.id != "a")
-    assert found == {"end": ["words"]}
+    assert notes_before(order, {"a", "end"}, {"gone": "words"}, lambda one: one.id != "a") == {"end": ["words"]}
 
 
 def test_notes_keep_their_order_and_those_without_a_place_between_them_stand_together():

@@ -41,6 +41,7 @@ from tests.factories import (
     verbatim_compaction,
     whole,
 )
+from tests.installation import refusal
 
 SYSTEM = {"role": "system", "content": "be kind"}
 OTHERS = {
@@ -122,7 +123,7 @@ def test_what_a_reader_rebuilds(name):
 
 
 @pytest.mark.parametrize("reader", readers_of(PI))
-def test_a_plain_branch_is_the_same_for_every_reader(reader):
+def test_a_plain_branch_and_messages_that_remain_are_read_alike_by_every_reader(reader):
     context = rebuilt(
         reader,
         {"type": "model_change", "provider": "p", "modelId": "m"},
@@ -135,10 +136,6 @@ def test_a_plain_branch_is_the_same_for_every_reader(reader):
     assert [one.role for one in context.messages] == roles.split()
     assert context.newest_compaction is None
     assert context.reader == reader
-
-
-@pytest.mark.parametrize("reader", readers_of(PI))
-def test_what_every_reader_does_with_messages_that_remain(reader):
     context = rebuilt(reader, A, bash("ls", "", **EXCLUDED))
     assert [(one.entry.id, one.sent) for one in context.messages] == [("e1", True), ("e2", False)]
     unknown, summary = {"role": "future", "content": "x"}, {"role": "compactionSummary", "content": "x"}
@@ -153,22 +150,17 @@ def test_atomic_omits_only_the_targets_of_a_context_compaction():
     context = rebuilt("atomic-0.8", A, assistant(text("a"), text("b")), B, compaction(whole("e1"), block("e2", 0)))
     assert ids(context) == ["e2", "e3"]
     assert [block.index for block in context.messages[0].blocks or ()] == [1]
-    assert context.newest_compaction is not None
     assert context.newest_compaction.id == "e4"
 
 
 @pytest.mark.parametrize("reader", NEWER)
-def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader):
+def test_newer_atomic_starts_at_the_latest_lines_and_ignores_compactions_and_edits_of_others(reader):
     context = rebuilt(reader, A, verbatim_compaction("older", "e1"), B, C, verbatim_compaction("1234", "e4"), D)
     assert ids(context) == ["e5", "e4", "e6"]
     # The lines follow a sentence of 143 characters.
     assert (context.messages[0].role, context.messages[0].tokens) == ("compactionSummary", 1 + 36)
     assert context.newest_compaction is context.messages[0].entry
     assert [one.as_text for one in context.messages] == [False, reader == "atomic-0.9", False]
-
-
-@pytest.mark.parametrize("reader", NEWER)
-def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader):
     branch = branch_of(chain(*OTHER_AGENTS, verbatim_compaction("", None), A))
     assert [READERS[reader].ignores(entry) for entry in branch] == [True, True, True, False, False]
 
@@ -183,13 +175,10 @@ def test_a_tail_as_text_loses_results_that_do_not_follow_their_call():
     assert len(rebuilt("atomic-0.9.9", *recorded).messages) == 11
 
 
-def test_what_is_not_sent_does_not_become_text():
+def test_what_is_not_sent_does_not_become_text_and_usage_reported_in_a_tail_of_text_does_not_count():
     recorded = (NOTE | EXCLUDED, branch_summary(""), verbatim_compaction("lines", "e1"))
     assert ids(rebuilt("atomic-0.9", *recorded)) == ["e3"]
     assert [one.sent for one in rebuilt("atomic-0.9.9", *recorded).messages] == [True, False]
-
-
-def test_the_usage_reported_in_a_tail_of_text_does_not_count():
     answer = assistant(text("a"), usage={"totalTokens": 50_000})
     recorded = (A, answer, verbatim_compaction("", "e2"), user("b" * 40))
     assert rebuilt("atomic-0.9", *recorded).usage.reported_by is None
@@ -235,7 +224,6 @@ def test_an_edit_without_new_content_leaves_a_message_without_content(nothing):
 def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch():
     edit = {"type": "context_edit", "targetId": "e1"}
     context = rebuilt("pi", A, B, edit)
-    assert context.refused is not None
     assert context.refused.entry.id == "e3"
     assert "cannot open" in context.refused.reason
     assert "e1" in context.refused.reason
@@ -249,7 +237,7 @@ def test_pi_does_not_miss_a_replacement_that_it_would_not_use(said):
     assert rebuilt("pi", said, {"type": "context_edit", "targetId": "e1"}).refused is None
 
 
-def test_an_edit_replaces_the_recorded_content():
+def test_an_edit_replaces_the_recorded_content_and_the_latest_of_a_target_wins():
     recorded = (user("long " * 100), assistant(thinking("t"), text("a")), result("c1", "b" * 400))
     for target, role, blocks in (("e1", "user", None), ("e2", "assistant", ["text"]), ("e3", "toolResult", ["text"])):
         context = rebuilt("pi", *recorded, context_edit(target, {"content": "12345"}))
@@ -257,9 +245,6 @@ def test_an_edit_replaces_the_recorded_content():
         assert (changed.entry.id, changed.role, changed.tokens) == (target, role, 2)
         assert (changed.blocks and [block.type for block in changed.blocks]) == blocks
         assert ids(context) == ["e1", "e2", "e3"]
-
-
-def test_the_latest_edit_of_a_target_wins():
     edits = (omit("e1"), context_edit("e1", {"content": "12345678"}), context_edit("e1", {"content": "1"}))
     assert rebuilt("pi", A, *edits).messages[0].tokens == 1
     assert ids(rebuilt("pi", A, *edits[::-1])) == []
@@ -440,14 +425,11 @@ def test_every_reason_for_a_reader_is_distinguished():
     assert len({reading.reason for reading in told}) == len(told) == 16
 
 
-def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader():
+def test_every_compaction_and_edit_of_redlines_does_not_change_the_reader_but_those_before_do():
     messages = (user("x"), compaction(), USAGE, compaction())
     assert chosen_for(*messages).reader.name == "atomic-0.8"
     assert chosen_for(*messages, own={"e2": "e1"}).reader.name == "pi"
     assert chosen_for(user("x"), USAGE, own={"e2": "e1"}).is_guess is False, "only those count as Redline's"
-
-
-def test_every_edit_of_a_write_is_redlines_and_none_before_it():
     edits = [context_edit("e1", None)] * 3
     for own, is_guess in (({"e4": "e1"}, True), ({"e4": "e2"}, False), ({"e3": "e1"}, False)):
         assert chosen_for(user("x"), *edits, own=own).is_guess is is_guess
@@ -477,11 +459,7 @@ def test_an_appended_entry_can_only_show_newer_versions_of_its_agent(recorded, r
 
 
 def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones():
-    with pytest.raises(BadInput) as caught:
-        choose_reader((), chosen="atomic-2")
-    assert caught.value.code == "unknown_reader"
-    assert "atomic-2" in caught.value.message
-    assert all(name in caught.value.message for name in READERS)
+    assert refusal(lambda: choose_reader((), chosen="atomic-2"), "atomic-2", *READERS) == "2 unknown_reader"
 
 
 def test_only_atomic_honours_what_redline_writes():
@@ -506,9 +484,7 @@ def test_a_writer_that_all_versions_honour_needs_no_version():
         ("codex", [0, 104, 0], "codex-0.104", "compacted fork", "Codex 0.104.0 began it"),
     ],
 )
-def test_without_an_installed_agent_the_version_is_the_one_that_the_lines_record(
-    agent, recorded, name, writers, sentence
-):
+def test_without_an_installed_agent_the_lines_tell_the_version(agent, recorded, name, writers, sentence):
     state = ParserState(extra={"client": recorded})
     reading = choose_reader((), agent=agent, version_of=installed(), state=state).of_session(state)
     assert (reading.reader.name, reading.is_guess) == (name, False)
@@ -525,11 +501,8 @@ def test_without_an_installed_agent_the_version_is_the_one_that_the_lines_record
 @pytest.mark.parametrize("known", [{}, {"agent": "atomic"}])
 def test_a_writer_that_other_versions_honour_is_refused_with_the_way_to_it(known):
     reading = chosen_for(user("x"), **known)
-    with pytest.raises(BadInput) as caught:
-        reading.writer("context-compaction")
-    assert caught.value.code == "unknown_writer"
-    assert "--reader atomic-0.8" in caught.value.message
-    assert reading.reason in caught.value.message
+    words = ("--reader atomic-0.8", reading.reason)
+    assert refusal(lambda: reading.writer("context-compaction"), *words) == "2 unknown_writer"
     with pytest.raises(BadInput) as caught:
         reading.writer("boundary")
     assert "--reader" not in caught.value.message, "no reader of this format honours it"

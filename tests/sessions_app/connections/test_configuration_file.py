@@ -91,16 +91,7 @@ def test_a_link_that_is_replaced_meanwhile_is_not_followed(tmp_path, path):
     assert real.read_bytes() == other.read_bytes() == b"old"
 
 
-def test_a_project_is_not_left(tmp_path):
-    project, outside = tmp_path / "project", tmp_path / "outside.json"
-    (project / ".claude").mkdir(parents=True)
-    outside.write_bytes(b"{}")
-    (project / ".claude" / "settings.local.json").symlink_to(outside)
-    with pytest.raises(BadInput, match="leads out of"):
-        read(project / ".claude" / "settings.local.json", project)
-
-
-def test_other_things_than_files_are_refused(tmp_path):
+def test_other_things_than_files_and_links_out_of_a_project_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
@@ -108,6 +99,12 @@ def test_other_things_than_files_are_refused(tmp_path):
     for name in ("pipe", "directory", "dangling", "large"):
         with pytest.raises(BadInput, match="Nothing was changed"):
             read(tmp_path / name)
+    project, outside = tmp_path / "project", tmp_path / "outside.json"
+    (project / ".claude").mkdir(parents=True)
+    outside.write_bytes(b"{}")
+    (project / ".claude" / "settings.local.json").symlink_to(outside)
+    with pytest.raises(BadInput, match="leads out of"):
+        read(project / ".claude" / "settings.local.json", project)
 
 
 def test_a_file_of_another_user_is_refused(path, monkeypatch):

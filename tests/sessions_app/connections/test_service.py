@@ -9,6 +9,7 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 from django.conf import settings
@@ -30,7 +31,7 @@ from sessions_app.connections.service import (
 )
 from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
-from tests.files import snapshot
+from tests.files import place, snapshot, unchanged
 from tests.html import missing
 from tests.installation import Installation, refusal
 from tests.sessions_app.agents.test_hook_entry import documents
@@ -75,10 +76,7 @@ def removed(key: str, project: Path | None = None) -> None:
 
 def written(redline: Installation, key: str, text: str) -> Path:
     """The user's configuration of an agent."""
-    path = redline.home / FILES[key]
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    return path
+    return place(redline.home / FILES[key], text.encode())
 
 
 @pytest.fixture
@@ -140,9 +138,7 @@ def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline):
 @each_with_hooks
 @given(document=documents())
 def test_a_configuration_comes_back_byte_for_byte(redline, key, document):
-    path = redline.home / FILES[key]
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(document[0])
+    path = place(redline.home / FILES[key], document[0])
     path.chmod(0o640)
     made(key)
     assert path.read_bytes() != document[0]
@@ -280,11 +276,10 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, project
     directory = project if in_project else None
     one = made(key, directory)
     spoiled(Path(one.changed), how)
-    before = snapshot(directory or redline.home)
-    assert refusal(lambda: planned_removal(key, directory)) in (f"2 {how}", "2 outside")
-    revoke(connection_of(key, directory))
-    assert not is_admitted(one)
-    assert snapshot(directory or redline.home) == before
+    with unchanged(directory or redline.home):
+        assert refusal(lambda: planned_removal(key, directory)) in (f"2 {how}", "2 outside")
+        revoke(connection_of(key, directory))
+        assert not is_admitted(one)
     assert refusal(lambda: connection_of(key, directory)) == "2 not_connected"
 
 
@@ -312,8 +307,7 @@ def test_the_connection_of_a_project_that_became_a_link_is_ended(redline, tmp_pa
 
 
 def test_a_connection_and_the_copy_of_the_file_are_private_and_the_copy_stays_if_it_is_revoked(redline):
-    path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
-    path.chmod(0o644)
+    written(redline, "claude-code", '{"env": {"KEY": "secret"}}').chmod(0o644)
     one = made("claude-code")
     for kept in (Path(one.backup), connection_files.connection_path(redline.data, one.name)):
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -348,11 +342,10 @@ def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline):
 
 
 @each_agent
-def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(redline, key, monkeypatch):
+def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(redline, key):
     before = snapshot(redline.home)
     for then in (made, removed):
-        with monkeypatch.context() as killed:
-            killed.setattr(service, "replace_configuration_file", lambda *_: None)
+        with patch.object(service, "replace_configuration_file", lambda *_: None):
             one = made(key)
         assert snapshot(redline.home) == before
         assert status_of_connection(one).state is ConnectionState.MISSING
@@ -364,10 +357,9 @@ def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_
 
 
 @each_agent
-def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(redline, key, monkeypatch):
+def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(redline, key):
     one = made(key)
-    with monkeypatch.context() as killed:
-        killed.setattr(service, "forget_connection", lambda *_: None)
+    with patch.object(service, "forget_connection", lambda *_: None):
         removed(key)
     assert all_connections() == [one]
     removed(key)
@@ -376,8 +368,7 @@ def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_remove
 
 def test_links_and_comments_are_remarked_on(redline):
     dotfiles = redline.home / "dotfiles"
-    dotfiles.mkdir()
-    (dotfiles / "settings.json").write_text('{"disableAllHooks": true,}')
+    place(dotfiles / "settings.json", b'{"disableAllHooks": true,}')
     (redline.home / ".claude").symlink_to(dotfiles)
     remarks = " ".join(planned_connection("claude-code", None).remarks)
     assert not missing(remarks, "is a link", "comments or commas", "calls no hook")
@@ -411,8 +402,7 @@ def test_other_agents_cannot_be_connected(redline, key):
 
 
 def test_a_damaged_connection_is_reported(redline):
-    one = made("pi")
-    connection_files.connection_path(redline.data, one.name).write_text("{")
+    connection_files.connection_path(redline.data, made("pi").name).write_text("{")
     with pytest.raises(SystemFailure, match="is damaged"):
         planned_connection("pi", None)
 

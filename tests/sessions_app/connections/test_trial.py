@@ -12,6 +12,7 @@ import pytest
 from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.trial import ConnectionTest, Listener, try_connection
+from tests.files import place
 
 CLIENT: Final = """#!/usr/bin/env python3
 import json, os, subprocess, sys
@@ -41,8 +42,7 @@ SILENT: Final = "#!/bin/sh\nexit 0\n"
 
 
 def program(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
+    place(path, text.encode())
     path.chmod(0o755)
     return path
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -11,8 +12,8 @@ from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.clients import page
-from tests.files import snapshot
-from tests.html import element, field, missing, text_of
+from tests.files import place, unchanged
+from tests.html import element, field, missing, text_of, text_sent
 
 CONNECT = "/agents/claude-code/connect"
 REMOVE = "/agents/claude-code/remove"
@@ -20,10 +21,7 @@ REMOVE = "/agents/claude-code/remove"
 
 @pytest.fixture
 def settings_file(redline):
-    path = redline.home / ".claude" / "settings.json"
-    path.parent.mkdir()
-    path.write_text('{\n  "model": "<b>opus</b>"\n}\n')
-    return path
+    return place(redline.home / ".claude" / "settings.json", b'{\n  "model": "<b>opus</b>"\n}\n')
 
 
 def words(browser: Client, address: str = "/agents") -> str:
@@ -40,12 +38,14 @@ def connected(browser: Client, project: str = "") -> None:
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
 
 
-def test_all_agents_that_can_ask_are_listed(browser):
+def test_all_agents_that_can_ask_are_listed_and_others_have_no_page(browser):
     page = words(browser)
     assert not missing(page, "Claude Code", "Codex", "OpenCode", "pi", "Atomic")
     assert "Amp" not in page
     assert "2.1.330" in page
     assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
+    for key in ("amp", "nobody"):
+        assert browser.get(f"/agents/{key}/connect").status_code == 404
 
 
 def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(browser, monkeypatch):
@@ -57,9 +57,7 @@ def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(
     assert "in an empty home" not in page
 
 
-def test_a_connected_agent_whose_program_this_server_does_not_find_asks_all_the_same(
-    browser, redline, settings_file, monkeypatch
-):
+def test_a_connected_agent_whose_program_is_not_found_asks_all_the_same(browser, redline, settings_file, monkeypatch):
     connected(browser)
     monkeypatch.setenv("PATH", "/nowhere")
     page = words(browser)
@@ -68,12 +66,10 @@ def test_a_connected_agent_whose_program_this_server_does_not_find_asks_all_the_
 
 
 def test_the_change_is_shown_and_nothing_is_written(browser, redline, settings_file):
-    before = snapshot(redline.home)
-    answer = browser.get(CONNECT)
-    page = text_of(answer)
-    assert not missing(page, '+ "hooks": {', "ask claude-code --connection claude-code")
-    assert b"<b>opus</b>" not in answer.content
-    assert snapshot(redline.home) == before
+    with unchanged(redline.home):
+        answer = browser.get(CONNECT)
+        assert not missing(text_of(answer), '+ "hooks": {', "ask claude-code --connection claude-code")
+        assert b"<b>opus</b>" not in answer.content
     assert connections(redline.data) == []
 
 
@@ -110,10 +106,8 @@ def test_only_the_change_that_was_shown_is_made(browser, redline, settings_file,
         connected(browser)
     shown = digest(browser, address)
     settings_file.write_text(settings_file.read_text().replace("opus", "sonnet"))
-    before = snapshot(redline.home)
-    answer = browser.post(address, {"project": "", "digest": shown})
-    assert (answer.status_code, "changed meanwhile" in text_of(answer)) == (409, True)
-    assert snapshot(redline.home) == before
+    with unchanged(redline.home):
+        assert "changed meanwhile" in text_sent(browser.post(address, {"project": "", "digest": shown}), 409)
     assert browser.post(address, {"project": ""}).status_code == 409
 
 
@@ -144,43 +138,36 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     assert not missing(shown, "cannot be read", "Revoke the token only", "lets Claude Code compact as usual")
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
-    page = words(browser)
-    assert not missing(page, "its token is void", f"{one.changed} stays as it is")
+    assert not missing(words(browser), "its token is void", f"{one.changed} stays as it is")
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
-    assert (again.status_code, "is not connected" in text_of(again)) == (409, True)
+    assert "is not connected" in text_sent(again, 409)
     assert "Revoke the token only" not in text_of(again)
 
 
 def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(browser, redline, settings_file, monkeypatch):
-    def full(*_: object) -> None:
-        raise SystemFailure("disk_full", "The disk is full.")
-
     connected(browser)
     shown = digest(browser, REMOVE)
-    monkeypatch.setattr(service, "replace_configuration_file", full)
-    answer = browser.post(REMOVE, {"project": "", "digest": shown})
-    assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (503, True)
+    full = SystemFailure("disk_full", "The disk is full.")
+    monkeypatch.setattr(service, "replace_configuration_file", Mock(side_effect=full))
+    assert "Revoke the token only" in text_sent(browser.post(REMOVE, {"project": "", "digest": shown}), 503)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
     assert connections(redline.data) == []
 
 
 def test_a_project_that_cannot_be_meant_revokes_nothing(browser, redline):
     connected(browser)
-    answer = browser.post(REMOVE, {"project": "here", "revoke": "yes"})
-    assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (422, False)
+    assert "Revoke the token only" not in text_sent(browser.post(REMOVE, {"project": "here", "revoke": "yes"}), 422)
     assert len(connections(redline.data)) == 1
 
 
 def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redline, settings_file):
-    before = settings_file.read_bytes()
-    connected(browser)
-    assert "belongs to no connection" not in words(browser)
-    assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
-    page = words(browser)
-    assert not missing(page, "settings.json still has a bridge", "Remove the bridge…")
-    browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
-    assert settings_file.read_bytes() == before
+    with unchanged(settings_file):
+        connected(browser)
+        assert "belongs to no connection" not in words(browser)
+        assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
+        assert not missing(words(browser), "settings.json still has a bridge", "Remove the bridge…")
+        browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert "belongs to no connection" not in words(browser)
 
 
@@ -198,12 +185,6 @@ def test_a_connection_is_tested_again(browser, redline):
 def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     connected(browser)
     settings_file.write_text("{}")
-    page = words(browser)
-    assert not missing(page, "missing", "Connect again")
+    assert not missing(words(browser), "missing", "Connect again")
     connected(browser)
     assert json.loads(settings_file.read_text())["hooks"]["PreCompact"]
-
-
-def test_other_agents_have_no_page(browser):
-    for key in ("amp", "nobody"):
-        assert browser.get(f"/agents/{key}/connect").status_code == 404

@@ -26,7 +26,7 @@ from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.clients import page
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place, snapshot
-from tests.html import element, link, links, missing, text_of, texts
+from tests.html import element, link, links, missing, text_of, text_sent, texts
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.amp.test_amp import THREAD as AMP_THREAD
 from tests.sessions_app.agents.codex.rollouts import THREAD, work
@@ -91,15 +91,12 @@ def test_an_upload_is_never_held_in_memory(browser, known_root, monkeypatch):
     assert stored == [str(uploads.upload_directory())]
 
 
-def test_identical_bytes_lead_to_the_existing_session(browser, imported):
+def test_identical_bytes_lead_to_the_existing_session_and_another_one_gets_its_own_name(browser, imported):
     answer = bring(browser, ("again.jsonl", SESSION))
     message = element(browser.get(answer["Location"]), "main [role=status]")
     assert "Already imported (identical file)" in text_of(message)
     assert links(message) == [("run.jsonl", imported["Location"])]
     assert managed() == {"run.jsonl": SESSION}
-
-
-def test_another_session_of_the_same_name_gets_its_own_name(browser, imported):
     bring(browser, ("run.jsonl", OTHER))
     assert managed() == {"run.jsonl": SESSION, "run-2.jsonl": OTHER}
 
@@ -116,8 +113,7 @@ def test_several_files_at_once_are_reported_one_by_one(browser, known_root):
 
 def sessions_of_agents(directory: Path) -> dict[str, tuple[str, bytes]]:
     """A session of each agent as its file or export, by the agent's label: the name of the file, and its bytes."""
-    claude = ClaudeSession()
-    claude.user("Mend the parser.")
+    claude = ClaudeSession("Mend the parser.")
     pieces = OPENCODE.export(worked_session(OpenCodeStore(directory)))
     assert pieces is not None
     return {
@@ -212,8 +208,7 @@ def test_only_imported_sessions_can_be_removed(browser, known_root):
 def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(browser, imported):
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
-    shown = text_of(browser.get("/import/run.jsonl/remove"))
-    assert not missing(shown, "1 run", "This record is kept")
+    assert not missing(text_of(browser.get("/import/run.jsonl/remove")), "1 run", "This record is kept")
     remove(browser)
     session.refresh_from_db()
     assert (session.missing, session.runs.count(), managed()) == (True, 1, {})
@@ -221,8 +216,7 @@ def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(brow
 
 def test_backups_are_removed_only_if_they_were_shown(browser, imported):
     backup = place(managed_root() / f"run.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}", SESSION)
-    refused = remove(browser)
-    assert (refused.status_code, "1 backup beside it" in text_of(refused)) == (409, True)
+    assert "1 backup beside it" in text_sent(remove(browser), 409)
     assert set(managed()) == {"run.jsonl", backup.name}
     assert remove(browser, backups=1).status_code == 303
     assert managed() == {}
@@ -232,7 +226,7 @@ def test_a_session_that_is_being_written_to_is_not_removed(browser, imported, se
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
     with session_lock(settings.REDLINE_DATA_DIR, managed_root() / "run.jsonl", 0):
         answer = remove(browser)
-    assert (answer.status_code, "is locked" in text_of(answer)) == (409, True)
+    assert "is locked" in text_sent(answer, 409)
     assert set(managed()) == {"run.jsonl"}
 
 

@@ -11,34 +11,17 @@ from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from tests.files import place
-from tests.html import text_of
-from tests.sessions_app.agents.codex.rollouts import (
-    THREAD,
-    Item,
-    Rollout,
-    answer,
-    call,
-    compacted,
-    developer,
-    meta,
-    output,
-    rolled_back,
-    summarised,
-    token_count,
-    turn_context,
-    usage_record,
-    user,
-)
+from tests.html import missing, text_of
+from tests.sessions_app.agents.codex import rollouts
 
-LATER: list[list[Item]] = [
-    [user("b"), answer("c"), usage_record(500, 500)],
-    [output("c1"), token_count(700, 1200)],
-    [compacted(user("a"), answer("new"), call("c1"))],
-    [summarised("so far")],
-    [rolled_back(1), user("d")],
-    [turn_context("gpt-6"), answer("e"), token_count(90, 90), token_count(90, 90)],
+LATER: list[list[rollouts.Item]] = [
+    [rollouts.user("b"), rollouts.answer("c"), rollouts.usage_record(500, 500)],
+    [rollouts.output("c1"), rollouts.token_count(700, 1200)],
+    [rollouts.compacted(rollouts.user("a"), rollouts.answer("new"), rollouts.call("c1"))],
+    [rollouts.summarised("so far")],
+    [rollouts.rolled_back(1), rollouts.user("d")],
+    [rollouts.turn_context("gpt-6"), rollouts.answer("e"), rollouts.token_count(90, 90), rollouts.token_count(90, 90)],
 ]
-START = [meta(), developer(), turn_context(), user("a"), call("c1")]
 
 
 def facts(session: Session) -> tuple[object, ...]:
@@ -54,25 +37,27 @@ def anew(session: Session) -> Session:
     return index_file(path)
 
 
-NAME = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+NAME = f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl"
 
 
 @pytest.mark.parametrize("added", LATER)
 @pytest.mark.parametrize("based", [False, True])
 def test_growth_gives_the_same_as_reading_anew(redline, added, based):
     directory = redline.home / ".codex" / "sessions"
-    own = Rollout(*START)
+    own = rollouts.Rollout(
+        rollouts.meta(), rollouts.developer(), rollouts.turn_context(), rollouts.user("a"), rollouts.call("c1")
+    )
     name = NAME
     if based:
         place(directory / name, own.content)
-        base = {"thread_id": THREAD, "end_ordinal_exclusive": 5, "end_byte_offset": len(own.content)}
-        other = THREAD.replace("1", "2")
-        own = Rollout(meta(other, history_base=base), first=5)
-        name = NAME.replace(THREAD, other)
+        base = {"thread_id": rollouts.THREAD, "end_ordinal_exclusive": 5, "end_byte_offset": len(own.content)}
+        other = rollouts.THREAD.replace("1", "2")
+        own = rollouts.Rollout(rollouts.meta(other, history_base=base), first=5)
+        name = NAME.replace(rollouts.THREAD, other)
     path = place(directory / name, own.content)
     before = index_file(path)
     assert before.first_user_message == "a"
-    place(path, own.content + Rollout(*added, first=20).content)
+    place(path, own.content + rollouts.Rollout(*added, first=20).content)
     grown = index_file(path)
     assert grown.entry_count > before.entry_count
     assert facts(grown) == facts(anew(grown))
@@ -84,13 +69,12 @@ def test_a_compressed_session_is_listed_and_says_how_it_is_opened(redline, setti
     path = place(root / f"{NAME}.zst", b"\x28\xb5\x2f\xfd" + b"\x00" * 40)
     index_roots()
     session = Session.objects.get()
-    assert f"codex resume {THREAD}" in session.fault
+    assert f"codex resume {rollouts.THREAD}" in session.fault
     assert "unreadable" in text_of(browser.get("/"))
     shown = text_of(browser.get(session.get_absolute_url()))
-    assert "is compressed" in shown
-    assert f"codex resume {THREAD}" in shown
+    assert not missing(shown, "is compressed", f"codex resume {rollouts.THREAD}")
 
     path.unlink()
-    place(root / NAME, Rollout(meta(), user("go")).content)
+    place(root / NAME, rollouts.Rollout(rollouts.meta(), rollouts.user("go")).content)
     index_roots()
     assert min(Session.objects.values_list("missing", "fault", "first_user_message")) == (False, "", "go")

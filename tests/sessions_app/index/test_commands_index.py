@@ -9,7 +9,7 @@ import pytest
 
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user, working_session
-from tests.files import place, snapshot
+from tests.files import place, unchanged
 from tests.processes import become_nobody, give_to_nobody, in_child
 from tests.sessions import place_session
 
@@ -59,10 +59,9 @@ def test_files_and_directories_can_be_named_together(redline, tmp_path):
 
 def test_damage_is_counted_and_loses_nothing(redline):
     path = place(redline.home / "s.jsonl", session_bytes([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1])
-    before = snapshot(redline.home)
-    assert redline.call("index", path, "--json").json["damaged"] == 3
-    assert "3 damaged lines" in redline.call("index", path).out
-    assert snapshot(redline.home) == before
+    with unchanged(redline.home):
+        assert redline.call("index", path, "--json").json["damaged"] == 3
+        assert "3 damaged lines" in redline.call("index", path).out
 
 
 def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_is_indexed(redline, tmp_path):

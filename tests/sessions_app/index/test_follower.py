@@ -472,6 +472,4 @@ def test_the_demo_is_made_once_and_not_if_a_session_is_known_even_a_missing_one(
 def test_the_demo_can_be_compacted_to_half(redline):
     path = offer_demo()
     assert path is not None
-    ended = redline.call("compact", path, "--yes", "--json")
-    assert ended.code == 0, ended
-    assert ended.json["stats"]["percentReduction"] >= 50
+    assert redline.call("compact", path, "--yes", "--json").ok().json["stats"]["percentReduction"] >= 50

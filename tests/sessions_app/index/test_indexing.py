@@ -373,8 +373,7 @@ def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(redl
 def test_a_change_in_the_middle_is_found_by_a_rebuild(redline, tmp_path):
     path = long_session(tmp_path / "s.jsonl", 100)
     index_file(path)
-    content = path.read_bytes()
-    place(path, content.replace(b'"call', b'"CALL', 1).replace(b'"toolCall"', b'"toolcall"'))
+    place(path, path.read_bytes().replace(b'"call', b'"CALL', 1).replace(b'"toolCall"', b'"toolcall"'))
     index_paths([tmp_path], rebuild=True)
     require_as_new(path, Session.objects.get())
 
@@ -422,8 +421,7 @@ def test_leftovers_of_a_crashed_indexing_do_not_stay(redline, tmp_path, grown):
     path = long_session(tmp_path / "s.jsonl")
     content = path.read_bytes()
     if grown:
-        end = content.index(b'"e200"')
-        place(path, content[: content.rfind(b"\n", 0, end) + 1])
+        place(path, content[: content.rfind(b"\n", 0, content.index(b'"e200"')) + 1])
         index_file(path)
         append_as_agent(path, content[path.stat().st_size :])
     with pytest.raises(Crash):
@@ -462,8 +460,7 @@ def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, t
     with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
         loaded = load_session(path)
-        reading = reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state)
-        assert reading.reader.name == "atomic-0.8"
+        assert reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state).reader.name == "atomic-0.8"
         assert Session.objects.get().read_as == "atomic-0.8"
         assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
 

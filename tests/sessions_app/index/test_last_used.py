@@ -38,8 +38,7 @@ def pi(home: AgentHome) -> tuple[Path, datetime]:
 
 def claude(home: AgentHome) -> tuple[Path, datetime]:
     session = claude_session("Mend it.")
-    last = json.loads(session.lines[-1])
-    session.lines[-1] = json.dumps(last | {"timestamp": STAMP}).encode()
+    session.lines[-1] = json.dumps(json.loads(session.lines[-1]) | {"timestamp": STAMP}).encode()
     aside = json.dumps({"type": "summary", "summary": "Mending", "timestamp": at(1)}).encode()
     return home.claude(1, session.content + aside + b"\n"), LAST
 

@@ -42,9 +42,7 @@ def test_a_session_is_named_by_a_short_id_by_its_own_or_by_its_number(redline, t
         assert redline.call("tree", name, "--json").refusal == "2 no_such_file", name
 
     copy = add(redline, "copy.jsonl", recorded(tmp_path))
-    several = redline.call("context", ID, "--json")
-    assert several.refusal == "4 several_sessions"
-    assert not missing(several.json["error"]["message"], short, copy.short_id, str(copy.path))
+    assert redline.call("context", ID, "--json").refused(short, copy.short_id, str(copy.path)) == "4 several_sessions"
     assert redline.call("context", copy.short_id, "--json").code == 0, "each has its own"
     copy.path.unlink()
     Session.objects.filter(pk=copy.pk).update(missing=True)
@@ -89,9 +87,7 @@ def terminal(redline, settings, monkeypatch):
     monkeypatch.setattr(RedlineCommand, "ask", lambda *_: False)
 
 
-def test_without_a_name_the_newest_session_of_this_directory_is_taken_and_named(
-    redline, tmp_path, monkeypatch, terminal
-):
+def test_without_a_name_the_newest_session_of_this_directory_is_taken(redline, tmp_path, monkeypatch, terminal):
     monkeypatch.chdir(tmp_path)
     assert "There is no session of" in redline.call("tree").err
     add(redline, "elsewhere.jsonl", recorded("/elsewhere"))

@@ -58,21 +58,18 @@ def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_session
     assert "No sessions yet" in text_of(browser.get("/"))
 
 
-def test_indexing_in_progress_is_shown_on_one_line(browser, known_root):
-    indexing = {"done": 12, "found": 40, "bytes": 1_200_000_000, "of_bytes": 3_400_000_000, "file": "<b>\x1b.jsonl"}
-    progress.remember({"sessions": [], "indexing": indexing})
-    listing = element(browser.get("/"), "#listing")
-    assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB <b>\\x1b.jsonl" in text_of(listing)
-    assert "35" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
-
-
-def test_the_progress_of_the_search_index_is_shown(browser, known_root):
+def test_the_progress_of_indexing_and_of_the_search_index_is_shown_on_one_line_each(browser, known_root):
     progress.remember({"texts": {"searchable": 30, "sessions": 40}})
     listing = element(browser.get("/"), "#listing")
     assert "Reading texts for the search: 30 of 40 sessions can be searched" in text_of(listing)
     assert "75" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
     progress.remember({"texts": None})
     assert "search:" not in text_of(element(browser.get("/"), "#listing"))
+    indexing = {"done": 12, "found": 40, "bytes": 1_200_000_000, "of_bytes": 3_400_000_000, "file": "<b>\x1b.jsonl"}
+    progress.remember({"sessions": [], "indexing": indexing})
+    listing = element(browser.get("/"), "#listing")
+    assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB <b>\\x1b.jsonl" in text_of(listing)
+    assert "35" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
 
 
 def test_an_unreadable_root_is_named(browser, known_root):
@@ -85,8 +82,7 @@ def test_an_unreadable_root_is_named(browser, known_root):
 
 def test_a_filter_without_matches_is_explained(browser, known_root):
     put(known_root, s="one")
-    page = text_of(browser.get("/?q=another"))
-    assert not missing(page, "No matching sessions", "1 session is indexed.")
+    assert not missing(text_of(browser.get("/?q=another")), "No matching sessions", "1 session is indexed.")
 
 
 def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root):
@@ -235,8 +231,7 @@ def thread_lock(roots: Path, thread: str = THREAD) -> Iterator[None]:
 def running_client(roots: Path, **recorded: Any) -> Iterator[None]:
     """This process has registered itself as a client of Claude Code."""
     register = roots / ".claude" / "sessions" / f"{os.getpid()}.json"
-    register.parent.mkdir(exist_ok=True)
-    register.write_text(json.dumps({"sessionId": SESSION_ID, **recorded}))
+    place(register, json.dumps({"sessionId": SESSION_ID, **recorded}).encode())
     yield
     register.unlink()
 

@@ -166,15 +166,13 @@ def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep():
     assert after_first(ASK, said(), repeated, ASK) == 8
 
 
-def test_the_model_in_use_is_the_latest_change_or_assistant():
+def test_the_model_and_the_thinking_level_in_use_are_the_latest_that_were_set():
     change = {"type": "model_change", "provider": "p", "modelId": "changed"}
     spoke = said(provider="q", model="spoke")
     assert model_of(branch_of(chain(user("x"), change, spoke))) == ("q", "spoke")
     assert model_of(branch_of(chain(spoke, change, said()))) == ("p", "changed")
     assert model_of(branch_of(chain(user("x"), said()))) is None
 
-
-def test_the_thinking_level_is_the_latest_one_that_was_set():
     def level(*levels: object) -> str:
         changes = ({"type": "thinking_level_change", "thinkingLevel": one} for one in levels)
         return thinking_level_of(branch_of(chain(user("x"), *changes)))
@@ -304,11 +302,16 @@ def test_an_estimate_becomes_a_size_in_the_measure_of_a_report_or_a_count(measur
     assert measure.size_of(estimate * 2).without(estimate).tokens == tokens
 
 
-def test_a_report_tells_the_ratio_unless_it_is_of_another_context():
+def test_a_report_tells_the_ratio_of_the_present_context_an_earlier_one_and_what_is_not_in_the_session():
     assert Measure(Measured(180_000, 120_000)).size_of(122_000).ratio == 1.5
     assert REPORT.size_of(140_000).without(70_000) == REPORT.size_of(70_000)
     assert TOO_SMALL.is_of_another_context
     assert not Measure(Measured(400, 1_000)).is_of_another_context
+    size = Measure(Measured(180_000, 120_000)).size_of(60_000)
+    assert (size.at(60_000), size.at(120_000)) == (90_000, 180_000)
+    assert Measure(Measured(1_500, 1_000)).size_of(1_000).at(0) == 0
+    assert MOSTLY_ELSEWHERE.size_of(1_000).contents([600, 400]) == ([720, 480], 18_800)
+    assert Measure(Measured(1_501, 1_000)).size_of(1_000).contents([600, 400]) == ([901, 600], 0)
 
 
 @pytest.mark.parametrize(("reported", "ratio"), [(250, 2.5), (251, 1.2), (40, 0.4), (39, 1.2)])
@@ -326,12 +329,6 @@ def test_a_deletion_never_raises_the_number(measure, estimate, struck):
     assert before.without(struck).tokens == after.tokens
 
 
-def test_an_earlier_context_is_told_in_the_measure_of_the_present_one():
-    size = Measure(Measured(180_000, 120_000)).size_of(60_000)
-    assert (size.at(60_000), size.at(120_000)) == (90_000, 180_000)
-    assert Measure(Measured(1_500, 1_000)).size_of(1_000).at(0) == 0
-
-
 @given(measures, tokens, st.lists(tokens, max_size=12))
 def test_parts_add_up_to_the_whole(measure, estimate, parts):
     size = measure.size_of(estimate)
@@ -347,11 +344,6 @@ def test_the_contents_of_a_context_and_what_is_not_in_the_session_add_up_to_it(m
     assert sum(contents) + rest == size.tokens or not any(weights)
     assert rest >= 0
     assert min(contents, default=0) >= 0
-
-
-def test_what_is_not_in_the_session_is_named_apart():
-    assert MOSTLY_ELSEWHERE.size_of(1_000).contents([600, 400]) == ([720, 480], 18_800)
-    assert Measure(Measured(1_501, 1_000)).size_of(1_000).contents([600, 400]) == ([901, 600], 0)
 
 
 @pytest.mark.parametrize(

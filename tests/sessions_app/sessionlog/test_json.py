@@ -80,7 +80,7 @@ def test_what_is_read_is_printed_as_javascript_prints_it(recorded, printed):
     assert stringify(parse(recorded)) == printed
 
 
-def test_only_quotes_backslashes_and_control_characters_are_escaped():
+def test_only_quotes_backslashes_and_control_characters_are_escaped_and_bytes_are_refused():
     assert stringify('"\\/') == r'"\"\\/"'
     assert stringify("\ud83d" + "\ude00") == '"😀"', "two halves that were joined later are one character"
     assert stringify("\b\t\n\f\r") == r'"\b\t\n\f\r"'
@@ -89,9 +89,6 @@ def test_only_quotes_backslashes_and_control_characters_are_escaped():
         assert stringify(plain) == f'"{plain}"'
         # A double beside it selects the other printer.
         assert stringify([plain, 1.5]) == f'["{plain}",1.5]'
-
-
-def test_values_json_cannot_represent_are_a_programming_error():
     with pytest.raises(TypeError, match="bytes"):
         stringify({"a": b"x"})
 

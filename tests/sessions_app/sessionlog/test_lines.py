@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session
+from tests.installation import refusal
 
 LONGEST_MET = 12_800_000
 """Characters of the longest line seen in practice."""
@@ -26,10 +26,6 @@ def cut(data: bytes, places: Sequence[int]) -> Iterator[bytes]:
     yield data[start:]
 
 
-def joined(lines: Sequence[Line]) -> bytes:
-    return b"".join(line.raw + b"\n" * line.complete for line in lines)
-
-
 @given(file_bytes, st.lists(st.integers(0, 200)))
 @example(b"\n", [0, 0, 1, 1])
 @example(b"a\nb", [1, 2])
@@ -42,7 +38,7 @@ def test_any_chunking_gives_the_same_lines(data, places):
 @example(b"a\r\nb\rc\n")
 def test_the_lines_of_a_file_are_the_file(data):
     lines = list(split_lines([data]))
-    assert joined(lines) == data
+    assert b"".join(line.raw + b"\n" * line.complete for line in lines) == data
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
     assert all(b"\n" not in line.raw for line in lines)
     position = 0
@@ -70,12 +66,9 @@ def test_reading_can_continue_at_the_end_of_any_line(data, at):
     assert list(split_lines([data[end:]], offset=end, number=at + 1)) == after
 
 
-def test_only_a_newline_ends_a_line():
+def test_only_a_newline_ends_a_line_of_any_length():
     data = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h".encode()
     assert [line.raw for line in split_lines([data + b"\n"])] == [data]
-
-
-def test_a_line_of_twelve_million_characters_is_read_whole():
     long = b"x" * LONGEST_MET
     data = b"first\n" + long + b"\nlast"
     chunks = (data[start : start + 65_536] for start in range(0, len(data), 65_536))
@@ -120,10 +113,7 @@ def test_at_most_a_line_and_a_chunk_are_requested():
     ],
 )
 def test_a_refusal_says_what_a_file_begins_with(head, words):
-    with pytest.raises(BadInput) as caught:
-        require_session(ParserState(), "a.jsonl", lambda: head)
-    assert caught.value.code == "not_a_session"
-    assert words in caught.value.message
+    assert refusal(lambda: require_session(ParserState(), "a.jsonl", lambda: head), words) == "2 not_a_session"
 
 
 def test_a_session_is_not_asked_for_its_beginning():

@@ -304,17 +304,13 @@ def broken_at(*messages: Recorded) -> str | None:
     return None if broken is None else broken.entry_id
 
 
-def test_the_first_violation_that_is_not_repaired_breaks_a_session():
+def test_the_first_violation_that_is_not_repaired_or_an_entry_that_is_refused_breaks_a_session():
     assert broken_at(*ASKED) is None
     assert broken_at(*ASKED, user("y"), result("b"), result("c")) == "e4"
     edited = context_edit("e3", {"content": [text("so")]})
     assert broken_at(user("x"), result("a"), SAID, edited) == "e2", "it comes before those at the end"
-
-
-def test_an_entry_that_the_agent_refuses_breaks_a_session_first():
     edit = {"type": "context_edit", "targetId": "e1"}
     broken = SentConversation.of(context_of(user("x"), result("a"), edit)).broken
-    assert broken is not None
     assert broken.entry_id == "e3"
     assert "cannot open" in broken.sentence
 
@@ -383,14 +379,11 @@ def test_the_entries_of_a_reply_are_one_message():
     assert rules_of(of_reply(*between)) == []
 
 
-def test_what_the_client_adds_does_not_part_a_reply_from_its_results():
+def test_another_reply_parts_a_reply_from_its_results_but_what_the_client_adds_does_not():
     added = {"role": "custom", "content": "added"}
     messages = (user("go"), assistant(call("c1")), added, result("c1"))
     assert rules_of(of_reply(*messages)) == []
     assert rules_of(of_reply(*messages, reply="")) == ["unanswered_call", "stray_result"]
-
-
-def test_another_reply_ends_the_one_before():
     first = of_reply(user("go"), assistant(call("c1")))
     second = of_reply(user("go"), assistant(text("on")), reply="S")[1:]
     assert rules_of([*first, *second]) == ["unanswered_call"]
@@ -404,13 +397,12 @@ def test_changed_thinking_in_any_entry_of_the_latest_reply_is_a_violation():
     assert rules_of([*changed, *later]) == []
 
 
-NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 BROKEN = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty")])
 REPAIRED = certified([Violation(ProviderRule.EMPTY_CONTENT, "e1", "", "Entry e1 is empty", is_repaired=True)])
 
 
 def certificate(**facts: Any) -> Certificate:
-    return Certificate("pi", NOW, "e9", 1_234, **facts)
+    return Certificate("pi", datetime(2026, 11, 22, 12, tzinfo=UTC), "e9", 1_234, **facts)
 
 
 EQUAL, NOT_RUN, DIFFERENT, DENIED = (
@@ -437,16 +429,13 @@ def test_a_certificate_holds_unless_something_speaks_against_it(facts, holds):
     assert certificate(**facts).holds is holds
 
 
-def test_it_says_what_was_checked():
+def test_it_says_what_was_checked_and_is_stored_as_json_and_read_back():
     assert certificate().sentence == "1,234 messages as in pi"
     assert certificate(versions="pi 0.87 and newer").sentence == "1,234 messages as in pi 0.87 and newer"
     assert certificate(difference="").sentence.endswith("pi, compared with the approved plan")
     both = certificate(difference="", package=EQUAL)
     assert both.sentence.endswith("compared with the approved plan and pi-coding-agent 0.87.1")
     assert certificate(package=NOT_RUN).sentence.endswith("as in pi")
-
-
-def test_it_is_stored_as_json_and_read_back():
     full = certificate(violations=BROKEN, difference="", refusal="no", package=DENIED)
     stored = msgspec.to_builtins(full)
     assert msgspec.convert(stored, Certificate) == full

@@ -29,7 +29,7 @@ def test_positions_are_those_in_the_file_that_has_the_bytes():
     assert (account.lost_size, account.inserted_size) == (3, 1)
 
 
-def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown():
+def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown_and_a_gap_is_refused():
     account = account_of(
         RepairPiece(Fate.LOST, 1, 0, b"a" * (PREVIEW - 1), "why"),
         RepairPiece(Fate.LOST, 2, PREVIEW - 1, b"bb", "why"),
@@ -38,8 +38,5 @@ def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown():
 
     assert [(one.number, one.length) for one in account.changes] == [(1, PREVIEW + 1), (3, 1)]
     assert account.changes[0].preview == b"a" * (PREVIEW - 1) + b"b"
-
-
-def test_a_gap_is_refused():
     with pytest.raises(ValueError, match="piece at byte 3, expected at 2"):
         account_of(RepairPiece(Fate.KEPT, 1, 0, b"ab"), RepairPiece(Fate.KEPT, 1, 3, b"c"))

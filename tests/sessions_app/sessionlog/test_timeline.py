@@ -38,8 +38,7 @@ def branch_to(session: ClaudeSession, leaf: str) -> list[Entry]:
 
 def noted_summary() -> tuple[list[Entry], str]:
     """A branch with a boundary and, after a note, its summary; and the summary's id."""
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     session.boundary()
     session.node("system", None, subtype="informational", content="noted")
     summary = session.user("so far", isCompactSummary=True)
@@ -129,12 +128,9 @@ def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
         assert (change.point if change is not None else None) == points.get(entry.id)
 
 
-def test_a_change_is_found_by_any_entry_of_it():
+def test_a_change_is_found_by_any_entry_of_it_and_by_the_summary_that_follows_its_boundary():
     recorded = chain(*TALK, summary_compaction("so far", "e4"), ON, omit("e4"), omit("e6"))
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
-
-
-def test_a_boundary_is_found_by_the_summary_that_follows_it():
     branch, _ = noted_summary()
     assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
 
@@ -151,7 +147,6 @@ def test_a_change_knows_what_was_kept_beside_what_it_added():
     rules = {"role": "system", "content": "rules"}
     recorded = chain(rules, *TALK, summary_compaction("so far", "e5") | {"systemMessage": rules})
     change = change_at(branch_of(recorded), "e6", READERS["pi"])
-    assert change is not None
     assert [message.entry.id for message in change.kept] == ["e5"]
     assert [message.entry.id for message in change.point.added] == ["e6"]
     assert change_at(branch_of(recorded), "nowhere", READERS["pi"]) is None

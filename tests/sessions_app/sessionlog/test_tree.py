@@ -4,6 +4,7 @@ import itertools
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,7 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, folded
 from tests.factories import assistant, bash, chain, damage_of, session_log, text, user
+from tests.installation import refusal
 
 USER, ASSISTANT = Role.USER, Role.ASSISTANT
 LONG = 50_000
@@ -39,14 +41,11 @@ def path(tree: SessionTree, leaf: str) -> list[str]:
     return [one.id for one in tree.branch(leaf)]
 
 
-def test_a_branch_runs_from_the_root_to_its_leaf():
+def test_a_branch_runs_from_the_root_to_its_leaf_and_those_of_a_fork_are_in_file_order():
     tree = tree_of(("a", None), ("b", "a"), ("c", "a"), ("d", "b"))
     assert [path(tree, leaf) for leaf in "dca"] == [["a", "b", "d"], ["a", "c"], ["a"]]
     assert tree.leaf.id == "d"
     assert damage_of(tree) == []
-
-
-def test_a_fork_lists_its_branches_in_file_order():
     tree = tree_of(("a", None), ("c", "a"), ("b", "a"), ("r", None), ("d", "c"))
     assert tree.children == {NO_PARENT: [0, 3], 0: [1, 2], 1: [4]}
 
@@ -54,13 +53,8 @@ def test_a_fork_lists_its_branches_in_file_order():
 def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf():
     tree = tree_of(("a", None))
     for ask in (tree.entry, tree.position, tree.branch, lambda one: tree.descends("a", one)):
-        with pytest.raises(BadInput) as caught:
-            ask("nowhere")
-        assert caught.value.code == "unknown_entry"
-        assert "nowhere" in caught.value.message
-    with pytest.raises(BadInput) as caught:
-        tree_of().leaf  # noqa: B018  the refusal is expected
-    assert caught.value.code == "no_entries"
+        assert refusal(partial(ask, "nowhere"), "nowhere") == "2 unknown_entry"
+    assert refusal(lambda: tree_of().leaf) == "2 no_entries"
 
 
 def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported():
@@ -94,7 +88,7 @@ def test_a_branch_is_cut_where_it_is_damaged_and_the_damage_is_reported(links, l
     assert damage_of(tree) == damaged
 
 
-def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered():
+def test_a_long_cycle_or_one_that_a_duplicate_closes_is_cut_once_above_its_first_line():
     length = 1_000
     links = [(f"e{number}", f"e{(number - 7) % length}") for number in range(length)]
     tree = tree_of(("z", "e500"), *links)
@@ -102,9 +96,6 @@ def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered():
     assert len(path(tree, "e993")) == length
     assert path(tree, "e993")[0] == "e0"
     assert path(tree, "z")[-2:] == ["e500", "z"]
-
-
-def test_a_cycle_that_a_duplicate_closes_is_cut():
     tree = tree_of(("x", None), ("b", "x"), ("c", "b"), ("x", "c"), ("d", "x"))
     assert damage_of(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.CYCLE, 3)]
     assert [one.number for one in tree.branch("d")] == [3, 4, 5, 6]
@@ -170,8 +161,7 @@ def test_a_chain_of_50_000_entries_is_one_branch(step):
     links = [(str(number), str(number + step)) for number in range(LONG)]
     with without_hanging():
         tree = tree_of(*links)
-    last = str(LONG - 1 if step == -1 else 0)
-    assert len(tree.branch(last)) == LONG
+    assert len(tree.branch(str(LONG - 1 if step == -1 else 0))) == LONG
     assert [kind for kind, _ in damage_of(tree)] == [DamageKind.MISSING_PARENT]
 
 
@@ -194,15 +184,19 @@ FORKED = tree_of(
 """a─b─┬─c─d─e, where b also continues to p─q (and from there to x and to y) and to r; e is last in the file."""
 
 
-def test_a_session_without_forks_is_one_run():
+def test_a_session_without_forks_is_one_run_and_several_roots_are_branches_of_one_fork():
     (run,) = runs(tree_of(("a", None), ("b", "a"), ("c", "b")))
     assert (run_of(run), run.is_last, run.above, run.has_leaf) == (("abc", 0), True, (), True)
     assert (run.first.id, run.last.id, run.tokens) == ("a", "c", 9)
+    assert list(runs(tree_of())) == []
+    tree = tree_of(("a", None), ("r", "gone"), ("b", "a"), ("s", "r"))
+    assert [(run_of(run), run.is_last) for run in runs(tree)] == [(("ab", 1), False), (("rs", 1), True)]
 
 
-def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks():
+def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks_and_the_leaf_is_the_last_entry():
     drawn = [("ab", 0), ("cde", 1), ("pq", 1), ("x", 2), ("y", 2), ("r", 1)]
     assert [run_of(run) for run in runs(FORKED)] == drawn
+    assert [run.first.id for run in runs(FORKED) if run.has_leaf] == ["c"]
 
 
 def test_each_run_knows_whether_other_branches_follow():
@@ -214,16 +208,6 @@ def test_each_run_knows_whether_other_branches_follow():
         "y": (True, (True,)),
         "r": (True, ()),
     }
-
-
-def test_the_leaf_is_the_last_entry_in_the_file_not_in_the_drawing():
-    assert [run.first.id for run in runs(FORKED) if run.has_leaf] == ["c"]
-
-
-def test_several_roots_are_branches_of_one_fork_and_none_are_no_runs():
-    assert list(runs(tree_of())) == []
-    tree = tree_of(("a", None), ("r", "gone"), ("b", "a"), ("s", "r"))
-    assert [(run_of(run), run.is_last) for run in runs(tree)] == [(("ab", 1), False), (("rs", 1), True)]
 
 
 def test_only_messages_count_tokens():
@@ -243,8 +227,7 @@ def test_each_id_and_the_leaf_are_drawn_once_in_any_damaged_tree(links):
     (leaf_run,) = [run for run in drawn if run.has_leaf]
     assert tree.leaf in leaf_run.entries
     for run in drawn:
-        branch = tree.branch(run.last.id)
-        assert tuple(branch[-len(run.entries) :]) == run.entries
+        assert tuple(tree.branch(run.last.id)[-len(run.entries) :]) == run.entries
         assert len(run.above) == max(0, run.depth - 1)
 
 
@@ -296,7 +279,7 @@ trees = st.lists(st.tuples(names, names | st.none(), roles), min_size=1, max_siz
 
 
 @given(trees)
-def test_every_entry_of_the_tree_is_in_exactly_one_row(links):
+def test_every_entry_is_in_exactly_one_row_and_the_active_branch_in_lane_0_down_to_the_leaf(links):
     rows = rows_of(*links)
     placed = [position for row in rows.rows for position in row.stretch.positions]
     assert sorted(placed) == sorted(one for found in rows.tree.children.values() for one in found)
@@ -306,10 +289,22 @@ def test_every_entry_of_the_tree_is_in_exactly_one_row(links):
         assert row.stretch.start in row.stretch.positions
         assert row.tokens_above == sum(above.tokens for above in rows.rows[:index])
     assert rows.tokens == sum(row.tokens for row in rows.rows)
+    active = [position for row in rows.rows if row.is_active for position in row.stretch.positions]
+    assert active == rows.path(rows.tree.leaf.id)
+    assert {row.lane for row in rows.rows if row.is_active} == {0}
+    leaf = next(row for row in rows.rows if row.is_leaf)
+    assert rows.tree.entries[leaf.stretch.positions[-1]] is rows.tree.leaf
+    assert sum(row.is_leaf for row in rows.rows) == 1
+    # A lane beside it has it on its left.
+    goes_on = False
+    for row in rows.rows:
+        if row.lane == 0:
+            goes_on = row.is_active and not row.is_leaf
+        assert row.beside_active == (goes_on and row.lane > 0)
 
 
 @given(trees)
-def test_the_entries_of_a_lane_follow_each_other(links):
+def test_the_entries_of_a_lane_follow_each_other_and_each_branch_ends_where_nothing_follows(links):
     """What a drawing relies on: each lane to the left of a row's goes on below it."""
     rows = rows_of(*links)
     above: list[int] = []  # the last position of each lane that is open
@@ -328,28 +323,6 @@ def test_the_entries_of_a_lane_follow_each_other(links):
             assert rows.parents[after] == before
         above[row.lane :] = [] if row.is_end else [positions[-1]]
     assert above == []
-
-
-@given(trees)
-def test_the_active_branch_is_lane_0_down_to_the_leaf(links):
-    rows = rows_of(*links)
-    active = [position for row in rows.rows if row.is_active for position in row.stretch.positions]
-    assert active == rows.path(rows.tree.leaf.id)
-    assert {row.lane for row in rows.rows if row.is_active} == {0}
-    leaf = next(row for row in rows.rows if row.is_leaf)
-    assert rows.tree.entries[leaf.stretch.positions[-1]] is rows.tree.leaf
-    assert sum(row.is_leaf for row in rows.rows) == 1
-    # A lane beside it has it on its left.
-    goes_on = False
-    for row in rows.rows:
-        if row.lane == 0:
-            goes_on = row.is_active and not row.is_leaf
-        assert row.beside_active == (goes_on and row.lane > 0)
-
-
-@given(trees)
-def test_there_are_as_many_branches_as_entries_that_nothing_follows(links):
-    rows = rows_of(*links)
     children = rows.tree.children
     ends = {one for found in children.values() for one in found} - children.keys()
     assert {row.stretch.positions[-1] for row in rows.ends()} == ends
@@ -398,14 +371,11 @@ def test_a_comparison_parts_two_branches_where_they_part(links, data):
     assert found.ancestor == (found.common[-1] if found.common else NO_PARENT)
 
 
-def test_a_turn_is_a_row_with_all_that_follows_it():
+def test_a_turn_is_a_row_with_all_that_follows_it_and_what_precedes_the_first_message():
     rows = rows_of(*linked("abcde", USER, ASSISTANT, USER, ASSISTANT, ASSISTANT))
     assert drawn(rows) == [("ab", 0), ("cde", 0)]
     assert [(row.turn, row.stretch.tokens) for row in rows.rows] == [(1, 5), (2, 15)]
     assert [row.stretch.kind for row in rows.rows] == [RowKind.TURN, RowKind.TURN]
-
-
-def test_what_precedes_the_first_message_belongs_to_its_turn():
     rows = rows_of(*linked("abc", "", "", USER))
     assert drawn(rows) == [("abc", 0)]
     assert rows.tree.entries[rows.rows[0].stretch.start].id == "c"
@@ -481,14 +451,11 @@ def words(shown: Sequence[TreeRow | FoldedRows], rows: TreeRows) -> list[str]:
     return [f"{len(one.rows)} rows" if isinstance(one, FoldedRows) else ids_of(rows, one) for one in shown]
 
 
-def test_a_run_without_a_fork_is_folded_between_its_first_and_its_last_row():
+def test_a_run_without_a_fork_is_folded_and_an_opened_fold_shows_its_first_rows():
     rows = rows_of(*linked("abcdef"))
     assert words(folded(rows.rows, (), ()), rows) == ["a", "4 rows", "f"]
     assert words(folded(rows.rows, {2}, ()), rows) == ["a", "b", "c", "2 rows", "f"]
     assert words(folded(rows.rows, (), {1}), rows) == list("abcdef")
-
-
-def test_an_opened_fold_shows_its_first_rows_and_folds_the_rest():
     rows = rows_of(("0", None), *((str(number), str(number - 1)) for number in range(1, 300)))
     shown = folded(rows.rows, (), {1})
     assert len(shown) == 1 + UNFOLDED + 2

@@ -18,8 +18,8 @@ from sessions_app.models import ChosenWindow, Root, Session
 from sessions_app.settings_page.effective_settings import effective_settings
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
-from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, missing, text_of, texts
+from tests.files import place, unchanged
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, missing, text_of, text_sent, texts
 
 
 def page_words(browser: Client) -> str:
@@ -89,8 +89,7 @@ def test_configuration_errors_are_shown_first_and_the_sources_of_values(browser,
     shown = page_words(browser)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
     assert check_configuration(None)[0].id == "redline.E001"
-    assert "REDLINE_LIVE_MINUTES" in shown
-    assert str(settings.REDLINE_DATA_DIR.name) in shown
+    assert not missing(shown, "REDLINE_LIVE_MINUTES", str(settings.REDLINE_DATA_DIR.name))
 
 
 def test_a_misspelt_variable_is_a_warning_with_a_suggestion(browser, known_root, monkeypatch, settings):
@@ -113,8 +112,7 @@ def test_a_root_that_is_configured_twice_is_a_warning(known_root, configure):
 def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, configure):
     (tmp_path / "file").write_text("")
     configure([RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")])
-    shown = page_words(browser)
-    assert not missing(shown, "is not a directory", "This directory does not exist yet")
+    assert not missing(page_words(browser), "is not a directory", "This directory does not exist yet")
 
 
 def test_a_root_shows_its_sessions(browser, known_root):
@@ -153,8 +151,7 @@ def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_
 
 
 def test_an_invalid_choice_is_refused_and_changes_nothing(browser, known_root):
-    session = put(known_root, "a.jsonl", of_model("m"))
-    choice = {"do": "reader", "root": str(session.root_id)}
+    choice = {"do": "reader", "root": str(put(known_root, "a.jsonl", of_model("m")).root_id)}
     unknown = {**choice, "root": "99999", "reader": "pi"}
     for values in ({"root": "x"}, unknown, {**choice, "reader": "nobody"}, {}, {"session": "99999"}):
         assert browser.post("/settings", values).status_code == 422, values
@@ -170,8 +167,7 @@ def test_a_root_of_the_command_line_has_no_settings(browser, known_root, tmp_pat
 def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root, redline):
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
-    shown = page_words(browser)
-    assert not missing(shown, "reserveTokens: 999", "it is not valid JSON")
+    assert not missing(page_words(browser), "reserveTokens: 999", "it is not valid JSON")
 
 
 def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, configure, redline):
@@ -195,8 +191,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
 def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
-    snippet = effective_settings(Path.home()).snippet
-    (known_root.parent / "redline.toml").write_text(snippet)
+    (known_root.parent / "redline.toml").write_text(effective_settings(Path.home()).snippet)
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
 
@@ -255,11 +250,10 @@ def test_an_added_root_is_searched_like_a_configured_one(browser, known_root, mo
 def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser, known_root, more):
     root = added(browser, more)
     index_roots()
-    before = (more / "b.jsonl").read_bytes()
-    assert post(browser, "remove-root", root=str(root.pk)).status_code == 303
-    assert [found.path for found in configured_roots()] == [str(known_root)]
-    assert "hello" not in text_of(browser.get("/"))
-    assert (more / "b.jsonl").read_bytes() == before
+    with unchanged(more / "b.jsonl"):
+        assert post(browser, "remove-root", root=str(root.pk)).status_code == 303
+        assert [found.path for found in configured_roots()] == [str(known_root)]
+        assert "hello" not in text_of(browser.get("/"))
     # Added again, it has what is known of its sessions.
     assert added(browser, more).pk == root.pk
     assert "hello" in text_of(browser.get("/"))
@@ -279,8 +273,7 @@ def test_a_root_of_the_configuration_cannot_be_changed_here(browser, known_root)
         Root.objects.update(added=is_added)
         for do in ("remove-root", "rename-root"):
             answer = post(browser, do, root=str(root.pk), name="x")
-            assert answer.status_code == 422
-            assert not is_added or "is in your configuration" in text_of(answer)
+            assert not is_added or "is in your configuration" in text_sent(answer, 422)
     assert elements(browser.get("/settings"), "button[value=remove-root]") == []
     root.refresh_from_db()
     assert (root.configured, root.name) == (True, "")
@@ -299,8 +292,7 @@ def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(browser, 
         (str(known_root), "is a root already"),
     ):
         answer = post(browser, "add-root", path=path)
-        assert answer.status_code == 422
-        assert why in text_of(answer), path
+        assert why in text_sent(answer, 422), path
         # What was typed is still there.
         assert [one.attributes.get("value") or "" for one in elements(answer, "#path")] == [path]
     assert Root.objects.filter(added=True).count() == 0

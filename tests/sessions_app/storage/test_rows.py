@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 
@@ -202,8 +203,7 @@ def test_columns_of_every_type_survive_a_backup(change):
     run(f"UPDATE part SET data = {not_unicode} WHERE id = 'prt_0006'")  # noqa: S608  # a constant
     content = "SELECT id, CAST(data AS BLOB), more, typeof(more), typeof(data) FROM part ORDER BY id"
     before = run(content)
-    written = change.make("delete", "prt_0005", "prt_0006")
-    put_rows_back(change.path, written.backup, change.data)
+    put_rows_back(change.path, change.make("delete", "prt_0005", "prt_0006").backup, change.data)
     assert run(content) == before
 
 
@@ -240,7 +240,8 @@ class ServedChange(WorkedStore):
                 self.store.run("DELETE FROM part WHERE id = ?", row["id"])
             self.steps = [RowStep("part", row["id"], None, row) for row in found]
         else:
-            afters = [None if kind == "deleted" else _longer(row) for row in found]
+            longer = [{**row, "data": row["data"].removesuffix("}") + ', "metadata": {"a": 1}}'} for row in found]
+            afters = [None] * len(found) if kind == "deleted" else longer
             self.steps = [RowStep("part", row["id"], row, after) for row, after in zip(found, afters, strict=True)]
         self.before = self.rows()
 
@@ -248,8 +249,7 @@ class ServedChange(WorkedStore):
         server = OPENCODE.server(self.path, self.served.url)
         assert server is not None
         with session_lock(self.data, self.path, 1) as locked:
-            backup = back_up_rows(locked, self.steps, datetime.now(UTC))
-            served = {"server": server, "backup": backup.path}
+            served = {"server": server, "backup": back_up_rows(locked, self.steps, datetime.now(UTC)).path}
             change_served_rows(locked, self.path.parent, self.steps, **served, **UNCHECKED)
 
     def kill(self, call: Call = SECOND_WRITE) -> None:
@@ -276,10 +276,6 @@ class ServedChange(WorkedStore):
     def backup(self) -> Path:
         (found,) = (self.data / "rows").glob("*.bak")
         return found
-
-
-def _longer(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "data": row["data"].removesuffix("}") + ', "metadata": {"a": 1}}'}
 
 
 @pytest.fixture
@@ -330,11 +326,8 @@ def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_st
     now = served_change.rows()
     with holding(served_change.store.database):
         for _ in range(2):
-            with pytest.raises(RedlineError) as raised:
-                served_change.recovered()
-            assert raised.value.code == "left_between"
-            assert "changed: prt_0005, prt_0007; as before: prt_0008" in raised.value.message
-            assert str(served_change.backup()) in raised.value.message
+            words = ("changed: prt_0005, prt_0007; as before: prt_0008", str(served_change.backup()))
+            assert refusal(served_change.recovered, *words) == "6 left_between"
             assert served_change.rows() == now
     assert served_change.recovered() is RecoveryKind.NOT_MADE
     assert served_change.is_as_before()
@@ -349,13 +342,11 @@ def test_rows_that_others_have_changed_since_are_left_as_they_are(served_change)
     assert served_change.rows() == now
 
 
-def test_a_call_that_is_made_late_is_taken_back(served_change, monkeypatch):
+def test_a_call_that_is_made_late_is_taken_back(served_change):
     served_change.of("deleted")
     served_change.served.behave(stop_at=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(server_module, "SECONDS", 0.3)
-        with pytest.raises(RedlineError) as raised:
-            served_change.make()
+    with patch.object(server_module, "SECONDS", 0.3), pytest.raises(RedlineError) as raised:
+        served_change.make()
     assert raised.value.code == "left_between"
     served_change.served.process.send_signal(signal.SIGCONT)
     wait_until(lambda: not served_change.is_as_before())

@@ -164,7 +164,6 @@ def test_the_result_of_a_package_names_the_first_difference(path, change, outcom
         loaded, StubPackage(changed if isinstance(changed, PackageContext) else PackageContext(changed))
     )
     found = certificate.package
-    assert found is not None
     assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", outcome, detail)
     assert certificate.holds is (outcome in (EQUAL, PackageOutcome.FAILED))
 
@@ -173,5 +172,4 @@ def test_another_branch_of_a_file_without_ids_is_not_compared(path):
     loaded = load_session(place(path, session_bytes(version_1(*PLAIN))))
     package = same_package(loaded)
     assert check(loaded, package).package.outcome is EQUAL
-    first = loaded.log.entries[0].id
-    assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED
+    assert check(loaded, package, loaded.log.entries[0].id).package.outcome is PackageOutcome.FAILED

@@ -284,7 +284,7 @@ def test_half_sent_headers_have_a_total_limit(clock, monkeypatch):
     assert [one.is_closed for one in made] == [True, False, False]
 
 
-def test_a_body_is_waited_for_while_it_comes(clock):
+def test_a_body_is_waited_for_while_it_comes_and_while_the_application_does_not_read_it(clock):
     opened = Opened(clock, ServerState())
     opened.receive(POST)
     for _ in range(10):
@@ -294,9 +294,6 @@ def test_a_body_is_waited_for_while_it_comes(clock):
     opened.receive(b"x" * (connections.BODY_BYTES - 1))
     clock.pass_by(connections.BODY_SECONDS)
     assert opened.is_closed
-
-
-def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock):
     opened = Opened(clock, ServerState())
     opened.receive(POST + PIECE + b"x")
     for _ in range(10):

@@ -3,8 +3,6 @@
 import pytest
 from django.template import Context, Template
 
-LINE = Template("{{ words|line_words }}")
-
 
 @pytest.mark.parametrize(
     ("words", "drawn"),
@@ -19,4 +17,4 @@ LINE = Template("{{ words|line_words }}")
     ],
 )
 def test_directories_are_left_out_where_a_line_is_short(words, drawn):
-    assert LINE.render(Context({"words": words})) == drawn
+    assert Template("{{ words|line_words }}").render(Context({"words": words})) == drawn

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPException
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -93,10 +94,7 @@ def test_an_answer_without_a_socket_has_no_user(answer):
 
 
 def test_without_socket_diagnostics_nobody_is_refused(monkeypatch):
-    def refuse(*_: object) -> socket.socket:
-        raise OSError(errno.EPROTONOSUPPORT, "not supported")
-
-    monkeypatch.setattr(peers.socket, "socket", refuse)
+    monkeypatch.setattr(peers.socket, "socket", Mock(side_effect=OSError(errno.EPROTONOSUPPORT, "not supported")))
     assert not is_of_another_user((IPV4, 1), (IPV4, 2))
     monkeypatch.setattr(peers.sys, "platform", "darwin")
     assert not is_of_another_user((IPV6, 1), (IPV6, 2))

@@ -57,9 +57,13 @@ def kept(*messages: dict[str, Any]) -> list[Any]:
     ]
 
 
-def test_all_deletions_on_the_branch_add_up():
+def test_all_deletions_of_context_compactions_on_the_branch_add_up_whatever_follows():
     assert hidden(user("x"), assistant(text("y"))) == ""
     assert hidden(user("x"), ABC, cut("e2[0] e1"), user("y"), cut("e2[2] e4 e2[0]")) == "e1 e2[0] e2[2] e4"
+    assert hidden(cut("e2"), user("x")) == "e2"
+    assert hidden(user("x"), {**cut("e1"), "type": "compaction"}) == ""
+    for fields in ({}, *({"deletedTargets": targets} for targets in (None, 7, "e1", whole("e1"), []))):
+        assert hidden(user("x"), {"type": "context_compaction", **fields}) == "", fields
 
 
 def test_a_compaction_on_another_branch_hides_nothing_here():
@@ -68,11 +72,6 @@ def test_a_compaction_on_another_branch_hides_nothing_here():
     branch = branch_of(recorded)
     assert [entry.id for entry in branch] == ["e1", "e3"]
     assert not effective_filters(branch).entries
-
-
-def test_only_a_context_compaction_deletes_and_also_what_follows_it():
-    assert hidden(cut("e2"), user("x")) == "e2"
-    assert hidden(user("x"), {**cut("e1"), "type": "compaction"}) == ""
 
 
 INVALID: list[Any] = [
@@ -87,11 +86,6 @@ INVALID: list[Any] = [
 def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target):
     broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
     assert hidden(user("x"), user("y"), broken) == "e2"
-
-
-def test_a_compaction_without_a_list_of_deletions_deletes_nothing():
-    for fields in ({}, *({"deletedTargets": targets} for targets in (None, 7, "e1", whole("e1"), []))):
-        assert hidden(user("x"), {"type": "context_compaction", **fields}) == "", fields
 
 
 def test_targets_keep_their_recorded_order():

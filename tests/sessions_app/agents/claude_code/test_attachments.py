@@ -68,14 +68,10 @@ FILES = pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
 
 
 @FILES
-def test_a_text_before_one_of_a_file_ends_with_a_newline(kind):
+def test_a_text_before_one_of_a_file_ends_with_a_newline_and_one_after_a_result_ends_that(kind):
     found = file("b", "a", "B1", "B2", kind=kind)
     assert prompted(note("a", "p1", "A"), found, note("c", "b", "C")) == ["user: A\n | B1\n | B2 | C\n | p1"]
     assert prompted(note("a", "p1", "A"), note("b", "a", "B1", "B2")) == ["user: A | B1 | B2\n | p1"]
-
-
-@FILES
-def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind):
     assert answered(note("a", "x", "A1", "A2"), note("b", "a", "B")) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
     found = file("b", "a", "B1", "B2", kind=kind)
     after = 'user: =c1 "found c1\\n\\nA" | B1\n | B2 | C'
@@ -110,7 +106,6 @@ def source(**fields: Any) -> Object:
 
 
 PDF = {"type": "document", "title": "Plan", "source": {**SOURCE, "media_type": "application/pdf"}}
-WORDS = {"type": "document", "title": "N", "source": {"type": "text", "data": "Its words."}}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ WORDS = {"type": "document", "title": "N", "source": {"type": "text", "data": "I
         ({"type": "image"}, "[image]"),
         (source(data=7, media_type=["a"]), "[image]"),
         (PDF, "[Plan, application/pdf, 3,004 bytes]"),
-        (WORDS, "N\nIts words."),
+        ({"type": "document", "title": "N", "source": {"type": "text", "data": "Its words."}}, "N\nIts words."),
         ({"type": "document", "title": "T" * 9_000, "source": {"media_type": "m" * 9_000}}, None),
     ],
 )

@@ -77,12 +77,9 @@ def sent(**fields: Any) -> bytes:
     return json.dumps({**SENT, **fields}).encode()
 
 
-def test_the_session_is_named_by_its_path():
+def test_a_question_names_the_session_by_its_path_and_passes_instructions_on_so_far_as_there_is_room():
     assert HOOK.question(sent()) == (SENT["transcript_path"], "manual", {})
     assert HOOK.question(sent(trigger="auto")).reason == "threshold"
-
-
-def test_the_instructions_of_the_user_are_passed_on_so_far_as_there_is_room():
     assert HOOK.question(sent(custom_instructions="keep names")).preparation == {"instructions": "keep names"}
     for text in ("😀" * 10_000, "\x01" * 10_000, "\ud800" * 10_000):
         assert len(json.dumps(HOOK.question(sent(custom_instructions=text)).preparation)) <= 4_000
@@ -113,16 +110,6 @@ MODEL = ("anthropic", "claude-opus-5-5")
 @pytest.fixture(autouse=True)
 def without_variable(monkeypatch):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-
-
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def cwd(tmp_path):
-    return tmp_path / "project"
 
 
 def put(path: Path, **settings: Any) -> Path:
@@ -189,9 +176,7 @@ def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final)
     assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
 
 
-def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_its_recorded_name(
-    home, cwd
-):
+def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_name(home, cwd):
     assert model_windows(home) == {}
     others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}, "model": "claude-opus-5-5[1m]"}
     put(home / ".claude" / "settings.json", autoCompactWindow=1_000_000, **others)
@@ -260,8 +245,7 @@ def ended():
 
 def test_a_running_client_has_its_session_open_and_no_other_and_one_that_has_ended_none(session, ended):
     register(session, f"{OWN}.json", pid=OWN)
-    found = open_elsewhere(session, session.parents[2])
-    assert found == (f"is open in Claude Code (process {OWN})", True)
+    assert open_elsewhere(session, session.parents[2]) == (f"is open in Claude Code (process {OWN})", True)
     register(session, f"{OWN}.json", sessionId="another")
     assert not shown(session)
     register(session, f"{ended}.json", pidDomain=own_domain())
@@ -295,7 +279,6 @@ def test_a_process_of_another_user_runs(session, monkeypatch):
 def test_a_process_of_another_computer_or_container_cannot_be_seen(session, ended):
     register(session, f"{ended}.json", pidDomain=ELSEWHERE, procStart="1")
     found = open_elsewhere(session, session.parents[2])
-    assert found is not None
     assert (f"process {ended}" in found.sentence, found.is_certain) == (True, False)
     register(session, f"{OWN}.json", pidDomain=ELSEWHERE, procStart=start_of_this_process())
     assert shown(session) == "open"
@@ -318,7 +301,6 @@ def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
     of_sessions.rename(tmp_path / "elsewhere")
     of_sessions.symlink_to(tmp_path / "elsewhere")
     found = open_elsewhere(session, session.parents[2])
-    assert found is not None
     assert (str(of_sessions) in found.sentence, found.is_certain) == (True, False)
 
 

@@ -51,7 +51,6 @@ def moves(raw: bytes, targets: Sequence[Target], generation: Generation = CURREN
     texts = {one.entry.id: one.texts for one in recorded}
     rules = WriterRules(generation.rules, generation.writers[-1])
     transcript = prepare(branch, texts, {"preserve_recent": 0, "query": "-"}, rules)
-    assert transcript is not None
     return [*map(tuple, moved(transcript.entries, targets, generation.turns, lambda one: line(tree.entry(one))))]
 
 

@@ -58,12 +58,6 @@ def test_a_result_has_the_name_of_its_tool_and_a_summary_is_told_from_what_the_u
     assert (entries[0].role, entries[-1].role) == (Role.USER, Role.COMPACTION_SUMMARY)
 
 
-def test_bytes_that_are_no_object_any_more_are_no_entry():
-    (entry,) = entries_of(timed([user("p1", None)]))
-    for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
-
-
 def test_the_header_is_that_of_the_first_lines_and_a_subagent_has_the_session_that_started_it_as_its_parent():
     mode = {"type": "mode", "sessionId": SESSION_ID}
     header = parsed(timed([mode, user("p1", None), user("p2", "p1", cwd="/else")]))[0].state.header
@@ -80,10 +74,13 @@ def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id(
     assert len({one.offset for one in entries}) == len(entries)
 
 
-def test_damaged_lines_are_counted():
+def test_damaged_lines_are_counted_and_bytes_that_are_no_object_any_more_are_no_entry():
     parser, _ = parsed(timed(['{"type":', "[]", {"type": "user", "message": {"content": "x"}}]))
     kinds = [one.kind for one in parser.damage]
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
+    (entry,) = entries_of(timed([user("p1", None)]))
+    for raw in (b"[1]", b'"text"', b"null", b"{"):
+        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
 
 
 @pytest.mark.parametrize("behind", [b'{"type":"user","uuid":"z"}', b"\0\0", b" oops", b"}", b"\xff"])
@@ -175,7 +172,7 @@ SESSIONS = st.lists(LINES, min_size=1, max_size=14)
 
 
 @given(SESSIONS)
-def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines):
+def test_every_branch_is_finite_and_pairs_calls_with_results_and_an_entry_is_the_same_again(lines):
     raw = timed(lines)
     tree = CLAUDE_CODE.tree(entries_of(raw))
     for entry in [*tree.entries, tree.leaf]:
@@ -183,6 +180,11 @@ def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines)
         assert len({one.id for one in branch}) == len(branch)
         for generation in (CURRENT, OLDER):
             assert_paired(sent_of(raw, branch, generation))
+    for entry in entries_of(raw):
+        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
+        assert again is not None
+        found, _ = again
+        assert found == entry or entry.is_beside
 
 
 def assert_paired(messages: list[Any]) -> None:
@@ -210,16 +212,6 @@ def test_reading_in_two_steps_is_reading_at_once(lines, data):
     rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
     recorded += [found for line in rest for found in second.read(line)]
     assert [one.entry for one in recorded] == entries_of(raw)
-
-
-@given(SESSIONS)
-def test_an_entry_that_is_read_again_is_the_same(lines):
-    raw = timed(lines)
-    for entry in entries_of(raw):
-        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
-        assert again is not None
-        found, _ = again
-        assert found == entry or entry.is_beside
 
 
 WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD)

@@ -340,16 +340,12 @@ def test_a_boundary_keeps(name):
         assert [message for message in messages if message != f"assistant: {CLOSED}"] == turns(expected)
 
 
-def test_all_lines_of_a_reply_and_their_results_are_sent_together():
+def test_all_lines_of_a_reply_and_their_results_are_sent_together_and_a_result_at_the_end_is_the_leaf():
     lines = parallel()
     between = [*lines[:3], lines[5], lines[3], lines[6], lines[4], *lines[7:]]
     behind_first = [*lines[:8], reply("end", "x1")]
     for order in (lines, between, behind_first):
         assert sent(order) == PARALLEL
-
-
-def test_a_result_at_the_end_of_the_file_is_the_leaf():
-    lines = parallel()
     late = sent([*lines[:5], *lines[6:], lines[5]])
     assert late == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", f"assistant: {CLOSED}"]
 
@@ -366,8 +362,7 @@ def test_what_was_added_to_a_result_comes_with_it():
     assert sent(added)[2] == 'user: =c1 "found c1\\n\\nA" | =c2 | =c3'
     said = user("x1", "r2", [answer("c1"), text("said")])
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
-    elsewhere = [*added[:7], user("p2b", "a"), *added[7:]]
-    assert sent(elsewhere) == PARALLEL
+    assert sent([*added[:7], user("p2b", "a"), *added[7:]]) == PARALLEL
     noted = [P1, reply("r1", "p1", of="R"), attachment("a", "r1", "A"), user("p2", "r1"), R2]
     assert sent(noted) == turns("p1 / r1 / p2 / r2")
 
@@ -411,8 +406,7 @@ def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
     lines = [P1, reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
     more = [reply("r2", "x1", call("c2"), of="S"), result("x2", "r2", "c2"), reply("r3", "x2", of="R")]
     assert sent([*lines, *more])[1:3] == ["assistant: r3 | !c1", "user: =c1"]
-    apart = [P1, reply("r1", "p1", of="R"), P2, reply("r2", "p2", of="R")]
-    assert sent(apart) == TWO_TURNS
+    assert sent([P1, reply("r1", "p1", of="R"), P2, reply("r2", "p2", of="R")]) == TWO_TURNS
 
 
 MISSING = '=c2 "[Tool result missing due to internal error]"'
@@ -657,8 +651,7 @@ def test_the_last_reply_says_the_model_that_takes_the_attachments():
 
 def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered():
     def shown(*rendered: str, **content: Any) -> list[str]:
-        lines = [P1, attachment("a", "p1", *rendered, **content), reply("r1", "a")]
-        return sent(lines, OLDER)[:-1]
+        return sent([P1, attachment("a", "p1", *rendered, **content), reply("r1", "a")], OLDER)[:-1]
 
     assert shown("A") == ["user: p1"]
     assert shown("A", type="queued_command", prompt="more") == ["user: more\n | p1"]
@@ -674,8 +667,7 @@ def test_the_entries_around_which_the_client_puts_words_of_its_own_are_named():
     raw = timed(lines)
     branch = tree_of(lines).branch("p4")
     for generation, expected in ((CURRENT, ["n", "b"]), (OLDER, ["b"])):
-        context = generation.reader.rebuild(branch)
-        assert list(CLAUDE_CODE.reworded_entries(context, line_in(raw))) == expected
+        assert list(CLAUDE_CODE.reworded_entries(generation.reader.rebuild(branch), line_in(raw))) == expected
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
@@ -691,8 +683,7 @@ def test_a_reply_goes_on_after_what_is_said_beside_a_result():
     lines = [P1, reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
     lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
     assert sent(lines, OLDER) == turns("p1 / !c1 | more / =c1 | said")
-    again = [P1, reply("r1", "p1", "a", of="R"), P2, reply("r2", "p2", "b", of="R")]
-    assert sent(again) == turns("p1 / a / p2 / b")
+    assert sent([P1, reply("r1", "p1", "a", of="R"), P2, reply("r2", "p2", "b", of="R")]) == turns("p1 / a / p2 / b")
 
 
 @pytest.mark.parametrize(

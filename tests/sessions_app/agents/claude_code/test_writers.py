@@ -28,7 +28,7 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.claude_sessions import SESSION_ID, ClaudeSession, answer, at, call, text, thinking
-from tests.files import append_as_agent, place, snapshot
+from tests.files import append_as_agent, place, snapshot, unchanged
 from tests.installation import refusal
 from tests.paths import corpus
 
@@ -83,8 +83,7 @@ def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk):
 
 
 def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk):
-    boundary = talk.session.new_id()
-    summary = f"{boundary[:-12]}{len(talk.session.lines) + 1:012}"
+    summary = f"{talk.session.new_id()[:-12]}{len(talk.session.lines) + 1:012}"
     talk.session.boundary(talk["p2"], talk["a2"], anchor=summary)
     assert talk.session.user("what was said", isCompactSummary=True) == summary
     (later,) = talk.session.reply("m4")
@@ -108,12 +107,10 @@ def test_another_one_brings_lines_back_at_their_places(talk, back):
 
 
 def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.assistant("m1", text("s1"), call("c1"))
     session.node("user", None, message={"role": "user", "content": [answer("c1", "one"), text("and more")]})
-    path = put(session, tmp_path)
-    loaded = load_session(path)
+    loaded = load_session(put(session, tmp_path))
     protected = {
         entry.id: (WRITERS["boundary"].protection(entry), WRITERS["fork"].protection(entry))
         for entry in loaded.tree.branch(loaded.leaf_id)
@@ -168,8 +165,7 @@ def test_a_session_that_does_not_show_its_last_client_gets_none(version):
 
 
 def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client():
-    session = ClaudeSession()
-    session.user("said", version="2.1.112")
+    session = ClaudeSession("said", version="2.1.112")
     session.beside(type="custom-title", customTitle="named later", version="2.1.330")
     assert "boundary" in CLAUDE_CODE.refused_writers(state_after(session.content))
     session.user("said", version="2.1.330")
@@ -192,9 +188,8 @@ CHANGED = re.compile(
 def fork_of(talk: Talk, *targets: str) -> tuple[Path, list[dict[str, Any]]]:
     """The fork without these lines, and its lines; the session itself is not touched."""
     path = talk.put()
-    before = path.read_bytes()
-    fork = written(path, "fork", *map(Target, targets)).path
-    assert path.read_bytes() == before
+    with unchanged(path):
+        fork = written(path, "fork", *map(Target, targets)).path
     return fork, lines_of_file(fork)
 
 
@@ -265,8 +260,7 @@ def test_attachments_stay_unless_they_are_deleted(talk):
 
 
 def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     caller = session.assistant("m1", text("s1"), call("c1"), call("c2"))
     results = [answer("c1", "one"), answer("c2", "two"), text("and more")]
     answers = session.node("user", None, message={"role": "user", "content": results})
@@ -284,8 +278,7 @@ def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
 
 
 def test_a_result_can_lose_an_image_and_keep_its_text(tmp_path):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.reply("m1", call("c1"))
     block = answer("c1", [text("seen"), {"type": "image", "source": {"type": "base64", "data": "AAAA"}}])
     line = session.node("user", None, message={"role": "user", "content": [block]})
@@ -316,8 +309,7 @@ def test_a_line_without_an_id_gets_one(tmp_path):
 
 @pytest.mark.parametrize("last", ["attachment", "command"])
 def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path, last):
-    session = ClaudeSession()
-    session.user("p1")
+    session = ClaudeSession("p1")
     session.reply("m1")
     session.user("p2")
     if last == "attachment":
@@ -344,8 +336,7 @@ def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path, last
     ],
 )
 def test_no_reply_is_left_with_only_its_thinking(tmp_path, named, deleted):
-    session = ClaudeSession()
-    session.user("go")
+    session = ClaudeSession("go")
     said = session.reply("m1", thinking("t"), text("s"), call("c"))
     ids = dict(zip(("thought", "said", "call"), said, strict=True))
     ids["result"] = session.result("c", "done")
@@ -369,11 +360,16 @@ LINE = (
 NO_USAGE = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 
 
-def test_the_parent_the_session_and_the_reported_tokens_are_replaced():
+def test_the_parent_the_session_and_the_reported_tokens_are_replaced_or_added():
     expected = LINE.replace(b'{"input_tokens":90000,"iterations":[{"input_tokens":7}]}', NO_USAGE)
     for old, new in ((b'"old"', b'"n1"'), (b'"here"', b'"there"'), (b'"sdk-cli"', b'"cli"')):
         expected = expected.replace(old, new)
     assert moved_line(LINE, parentUuid="n1", sessionId="there") == expected
+    minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
+    moved = moved_line(minimal, parentUuid="n0", sessionId="there")
+    assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
+    assert moved.endswith(minimal[1:])
+    assert b"entrypoint" not in moved_line(minimal, parentUuid=None)
 
 
 def test_the_remaining_blocks_keep_every_recorded_byte():
@@ -381,14 +377,6 @@ def test_the_remaining_blocks_keep_every_recorded_byte():
     left = line_without(LINE, [entry], {"n2": frozenset({1})})
     assert rb'"content": [{"type":"text","text":"\u0041]}" },{ "n" : 1.50 }] ,"id":"m1"' in left
     assert line_without(LINE, [entry], {"n3": None}) == LINE
-
-
-def test_a_line_without_a_parent_or_a_session_gets_them_and_no_entrypoint():
-    minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
-    moved = moved_line(minimal, parentUuid="n0", sessionId="there")
-    assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
-    assert moved.endswith(minimal[1:])
-    assert b"entrypoint" not in moved_line(minimal, parentUuid=None)
 
 
 def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():
@@ -399,9 +387,6 @@ def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():
     assert is_one_of_several(entry("n2", "n2.0"))
     for alone in (entry("n2"), entry("12"), entry("n2.x"), entry("n2", "n1.0")):
         assert not is_one_of_several(alone)
-
-
-PLANS = 4
 
 
 def sessions(directory: Path) -> Iterator[Path]:
@@ -428,7 +413,7 @@ def test_a_written_plan_has_the_approved_context(tmp_path, name):
     deleted = 0
     for path in sessions(tmp_path):
         session = load_session(path)
-        for _ in range(PLANS):
+        for _ in range(4):
             made = random_plan(session, CURRENT, writer, chance, chance.randint(1, 60))
             if made is None:
                 continue

@@ -43,7 +43,6 @@ def lines_of_file(path: Path) -> list[dict[str, Any]]:
 
 
 def by_id(path: Path) -> dict[str, dict[str, Any]]:
-    """The lines of a file by their ids."""
     return {line["uuid"]: line for line in lines_of_file(path) if "uuid" in line}
 
 

@@ -148,8 +148,6 @@ def work(*more: Item, paginated: bool = True) -> Rollout:
 
 
 class Parsed:
-    """A parsed rollout."""
-
     def __init__(self, content: bytes, state: ParserState | None = None) -> None:
         self.content = content
         self.parser = CODEX.parser(state or ParserState(), [])

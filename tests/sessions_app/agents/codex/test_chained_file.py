@@ -199,7 +199,6 @@ LONG_AGO = 1_700_000_000
 
 @pytest.fixture
 def listed(monkeypatch):
-    """The directories that are listed, by name."""
     found: list[str] = []
 
     def scan(path: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:

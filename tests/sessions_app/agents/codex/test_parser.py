@@ -49,10 +49,7 @@ def described(item: Item) -> Any:
 
 
 def read_again(found: Parsed, entry: Entry) -> Entry:
-    """The entry as it is read from its own bytes."""
-    again = CODEX.read_again(found.line(entry), entry, 1)
-    assert again is not None
-    return again[0]
+    return CODEX.read_again(found.line(entry), entry, 1)[0]
 
 
 INJECTED = (
@@ -114,7 +111,13 @@ def test_items_that_codex_does_not_send_are_kept_outside_the_context():
         assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
-def test_reasoning_weighs_what_is_read_or_what_its_base64_holds():
+def test_tokens_are_characters_by_four_but_of_images_and_of_reasoning_whose_base64_counts():
+    assert described(user("x" * 41))[0].tokens == 11
+    assert described(output(text="x" * 40))[0].tokens == 10
+    assert described(call("c1", "tool"))[0].tokens == 2
+    assert described({"type": "web_search_call", "id": "ws", "action": {"query": "x"}})[0].tokens < 30
+    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
+    assert described(drawn)[0].tokens == 1_200
     summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
     for read, tokens, kind, text in (
         (summary, 20, BlockType.THINKING, f"{'a' * 40}\n\n{'b' * 38}"),
@@ -123,15 +126,6 @@ def test_reasoning_weighs_what_is_read_or_what_its_base64_holds():
         entry, texts = described({**reasoning(), "summary": read, "encrypted_content": "e" * 1600})
         assert (entry.tokens, {block.type for block in entry.blocks}) == (tokens, {kind})
         assert texts.joined(entry.blocks) == text
-
-
-def test_tokens_are_characters_by_four_but_for_an_image_whatever_its_size():
-    assert described(user("x" * 41))[0].tokens == 11
-    assert described(output(text="x" * 40))[0].tokens == 10
-    assert described(call("c1", "tool"))[0].tokens == 2
-    assert described({"type": "web_search_call", "id": "ws", "action": {"query": "x"}})[0].tokens < 30
-    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
-    assert described(drawn)[0].tokens == 1_200
 
 
 def header_of(*recorded: Item) -> Header:
@@ -329,35 +323,28 @@ def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary):
     ],
 )
 def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(before):
-    found = thread(*before, summarised(SUMMARY))
-    assert control(found, str(len(before) + 1)).began_id is None
+    assert control(thread(*before, summarised(SUMMARY)), str(len(before) + 1)).began_id is None
 
 
-def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
-    found = thread(answer("all of it"), summed_up(), summed_up())
-    assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
-
-
-def test_unknown_items_of_a_compaction_are_shown_and_not_sent():
+def test_a_summary_without_items_keeps_the_prompts_and_unknown_items_are_shown_and_not_sent():
     found = thread(user("a"), compacted(user("a"), {"type": "future"}, 5))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
     nothing = thread(user("a"), line("compacted", {}))
     assert (nothing.tree.entry("2").kind, nothing.ids()) == (EntryKind.OTHER, ["1"])
-
-
-def test_a_summary_without_items_keeps_the_prompts():
     found = thread(developer(), user("a"), answer("b"), user("c"), summarised("so far"))
     assert control(found, "5").kept == ("2", "4", "5.1")
     assert found.line(found.tree.entry("5.1")) == b'"so far"'
     assert found.texts["5.1"].whole == "so far"
 
 
-def test_the_summary_of_codex_is_recognised():
+def test_the_summary_of_codex_is_recognised_and_an_answer_belongs_to_the_compaction_after_it():
     found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
     assert part.role == read_again(found, part).role == Role.COMPACTION_SUMMARY
     assert control(found, "3").kept == ("1", "3.1")
+    found = thread(answer("all of it"), summed_up(), summed_up())
+    assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
 
 
 def test_a_part_of_a_message_without_a_type_is_unknown():
@@ -401,8 +388,7 @@ def test_a_last_line_without_its_newline_is_read_but_not_remembered():
     assert found.ids() == ["1", "2"]
     assert before == len(content)
     state = msgspec.convert(msgspec.to_builtins(found.parser.state), ParserState)
-    again = CODEX.parser(state, [])
-    (recorded,) = again.read(Line(3, before, torn))
+    (recorded,) = CODEX.parser(state, []).read(Line(3, before, torn))
     assert recorded.entry.id == "2"
 
 
@@ -436,7 +422,6 @@ def test_every_entry_is_read_again_from_its_bytes(recorded):
     found = thread(*recorded)
     for entry in found.entries:
         again = CODEX.read_again(found.line(entry), entry, 1)
-        assert again is not None
         assert (again[0].role, again[0].tokens, again[0].blocks) == (entry.role, entry.tokens, entry.blocks)
         assert again[1] == found.texts[entry.id]
 

@@ -101,13 +101,10 @@ def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch)
     assert kept(thread(user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
 
 
-def test_an_output_without_a_call_is_left_out_also_in_a_compaction():
+def test_an_output_without_a_call_is_left_out_and_a_call_without_an_output_answered_after_it():
     assert kept(thread(user("a"), output("c1")).sent()) == ["a"]
     found = thread(user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9")))
     assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
-
-
-def test_a_call_without_an_output_is_answered_directly_after_it():
     custom = {"type": "custom_tool_call", "call_id": "c3", "name": "x", "input": ""}
     found = thread(user("a"), call("c1"), call("c2"), output("c2"), custom)
     assert kept(found.sent()) == [

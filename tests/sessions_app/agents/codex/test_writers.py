@@ -92,14 +92,11 @@ def test_the_line_begins_a_new_window():
     assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
 
 
-def test_the_items_have_their_recorded_bytes():
+def test_the_items_have_their_recorded_bytes_and_a_block_is_left_out_of_its_item():
     odd = rb'{"type":"message", "role":"user","content":[ {"type":"input_text","text":"\u00e9 1.0"} ],"n":1.50,"n":2}'
     raw = b'{"ordinal":1,"type":"response_item","payload": ' + odd + b" }"
     (recorded,) = written(COMPACTED, parsed(meta(), raw)).lines
     assert odd in recorded
-
-
-def test_a_block_is_left_out_of_its_item():
     after, (recorded,) = appended(Rollout(meta(), user("a"), answer("x", "y", "z")), Target("2", 1))
     assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
     assert kept(after.sent()) == ["a", "x z"]
@@ -147,8 +144,7 @@ def brought_back(
     with_said = rollout.with_lines([*change.lines, *Rollout(*said, first=90).lines])
     present = Parsed(with_said.content)
     messages = [one for one in before.context().messages if one.entry.id in back]
-    lines = FULLER(present.branch, messages, {}, present.facts())
-    return Parsed(with_said.with_lines(lines).content)
+    return Parsed(with_said.with_lines(FULLER(present.branch, messages, {}, present.facts())).content)
 
 
 def test_what_comes_back_has_its_place_again_and_an_entry_that_lost_a_block_is_whole():
@@ -172,7 +168,6 @@ def header_of(change: NewFile) -> dict[str, Any]:
 
 
 def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> Path:
-    """A fork, beside the rollout."""
     return save(directory, written(FORK, Parsed(rollout.content), *deleted, leaf=leaf, session=rollout.save(directory)))
 
 
@@ -181,12 +176,16 @@ def read(path: Path) -> Parsed:
         return Parsed(b"".join(reader.chunks(0)))
 
 
-def test_a_fork_continues_the_original(tmp_path):
+def test_a_fork_continues_the_original_and_stays_as_it_is_while_that_grows(tmp_path):
     found = read(forked(tmp_path, simple(), "3", "4"))
     assert kept(found.sent()) == ["rules", "a", "b"]
     assert not found.parser.damage
     header = found.log.header
     assert (header.id, header.parent_session) == ("01a20000-0000-7000-8000-00000000000f", THREAD)
+    rollout = simple()
+    new = forked(tmp_path, rollout, "5")
+    rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
+    assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
 def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
@@ -202,21 +201,10 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
     assert payload["first_window_id"] == payload["previous_window_id"] == first != payload["window_id"]
 
 
-def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path):
-    rollout = simple()
-    new = forked(tmp_path, rollout, "5")
-    rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
-    assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
-
-
-def test_a_fork_of_a_fork_continues_its_own_file(tmp_path):
+def test_a_fork_of_a_fork_continues_its_own_file_and_can_begin_before_a_compaction_or_in_its_base(tmp_path):
     new = forked(tmp_path, simple(), "5")
     base = header_of(written(FORK, read(new), "3", "4", session=new))["history_base"]
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
-
-
-def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(tmp_path):
-    new = forked(tmp_path, simple(), "5")
     third = tmp_path / "rollout-2026-01-05T12-00-00-01a20000-0000-7000-8000-0000000000bb.jsonl"
     third.write_bytes(b"".join(written(FORK, read(new), leaf="4", session=new).pieces))
     assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
@@ -262,8 +250,7 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
 
 
 def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path):
-    content = simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content
-    before = Parsed(content)
+    before = Parsed(simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content)
     assert kept(before.sent()) == ["a", "c", "so far"]
     change = written(FORK, before, leaf="7")
     assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())
@@ -313,8 +300,7 @@ def test_every_deletion_gives_exactly_the_approved_context(recorded, data, pagin
 def test_bringing_everything_back_gives_the_context_before(recorded, data):
     rollout = Rollout(meta(), *recorded)
     before = Parsed(rollout.content)
-    messages = before.context().messages
-    deleted = tuple(one.entry.id for one in messages if data.draw(st.booleans()))
+    deleted = tuple(one.entry.id for one in before.context().messages if data.draw(st.booleans()))
     after = brought_back(rollout, deleted, deleted)
     assert sorted(map(json.dumps, after.sent())) == sorted(map(json.dumps, before.sent()))
 
@@ -351,13 +337,10 @@ def companions(*items: Item) -> dict[str, tuple[str, ...]]:
     return dict(RULES.companions(RULES.compactable(thread(*items).branch)))
 
 
-def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_with_it():
+def test_reasoning_goes_with_everything_up_to_the_next_prompt_but_context_that_codex_adds():
     work = (reasoning("1"), answer("x"), call(), output(), reasoning("2"), answer("y"))
     found = companions(user("a"), *work, user("b"), answer("z"))
     assert found == {"2": ("3", "4", "5", "6"), "3": ("2",), "6": ("7",), "7": ("6",)}
-
-
-def test_reasoning_after_reasoning_is_its_follower_and_context_that_codex_adds_is_not():
     expected = {"1": ("2",), "2": ("3", "1"), "3": ("2",)}
     assert companions(reasoning("1"), reasoning("2"), answer("x")) == expected
     assert companions(reasoning("1"), environment(), answer("x")) == {"1": ("3",), "3": ("1",)}

@@ -69,21 +69,6 @@ def test_the_first_difference_is_named(sent, words):
     assert found(sent, SESSION) == words
 
 
-def test_the_last_message_may_be_joined_with_the_prompt():
-    for joined in (["one", "<reminder>you are elsewhere", PROBE], ["one\n", PROBE]):
-        assert found([said("user", *joined)], [FIRST]) == ""
-    assert found([said("user", "one", "two", PROBE)], [FIRST]) == "message 1, user, has another content"
-
-
-def test_the_client_may_put_words_around_a_recorded_text():
-    worded = [said("system", "While you worked, the user wrote: one. Answer it."), *END]
-    assert found(worded, [said("system", "one")]) == ""
-    assert found(worded, [said("system", "two")]) == "message 1, system, has another content"
-    reminder = [said("user", "<reminder>the user wrote: one", "go"), *END]
-    assert found(reminder, [said("user", "one", "go")]) == ""
-    assert found([said("user", "he wrote: one"), *END], [said("user", "one")]) != ""
-
-
 def test_items_without_a_role_are_compared_whole():
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
     thought = {"type": "reasoning", "content": [{"type": "text", "text": "hm"}], "summary": []}
@@ -141,10 +126,18 @@ def test_the_form_of_a_value_is_no_difference(form):
             assert (found([*theirs, *END], mine) == "") is is_same
 
 
-def test_a_conversation_ends_with_the_prompt():
+def test_a_conversation_ends_with_the_prompt_which_may_be_joined_and_texts_may_be_worded():
     assert has_probe([*SESSION, *END])
     assert not has_probe([said("user", PROBE), *SESSION])
     assert not has_probe(SESSION)
+    for joined in (["one", "<reminder>you are elsewhere", PROBE], ["one\n", PROBE]):
+        assert found([said("user", *joined)], [FIRST]) == ""
+    assert found([said("user", "one", "two", PROBE)], [FIRST]) == "message 1, user, has another content"
+    worded = [said("system", "While you worked, the user wrote: one. Answer it."), *END]
+    assert found(worded, [said("system", "one")]) == ""
+    assert found(worded, [said("system", "two")]) == "message 1, system, has another content"
+    assert found([said("user", "<reminder>the user wrote: one", "go"), *END], [said("user", "one", "go")]) == ""
+    assert found([said("user", "he wrote: one"), *END], [said("user", "one")]) != ""
 
 
 @pytest.fixture
@@ -171,15 +164,12 @@ def test_a_request_is_recorded_without_its_query_and_so_is_a_body_in_chunks(serv
     assert server.requests == [ModelRequest("/v1/messages", {"model": "m"})] * 2
 
 
-def test_messages_are_streamed_on_request(server):
+def test_messages_responses_and_completions_are_streamed_on_request(server):
     _, whole = ask(server, "/v1/messages", b"{}")
     assert json.loads(whole)["content"] == [{"type": "text", "text": "OK"}]
     _, stream = ask(server, "/v1/messages", b'{"stream": true}')
     kinds = "message_start content_block_start content_block_delta content_block_stop message_delta message_stop"
     assert [event["type"] for event in events(stream)] == kinds.split()
-
-
-def test_responses_and_completions_are_streamed_on_request(server):
     last = events(ask(server, "/v1/responses", b'{"stream": true}')[1])[-1]
     assert last["type"] == "response.completed"
     assert last["response"]["output"][0]["content"][0]["text"] == "OK"
@@ -205,8 +195,7 @@ def run(tmp_path: Path, code: str, seconds: float = 60) -> ClientExit:
 
 def test_it_gets_no_input_and_nothing_of_the_users_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    ended = run(tmp_path, 'echo "$(cat)$(pwd -P)"; env')
-    first, environment = ended.output.split("\n", 1)
+    first, environment = run(tmp_path, 'echo "$(cat)$(pwd -P)"; env').output.split("\n", 1)
     assert first == str((tmp_path / "project").resolve())
     assert "secret" not in environment
     assert str(Path.home()) not in environment.replace(os.environ["PATH"], "")

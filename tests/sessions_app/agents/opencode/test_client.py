@@ -138,14 +138,16 @@ def test_a_server_with_another_interface_is_refused(path, served):
         served.behave(version=version)
         assert readiness(path, served.url) == "2 server_version", version
     served.behave(raw="<!doctype html>", info='{"version": "2.0.16"}')
-    with pytest.raises(RedlineError, match=r"is OpenCode 2\.0\.16.*OpenCode 2 has another interface") as raised:
-        require_ready(path, served.url)
-    assert raised.value.code == "server_version"
+    words = ("is OpenCode 2.0.16", "OpenCode 2 has another interface")
+    assert refusal(lambda: require_ready(path, served.url), *words) == "2 server_version"
 
 
-def test_a_busy_session_is_refused(path, served):
+def test_a_busy_session_and_an_answer_of_something_else_are_refused(path, served):
     served.behave(busy=True)
     assert readiness(path, served.url) == "4 session_busy"
+    for raw, code in ANSWERS.items():
+        served.behave(raw=raw)
+        assert readiness(path, served.url) == code, raw
 
 
 ANSWERS = {
@@ -153,12 +155,6 @@ ANSWERS = {
     **dict.fromkeys(("[]", "1"), "2 server_version"),
     '{"version": "1.18.33", "id": "ses_1", "time": {"created": 1}}': "4 other_database",
 }
-
-
-def test_an_answer_of_something_else_is_refused(path, served):
-    for raw, code in ANSWERS.items():
-        served.behave(raw=raw)
-        assert readiness(path, served.url) == code, raw
 
 
 def test_a_failed_call_is_reported(store, path, served):
@@ -266,16 +262,6 @@ def no_other_configuration(monkeypatch):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def project(tmp_path):
-    return tmp_path / "project"
-
-
 def write(directory: Path, name: str = "opencode.json", **values: Any) -> Path:
     return place(directory / name, f"// Comments are allowed.\n{json.dumps(values)}".encode())
 
@@ -297,17 +283,17 @@ def limited(**limits: int) -> dict[str, Any]:
         ({"input": 272_000}, 0, 0),
     ],
 )
-def test_a_reply_or_the_limit_of_input_is_left_free(home, project, limits, reserved, reserve):
+def test_a_reply_or_the_limit_of_input_is_left_free(home, cwd, limits, reserved, reserve):
     compaction = {} if reserved is None else {"reserved": reserved}
     write(home / ".config" / "opencode", provider=limited(**limits), compaction=compaction)
-    assert read_settings(str(project), home, MODEL).budget.reserve_tokens == reserve
-    assert read_settings(str(project), home, None).budget.reserve_tokens == 32_000
+    assert read_settings(str(cwd), home, MODEL).budget.reserve_tokens == reserve
+    assert read_settings(str(cwd), home, None).budget.reserve_tokens == 32_000
 
 
-def test_the_settings_of_the_project_take_precedence(home, project):
+def test_the_settings_of_the_project_take_precedence(home, cwd):
     users = write(home / ".config" / "opencode", compaction={"auto": True}, provider=limited(output=8_000))
-    own = write(project, "opencode.jsonc", compaction={"auto": False}, provider=limited(output=4_000))
-    found = read_settings(str(project), home, MODEL)
+    own = write(cwd, "opencode.jsonc", compaction={"auto": False}, provider=limited(output=4_000))
+    found = read_settings(str(cwd), home, MODEL)
     assert [file.path for file in found.files] == [own, users]
     assert found.budget.reserve_tokens == 4_000
     assert found.switched_off_in == own
@@ -322,9 +308,9 @@ def test_the_windows_and_prices_of_configured_models_are_known(home):
 
 
 @pytest.mark.parametrize("values", [{"provider": 7}, {"provider": {"ours": []}}, {"compaction": "x"}, {}])
-def test_what_is_not_settings_changes_nothing(home, project, values):
+def test_what_is_not_settings_changes_nothing(home, cwd, values):
     write(home / ".config" / "opencode", **values)
-    assert read_settings(str(project), home, MODEL).budget.reserve_tokens == 32_000
+    assert read_settings(str(cwd), home, MODEL).budget.reserve_tokens == 32_000
     assert model_windows(home) == {}
 
 

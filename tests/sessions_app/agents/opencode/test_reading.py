@@ -21,11 +21,6 @@ QUESTION = {"role": "user", "content": "What did we do so far?"}
 
 
 @pytest.fixture
-def store(tmp_path):
-    return OpenCodeStore(tmp_path / "opencode")
-
-
-@pytest.fixture
 def path(store):
     return store.session()
 
@@ -253,9 +248,7 @@ def test_a_compaction_without_a_finished_summary_removes_nothing(store, path, da
     assert sent(path)[:2] == [said("One."), QUESTION]
 
 
-def test_the_media_of_a_result_follow_as_a_message_of_the_user_and_text_files_are_only_the_text_beside_them(
-    store, path
-):
+def test_media_of_a_result_follow_as_a_message_and_text_files_are_only_the_text_beside_them(store, path):
     image = {"type": "file", "mime": "image/png", "url": PICTURE}
     store.user("See.", image, {"type": "file", "mime": "text/plain", "url": "file:///a.txt"})
     store.assistant(tool("c1", "seen", attachments=[image]))
@@ -302,8 +295,7 @@ HOSTILE: Final = (
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_damaged_rows_are_reported_and_the_rest_is_read(store, path, data):
-    message = store.user("Before.")
-    store.part(message, data)
+    store.part(store.user("Before."), data)
     store.user("After.")
     found = sent(path)
     assert "Before." in json.dumps(found[0])

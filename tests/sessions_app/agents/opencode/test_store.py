@@ -4,6 +4,7 @@ import json
 import re
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,6 @@ from sessions_app.storage.session_loader import continue_loading, load_session
 from tests.files import place
 from tests.installation import refusal
 from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_session
-
-
-@pytest.fixture
-def store(tmp_path):
-    return OpenCodeStore(tmp_path / "opencode")
 
 
 @pytest.fixture
@@ -40,9 +36,7 @@ def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
 
 
 def changed_ns(path: Path) -> int:
-    state = OPENCODE.state(path)
-    assert state is not None
-    return state.mtime_ns
+    return OPENCODE.state(path).mtime_ns
 
 
 def test_every_offset_gives_the_bytes_of_the_whole(path):
@@ -126,9 +120,8 @@ def test_what_opencode_2_has_taken_over_is_counted_and_shown_as_it_was_left(stor
     loaded = load_session(path)
     assert (loaded.log.entries, loaded.log.damaged) == (entries, 0)
     for newer in (empty, store.database / "ses_9"):
-        with pytest.raises(RedlineError, match=r"a session of OpenCode 2, which .* does not read yet") as refused:
-            load_session(newer)
-        assert refused.value.code == "newer_form"
+        words = ("a session of OpenCode 2, which ", " does not read yet")
+        assert refusal(partial(load_session, newer), *words) == "2 newer_form"
     assert refusal(lambda: load_session(store.database / "ses_7")) == "2 no_such_file"
 
 
@@ -253,9 +246,7 @@ def test_every_session_of_every_store_is_listed(store, path):
     for one in found.paths:
         assert found.changed_ns.get(one, changed_ns(one)) == changed_ns(one)
         assert agent_of(one) == "opencode"
-    header = load_session(child).log.header
-    assert header is not None
-    assert header.parent_session == "ses_1"
+    assert load_session(child).log.header.parent_session == "ses_1"
 
 
 @pytest.mark.parametrize(
@@ -312,8 +303,7 @@ def test_links_are_not_followed(store, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "opencode.db").symlink_to(store.database)
-    older = documents(tmp_path / "older", store)
-    (other / "storage").symlink_to(older.parents[2])
+    (other / "storage").symlink_to(documents(tmp_path / "older", store).parents[2])
     assert not OPENCODE.discover(other).paths
     with pytest.raises(RedlineError, match="link"):
         content(other / "opencode.db" / "ses_1")

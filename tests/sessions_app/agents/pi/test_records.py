@@ -51,7 +51,6 @@ def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units, estimate
 
 SPACED = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
 PRINTED = r'{"1":[1,"\ud800"],"b":1e+21}'
-SECTIONS = {"tone": "1234", "none": None, "rules": "5678"}
 UNCOUNTED = [thinking("x" * 400), call("c1", "n", a="x" * 400), {"type": "odd", "text": "x" * 400}]
 ESTIMATES = {
     # Of messages of users, extensions and tools: the content and its tokens.
@@ -69,7 +68,7 @@ ESTIMATES = {
     # A system message counts its content, its sections and its tools as JSON; fields of other types count nothing.
     "system: text": (system("12345"), 2),
     "system: an image": (system([text("1234"), IMAGE]), 1201),
-    "system: sections": (system("", sections=SECTIONS), 2),
+    "system: sections": (system("", sections={"tone": "1234", "none": None, "rules": "5678"}), 2),
     'system: tools, [{"name":"bash"}] has 17 units': (system("", toolsAdded=[{"name": "bash"}]), 5),
     "system: everything": (system("1234", sections={"tone": "1234"}, toolsAdded=[{"name": "bash"}]), 7),
     "system: no tools": (system("", toolsAdded=[]), 1),
@@ -128,15 +127,12 @@ def test_calls_and_commands_are_shown_as_texts():
     assert described(bash("1234", "5"))[1].whole == "Ran 1234\n5"
 
 
-def test_a_branch_summary_counts_its_summary():
+def test_a_branch_summary_counts_its_summary_and_a_custom_message_counts_like_a_message():
     entry, texts = described({"type": "branch_summary", "summary": "12345"})
     assert (entry.role, entry.tokens, entry.empty, texts.whole) == ("branchSummary", 2, False, "12345")
     for nothing in ({}, {"summary": ""}, {"summary": None}, {"summary": ["x"]}):
         entry, _ = described({"type": "branch_summary", **nothing})
         assert (entry.is_message, entry.empty, entry.tokens) == (True, True, 0)
-
-
-def test_a_custom_message_counts_like_a_message_and_has_the_custom_role():
     entry, _ = described({"type": "custom_message", "customType": "x", "content": [text("12345"), IMAGE]})
     assert (entry.is_message, entry.role, entry.tokens) == (True, "custom", 1202)
 
@@ -224,14 +220,11 @@ def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(usa
     assert described({**user("x"), "usage": usage})[0].usage is None
 
 
-def test_a_model_needs_both_its_names():
+def test_a_model_needs_both_its_names_and_every_name_can_be_stored():
     assert described(assistant(provider="p", model="m"))[0].model == ("p", "m")
     assert described({"type": "model_change", "provider": "p", "modelId": "m"})[0].model == ("p", "m")
     assert described(assistant(model="m"))[0].model is None
     assert described({"type": "model_change", "provider": "p", "modelId": 7})[0].model is None
-
-
-def test_every_name_can_be_stored():
     lone = "x\ud800"
     said = assistant({"type": lone}, call(lone), provider=lone, model=lone, stopReason=lone)
     answer = {**result(lone), "toolName": lone}
@@ -314,23 +307,22 @@ def test_a_message_is_the_one_that_the_agent_rebuilds(recorded, agents_hash):
     assert message_hash(rebuilt(recorded)) == agents_hash
 
 
-def test_only_fields_that_decide_what_the_model_receives_count():
+def test_only_fields_that_decide_what_the_model_receives_count_and_any_values_can_be_rebuilt():
     assert rebuilt(user("x") | {"timestamp": 5, "toolName": None}) == {"role": "user", "content": "x"}
     assert rebuilt({"role": "hookMessage", "content": "x"})["role"] == "custom"
     assert rebuilt({"type": "custom_message"}) == {"role": "custom", "content": []}
     assert rebuilt({"role": "custom", "content": None}) == {"role": "custom"}
+    message = Message(branch_of(chain(user("x")))[0], "user", None, 1)
+    assert message_json(message, {"type": "message", "message": 7}) == {"role": "user", "content": []}
+    assert message_json(message, {}, {"replacement": None}) == {"role": "user"}
 
 
-def test_a_repeated_system_message_without_content_has_none():
-    line = chain(summary_compaction("S", None) | {"systemMessage": {"role": "system", "content": None}})[1]
-    (entry,) = branch_of([chain()[0], line])
-    assert message_json(Message(entry, "system", None, 0), line) == {"role": "system"}
-
-
-def test_a_message_contains_only_the_blocks_that_remain():
+def test_only_the_blocks_that_remain_are_sent_and_an_edit_without_content_leaves_none():
     recorded = assistant(text("one"), call("c1"), text("two"))
     blocks = branch_of(chain(recorded))[0].blocks or ()
     assert rebuilt(recorded, blocks=(blocks[0], blocks[2]))["content"] == [text("one"), text("two")]
+    assert rebuilt(user("x"), context_edit("e1", {}), blocks=None) == {"role": "user"}
+    assert rebuilt(user("x"), context_edit("e1", "text"), blocks=None) == {"role": "user"}
 
 
 @pytest.mark.parametrize(
@@ -347,21 +339,13 @@ def test_an_edit_takes_the_place_of_the_content(recorded, replacement, content):
     assert found == fields_of(recorded) | {"content": content}
 
 
-def test_an_edit_without_content_leaves_none():
-    assert rebuilt(user("x"), context_edit("e1", {}), blocks=None) == {"role": "user"}
-    assert rebuilt(user("x"), context_edit("e1", "text"), blocks=None) == {"role": "user"}
-
-
-def test_the_instructions_of_a_compaction_are_a_message_of_their_own():
+def test_the_instructions_of_a_compaction_are_a_message_of_their_own_also_without_content():
     recorded = {**summary_compaction("S", None), "systemMessage": {"role": "system", "content": "be kind"}}
     assert rebuilt(recorded, role="system") == {"role": "system", "content": "be kind"}
     assert rebuilt(recorded) == {"role": "compactionSummary", "summary": "S"}
-
-
-def test_any_recorded_values_can_be_rebuilt():
-    message = Message(branch_of(chain(user("x")))[0], "user", None, 1)
-    assert message_json(message, {"type": "message", "message": 7}) == {"role": "user", "content": []}
-    assert message_json(message, {}, {"replacement": None}) == {"role": "user"}
+    line = chain(summary_compaction("S", None) | {"systemMessage": {"role": "system", "content": None}})[1]
+    (entry,) = branch_of([chain()[0], line])
+    assert message_json(Message(entry, "system", None, 0), line) == {"role": "system"}
 
 
 def charge(usage: object, model: str = "m") -> bytes:
@@ -372,15 +356,12 @@ def charged(tokens: Any, cost: Any) -> dict[str, Any]:
     return {"input": tokens, "cacheRead": tokens, "cost": {"input": cost, "cacheRead": cost}}
 
 
-def test_each_price_is_the_latest_that_was_charged():
+def test_each_price_is_the_latest_that_was_charged_by_this_model():
     lines = [
         charge({"input": 5, "cacheRead": 0, "cacheWrite": 2_887, "cost": {"input": 1.5e-05, "cacheWrite": 0.01082625}}),
         charge({"input": 5, "cacheRead": 16_728, "cost": {"input": 1, "cacheRead": 0.0050184}}),
     ]
     assert recorded_prices(lines, "m") == (3, 0.3, 3.75)
-
-
-def test_the_replies_of_other_models_do_not_count():
     assert recorded_prices([charge(charged(10, 1), "other")], "m") is None
 
 

@@ -98,28 +98,22 @@ def test_a_repair_keeps_every_record(original, copy, lost):
     assert unaccounted(session_bytes(original)) == ""
 
 
-def test_a_sound_session_is_copied_unchanged():
+def test_a_sound_session_is_copied_unchanged_and_its_last_line_completed_or_lost_if_it_is_torn():
     original = session_bytes([HEADER, A, B, C | {"extra": {"id": "x", "n": 1.50}}])
     copy, lost, account = repaired(original)
     assert (copy, lost, account.changes, account.inserted_size) == (original, b"", [], 0)
-
-
-def test_the_last_line_is_completed_and_lost_if_it_is_torn():
     original = session_bytes([HEADER, A])
     assert repaired(original[:-1])[:2] == (original, b"")
     assert repaired(original + raw(B)[:-9])[:2] == (original, raw(B)[:-9])
 
 
-def test_a_missing_header_is_rebuilt():
+def test_a_missing_header_is_rebuilt_with_the_fields_of_one_that_comes_late():
     copy, lost, account = repaired(session_bytes([A, B]))
     header, rest = copy.split(b"\n", 1)
     assert rest == session_bytes([A, B])
     assert parse(header) == HEADER | {"id": NEW_HEADER.id, "timestamp": NEW_HEADER.timestamp, "cwd": ""}
     assert lost == b""
     assert [(one.fate, one.at, one.length) for one in account.changes] == [(Fate.INSERTED, 0, len(header) + 1)]
-
-
-def test_a_header_that_comes_late_gives_its_fields_to_the_new_one():
     assert copied([A, HEADER, B]) == ([HEADER, A, B], raw(HEADER) + b"\n")
 
 
@@ -150,14 +144,11 @@ def test_an_entry_without_a_usable_id_gets_one(found):
         assert records[3]["parentId"] == records[2]["id"]
 
 
-def test_an_entry_without_any_place_is_attached_to_the_one_before():
+def test_entries_without_a_place_are_attached_and_those_that_stop_an_agent_made_inert():
     lone = {"type": "message", "message": user("lone")}
     (*_, record), lost = copied([HEADER, A, lone])
     assert record == {**lone, "id": record["id"], "parentId": "a"}
     assert lost == b""
-
-
-def test_entries_that_stop_an_agent_are_made_inert():
     empty = {"type": "message", "id": "b", "parentId": "a"}
     edit = {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}
     inert = {"type": "custom", "customType": "redline.repair"}
@@ -195,8 +186,7 @@ def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_nu
 
 @given(st.integers(min_value=0, max_value=2**64), st.integers(min_value=1, max_value=30))
 def test_every_byte_of_a_damaged_session_is_accounted_for(seed, size):
-    original = damaged(SESSION[: size + 1], random.Random(seed))
-    assert unaccounted(original) == ""
+    assert unaccounted(damaged(SESSION[: size + 1], random.Random(seed))) == ""
 
 
 @given(st.lists(st.sampled_from([raw(HEADER), raw(A), raw(B)[:30], b'{"', b"}", b"\0", b"\n", b"\xff", b"5"])))
@@ -392,11 +382,8 @@ def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
     return [(one.severity, one.text) for one in finding.consequences]
 
 
-def test_atomic_before_0_9_4_empties_a_session_without_a_header():
+def test_atomic_before_0_9_4_empties_a_session_without_header_and_only_pi_completes_a_last_line():
     assert consequences_of(session_bytes([A, B])) == [(FATAL, REFUSED)] * 4 + [(FATAL, EMPTIED)]
-
-
-def test_only_pi_completes_an_unterminated_line():
     completed = "the line, and completes it with a newline"
     torn = (LOSS, "skips the line, and appends its next record to it, which is lost as well")
     whole = (LOSS, "reads the line, and appends its next record to it, so that both are lost")
@@ -407,27 +394,18 @@ def test_only_pi_completes_an_unterminated_line():
     assert finding.severity is LOSS, "the worst of its consequences"
 
 
-def test_a_conversion_completes_an_unterminated_line():
+def test_a_conversion_completes_an_unterminated_line_and_only_pi_since_0_87_applies_edits():
     assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A])[:-1])} == {"reads the line"}
     assert {words for _, words in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
-
-
-def test_only_pi_since_0_87_applies_edits():
     assert consequences_of(session_bytes([HEADER, A, B, C, EDIT]))[1:] == [(NONE, "ignores edits")] * 4
 
 
-def test_the_records_that_can_be_recovered_are_counted():
+def test_records_that_can_be_recovered_are_counted_and_only_invalid_text_stays():
     (glued, _) = examined(session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))]))
     assert glued.detail.endswith("; 2 records on it can be recovered")
-
-
-def test_only_invalid_text_stays_in_a_repaired_copy():
     findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
     expected = [("not_utf8", False), ("not_an_object", True)]
     assert [(one.kind, one.is_repairable) for one in findings] == expected
-
-
-def test_a_file_without_any_record_is_not_a_session():
     with pytest.raises(BadInput, match="not a session"):
         examined(b"\0" * 100)
 
@@ -476,12 +454,6 @@ def test_a_line_is_divided_into_records_and_other_bytes(raw, expected):
     assert parts(raw) == expected
 
 
-def test_only_the_first_line_may_begin_with_a_byte_order_mark():
-    other = b'{"type":"new","id":"n"}'
-    assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
-    assert parts(BOM + other) == [(BOM + other, False)]
-
-
 @pytest.mark.parametrize(
     "torn",
     [ENTRY[:-3], *(b'{"type":"custom","id":"c","data":[' + LABEL + then for then in (b',"x', b"}", b"]", b' ,"'))],
@@ -490,10 +462,13 @@ def test_what_looks_like_a_record_inside_an_incomplete_one_is_not_one(torn):
     assert parts(torn) == [(torn, False)]
 
 
-def test_a_record_keeps_invalid_utf_8_and_deep_nesting_is_none():
+def test_a_record_keeps_invalid_utf_8_and_only_the_first_line_may_begin_with_a_byte_order_mark():
     raw = ENTRY.replace(b"x ", b"\xff\xe2\x80 ") + LABEL
     assert [is_record for _, is_record in parts(raw)] == [True, True]
     assert parts(b'{"type":"message","a":' * 3_000 + LABEL)[-1] == (LABEL, True)
+    other = b'{"type":"new","id":"n"}'
+    assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
+    assert parts(BOM + other) == [(BOM + other, False)]
 
 
 def test_a_line_is_searched_for_so_many_records(monkeypatch):

@@ -14,17 +14,6 @@ from sessions_app.agents.json_file import SIZE_LIMIT
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import model_windows
 
-
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def cwd(tmp_path):
-    return tmp_path / "project"
-
-
 ATOMICS, PIS = Path(".atomic", "settings.json"), Path(".pi", "settings.json")
 USERS, MODELS = Path(".pi", "agent", "settings.json"), Path(".pi", "agent", "models.json")
 
@@ -173,23 +162,19 @@ def models(*recorded: Any) -> dict[str, Any]:
 
 def test_windows_come_from_every_provider_and_from_the_file_of_a_sessions_own_agent_first(home):
     assert model_windows(home) == {}
-    ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
-    put(home / MODELS, ours)
+    put(home / MODELS, models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2}))
     other = {"models": [{"id": "a", "contextWindow": 3}]}
     put(home / ".atomic" / "agent" / "models.json", {"providers": {**models()["providers"], "q": other}})
     assert model_windows(home) == model_windows(home, ATOMIC) == {"a": 3, "b": 2}
     assert model_windows(home, PI) == {"a": 1, "b": 2}
 
 
-def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home):
+def test_invalid_windows_are_unknown_and_their_neighbours_read_and_a_file_of_another_shape_has_none(home):
     for window in (None, "200000", 0, -5, True, 1e400, [], {}):
         odd = [{"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}]
         path = put(home / ".atomic" / "agent" / "models.json", models(*odd, {"id": "b", "contextWindow": 9}))
         path.write_text(path.read_text().replace("Infinity", "1e400"))
         assert model_windows(home) == {"b": 9}, window
-
-
-def test_a_models_file_of_another_shape_has_no_windows(home):
     for content in (b"{", b"[]", {}, *({"providers": one} for one in ([], {"p": None}, {"p": {"models": {}}}))):
         put(home / ".atomic" / "agent" / "models.json", content)
         assert model_windows(home) == {}, content
@@ -202,9 +187,12 @@ def budget(cwd: Path, home: Path, model: tuple[str, str] | None = BIG) -> Compac
     return PI.settings(str(cwd), home, model).budget
 
 
-def test_without_settings_pi_has_its_own_defaults(cwd, home):
+def test_without_settings_pi_has_its_own_defaults_and_atomic_ignores_those_that_only_pi_has(cwd, home):
     assert budget(cwd, home) == CompactionBudget(16_384, 20_000)
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(16_384, 0)
+    override = {"p/a/big": {"reserveTokens": 400_000}}
+    put(cwd / PIS, {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}})
+    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 
 def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, home):
@@ -219,14 +207,7 @@ def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, hom
     assert budget(cwd, home) == CompactionBudget(1, 0)
 
 
-def test_atomic_ignores_settings_that_only_pi_has(cwd, home):
-    override = {"p/a/big": {"reserveTokens": 400_000}}
-    compaction = {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}
-    put(cwd / PIS, {"compaction": compaction})
-    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
-
-
-def test_what_cannot_be_used_is_skipped(cwd, home):
+def test_what_cannot_be_used_is_skipped_also_in_a_section_on_branch_summaries(cwd, home):
     for wrong in (None, -1, 1.5, "7", True, [], 2**31):
         overrides = {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}}
         section = {"reserveTokens": wrong, "keepRecentTokens": wrong, "modelOverrides": overrides}
@@ -235,6 +216,10 @@ def test_what_cannot_be_used_is_skipped(cwd, home):
     for shape in (None, 7, [], {"p/a/big": 7}, {"p/a/big": None}):
         put(cwd / PIS, {"compaction": {"keepRecentTokens": 3, "modelOverrides": shape}})
         assert budget(cwd, home) == CompactionBudget(16_384, 3), shape
+    for section in (None, 7, [], "x"):
+        put(cwd / PIS, {"branchSummary": section})
+        assert project_settings(cwd, home).branch_summary == {}, section
+        assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
 
 
 @pytest.mark.parametrize("agent", [PI, ATOMIC])
@@ -247,13 +232,6 @@ def test_settings_of_branch_summaries_are_the_first_usable_ones(agent, cwd, home
     ):
         put(place, {"branchSummary": section})
         assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(*expected)
-
-
-def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd, home):
-    for section in (None, 7, [], "x"):
-        put(cwd / PIS, {"branchSummary": section})
-        assert project_settings(cwd, home).branch_summary == {}, section
-        assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
 
 
 def test_the_prices_of_configured_models_are_known(home):

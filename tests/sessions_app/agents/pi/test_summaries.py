@@ -86,13 +86,10 @@ def test_files_are_those_of_calls_and_of_earlier_summaries_that_no_extension_wro
     assert FORMAT.files(messages, earlier) == FileLists(("old.py",), ("a.py", "b.py", "new.py"))
 
 
-def test_files_are_sorted_as_javascript_sorts_them():
+def test_files_are_sorted_as_javascript_sorts_them_and_shown_one_per_line():
     paths = ["\uffff.py", "😀.py", "a.py", "B.py"]
     found = FORMAT.files([assistant(*(call(path, path=path) for path in paths))])
     assert found.read == ("B.py", "a.py", "😀.py", "\uffff.py")
-
-
-def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out():
     read = "<read-files>\na.py\nb.py\n</read-files>"
     modified = "<modified-files>\nc.py\n</modified-files>"
     assert FORMAT.files_text(FileLists(("a.py", "b.py"), ("c.py",))) == f"{read}\n\n{modified}"

@@ -70,18 +70,11 @@ def ids(entries: list[Recorded]) -> list[str]:
 
 
 def without_parent(line: bytes) -> bytes:
-    found = _PARENT.findall(line)
-    assert len(found) == 1, line
+    assert len(_PARENT.findall(line)) == 1, line
     return _PARENT.sub(b"<parent>", line)
 
 
-def test_the_file_is_named_by_its_time_and_id():
-    recorded = chain(user("go"), user("on"))
-    written = PI.write(branch_of(recorded), Deletion((), (), Stats()), write_facts(recorded))
-    assert written.name == "2026-01-05T10-00-00-000Z_5e55-fork.jsonl"
-
-
-def test_the_header_names_the_session_it_came_from():
+def test_a_fork_is_named_by_its_time_and_id_and_its_header_names_where_it_came_from():
     assert parsed(forked(chain(user("go"), user("on"))))[0] == {
         "type": "session",
         "version": 3,
@@ -90,6 +83,9 @@ def test_the_header_names_the_session_it_came_from():
         "cwd": "/work",
         "parentSession": "/sessions/a.jsonl",
     }
+    recorded = chain(user("go"), user("on"))
+    written = PI.write(branch_of(recorded), Deletion((), (), Stats()), write_facts(recorded))
+    assert written.name == "2026-01-05T10-00-00-000Z_5e55-fork.jsonl"
 
 
 ODD = [
@@ -104,14 +100,11 @@ ODD = [
 """Lines as no serializer writes them."""
 
 
-def test_survivors_keep_every_recorded_byte_but_their_parent():
+def test_survivors_keep_every_recorded_byte_but_their_parent_which_they_get_if_they_had_none():
     *lines, last = forked([HEADER, *ODD], "e2")
     assert [without_parent(line) for line in lines[1:]] == [without_parent(line) for line in ODD if line != ODD[1]]
     assert [entry["parentId"] for entry in parsed(lines)[1:]] == [None, "e1", "e3", "e4"]
     assert json.loads(last)["type"] == "context_edit"
-
-
-def test_an_entry_without_a_parent_gets_one():
     rootless = b'{ "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
     (_, first, _) = forked([HEADER, rootless])
     assert first == b'{"parentId":null, "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
@@ -126,12 +119,7 @@ def test_surviving_blocks_keep_every_recorded_byte():
     assert changed == opening + b"[" + blocks[0] + b"," + blocks[2] + b"]" + ending
 
 
-def test_entries_of_other_branches_are_left_out():
-    recorded = [*chain(user("go"), user("on")), message("n1", "e1", user("on"))]
-    assert ids(kept(recorded)) == ["e1", "n1"]
-
-
-def test_earlier_deletions_are_applied_and_left_out():
+def test_earlier_deletions_are_applied_and_left_out_and_so_are_other_branches():
     recorded = chain(
         *(user("go"), assistant(text("a"), text("b")), assistant(text("long")), user("on")),
         *(compaction(whole("e3"), block("e2", 0)), assistant(text("more")), user("end")),
@@ -140,6 +128,8 @@ def test_earlier_deletions_are_applied_and_left_out():
     entries = kept(recorded, writer)
     assert ids(entries) == ["e1", "e2", "e4", "e6", "e7"]
     assert entries[1]["message"]["content"] == [text("b")]
+    recorded = [*chain(user("go"), user("on")), message("n1", "e1", user("on"))]
+    assert ids(kept(recorded)) == ["e1", "n1"]
 
 
 def test_earlier_edits_are_applied_and_left_out():
@@ -154,14 +144,11 @@ def test_earlier_edits_are_applied_and_left_out():
     assert kept(recorded)[0]["message"]["content"] == "short", "it stays a text where pi sends it as one"
 
 
-def test_what_an_agent_does_not_honour_is_not_applied():
+def test_what_an_agent_does_not_honour_is_not_applied_and_a_summary_that_an_edit_omits_stays_omitted():
     recorded = chain(user("go"), assistant(text("a")), context_edit("e2", None), user("on"))
     assert ids(kept(recorded, OLDER_PI)) == ["e1", "e2", "e4"]
     recorded = chain(user("go"), summary_compaction("earlier", "e1"), compaction(whole("e2")))
     assert ids(kept(recorded, ForkWriter(AtomicReader(), ends_with_edit=False))) == ["e1", "e2"]
-
-
-def test_a_summary_that_an_edit_omits_stays_omitted():
     summary = summary_compaction("short", "e2")
     *entries, omitted = kept(chain(user("go"), assistant(text("a")), summary, context_edit("e3", None), user("on")))
     assert ids(entries) == ["e1", "e2", "e3", "e5"]
@@ -192,8 +179,7 @@ def test_only_the_name_changes_in_a_summary():
         b'"type":"compaction","id":"e4","parentId":"e3"}'
     )
     recorded = [*chain(user("go"), assistant(text("a")), assistant(text("b"))), line]
-    fork = forked(recorded, "e2")
-    assert without_parent(fork[3]) == without_parent(line.replace(b'"e2" ,', b'"e3" ,'))
+    assert without_parent(forked(recorded, "e2")[3]) == without_parent(line.replace(b'"e2" ,', b'"e3" ,'))
 
 
 def test_labels_of_survivors_are_appended_again():
@@ -222,11 +208,14 @@ def assistant_line(usage: bytes) -> bytes:
     )
 
 
-def test_pi_gets_reported_tokens_as_they_are_and_an_edit_of_no_entry():
+def test_pi_gets_reported_tokens_as_they_are_and_an_edit_of_no_entry_of_the_session():
     _, _, line, last = forked([*chain(user("go")), assistant_line(USAGE)])
     assert line == assistant_line(USAGE)
     edit = context_edit("00000000", None) | {"id": "n1", "parentId": "e2", "timestamp": "2026-01-05T10:00:00.000Z"}
     assert json.loads(last) == edit
+    taken = message("00000000", None, user("go"))
+    last = parsed(forked([HEADER, taken, {**taken, "id": "e2", "parentId": "00000000"}]))[-1]
+    assert last["targetId"] not in ("00000000", "e2", last["id"])
 
 
 ZERO = b'"usage" : {"input":0, "output" :0,"cacheRead":0,"totalTokens":0,"cost":{"input":0.25,"total":1},"by":"p"}'
@@ -242,12 +231,6 @@ ZERO = b'"usage" : {"input":0, "output" :0,"cacheRead":0,"totalTokens":0,"cost":
 def test_what_is_reported_to_other_agents(recorded, written):
     _, _, line = forked([*chain(user("go")), assistant_line(recorded)], writer=OLDER_PI)
     assert line == assistant_line(written)
-
-
-def test_the_edit_of_no_entry_names_none_of_the_session():
-    taken = message("00000000", None, user("go"))
-    last = parsed(forked([HEADER, taken, {**taken, "id": "e2", "parentId": "00000000"}]))[-1]
-    assert last["targetId"] not in ("00000000", "e2", last["id"])
 
 
 @pytest.mark.parametrize("reader", readers_of(PiAgent()))
@@ -292,12 +275,15 @@ def edits(recorded: Sequence[Recorded | bytes], deleted: str) -> list[bytes]:
     return list(WRITER.write(branch_of(recorded), deletion, write_facts(recorded)).lines)
 
 
-def test_a_deleted_entry_is_omitted_by_one_line():
+def test_each_deleted_entry_is_omitted_by_one_line_in_a_chain_from_the_leaf():
     (line,) = edits(chain(user("go"), assistant(text("long")), user("on")), "e2")
     assert line == (
         b'{"type":"context_edit","id":"n1","parentId":"e3","timestamp":"2026-01-05T10:00:00.000Z",'
         b'"targetId":"e2","replacement":null}'
     )
+    said = (assistant(text(words)) for words in "abc")
+    lines = parsed(edits(chain(user("go"), *said, user("on")), "e2 e3 e4"))
+    assert [(line["id"], line["parentId"]) for line in lines] == [("n1", "e5"), ("n2", "n1"), ("n3", "n2")]
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 1), (0, 2)])
@@ -315,25 +301,16 @@ def test_results_are_omitted_before_the_call_they_answer():
     assert [line["targetId"] for line in lines] == ["e3", "e4", "e2", "e6", "e5"]
 
 
-def test_the_edits_are_a_chain_from_the_leaf():
-    said = (assistant(text(words)) for words in "abc")
-    lines = parsed(edits(chain(user("go"), *said, user("on")), "e2 e3 e4"))
-    assert [(line["id"], line["parentId"]) for line in lines] == [("n1", "e5"), ("n2", "n1"), ("n3", "n2")]
-
-
-def test_an_edited_entry_loses_blocks_of_its_edit():
-    new = [text("first"), text("second") | {"n": 1}]
-    said = (user("go"), assistant(text("a"), text("b"), text("c")), user("on"))
-    (line,) = edits(chain(*said, context_edit("e2", {"content": new}), user("more")), "e2[0]")
-    assert json.loads(line)["replacement"] == {"content": new[1:]}
-
-
-def test_only_entries_that_the_model_still_sees_are_edited():
+def test_only_what_the_model_still_sees_is_edited_and_an_edited_entry_loses_blocks_of_its_edit():
     recorded = chain(
         *(user("go"), assistant(text("before")), assistant(text("kept")), summary_compaction("short", "e3")),
         *(assistant(text("omitted")), context_edit("e5", None), user("on")),
     )
     assert [line["targetId"] for line in parsed(edits(recorded, "e2 e3 e5"))] == ["e3"]
+    new = [text("first"), text("second") | {"n": 1}]
+    said = (user("go"), assistant(text("a"), text("b"), text("c")), user("on"))
+    (line,) = edits(chain(*said, context_edit("e2", {"content": new}), user("more")), "e2[0]")
+    assert json.loads(line)["replacement"] == {"content": new[1:]}
 
 
 def test_it_leaves_out_only_what_the_interface_of_pi_edits():
