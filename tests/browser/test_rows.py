@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import press
 from tests.browser.chromium import Watched, unready
+from tests.browser.page_checks import VIEWS, View, have_no_faults_here
 from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
 from tests.factories import chain, session_bytes, user
 from tests.files import place
@@ -77,6 +78,7 @@ def test_n_goes_to_the_next_session_that_waits(server, browse):
     page = browse(server).open("/?sort=name")
     press(page, "n")
     expect(page.locator(".is-current a.mark--go")).to_have_text("proposal waits")
+    have_no_faults_here(page, "list-with-a-proposal", VIEWS.index(View(1_440, "light", "own")))
     press(page, "n")
     says(page, "Nothing waits for you below this row")
 
