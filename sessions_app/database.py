@@ -11,7 +11,6 @@ from typing import Final
 
 import filelock
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
@@ -67,16 +66,6 @@ def is_current() -> bool:
     return not is_newer and not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
-def _has_nothing_to_migrate() -> bool:
-    """Whether there is nothing to migrate. Raises BadInput `newer_database`."""
-    executor = MigrationExecutor(connection)
-    applied = set(executor.loader.applied_migrations)
-    unknown = applied - set(executor.loader.disk_migrations)
-    if unknown:
-        raise newer_database(database_path(), unknown)
-    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
-
-
 def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
     """The refusal of a database with these migrations, each with its app."""
     named = ", ".join(sorted(f"{app}.{name}" for app, name in unknown))
@@ -88,7 +77,12 @@ def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
 
 
 def _migrate() -> None:
-    if _has_nothing_to_migrate():
+    executor = MigrationExecutor(connection)
+    unknown = set(executor.loader.applied_migrations) - set(executor.loader.disk_migrations)
+    if unknown:
+        raise newer_database(database_path(), unknown)
+    latest = executor.loader.graph.leaf_nodes()
+    if not executor.migration_plan(latest):
         return
     if connection.introspection.table_names():
         copy_database()
@@ -96,7 +90,7 @@ def _migrate() -> None:
         # They belong to the rows of an earlier database, whose numbers are given again.
         with reported(settings.REDLINE_DATA_DIR, "The database was not made."):
             forget_texts(settings.REDLINE_DATA_DIR)
-    call_command("migrate", interactive=False, verbosity=0)
+    executor.migrate(latest)
 
 
 def copy_database() -> Path:

@@ -25,6 +25,7 @@ from django.core.management import call_command
 from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import StateApps
 
 from .database import newer_database, only_migration
@@ -233,14 +234,24 @@ def _make_tables(executor: MigrationExecutor, targets: list[tuple[str, str]]) ->
 def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, path: Path) -> list[tuple[str, str]]:
     """The migrations that were applied to the database, without those that others of them follow. If they cannot be
     read, it counts as current."""
-    graph = executor.loader.graph
+    loader = executor.loader
     rows = list(readable_rows(source, "django_migrations", ("app", "name")))
     applied = {row for row in rows if row is not None}
     if None in rows or not applied:
-        return list(graph.leaf_nodes())
-    unknown = applied - graph.nodes.keys()
+        return list(loader.graph.leaf_nodes())
+    unknown = applied - loader.disk_migrations.keys()
     if unknown:
         raise newer_database(path, unknown)
+    # The migrations that one replaces are in the graph only if a database has some of them, which the draft has not.
+    executor.loader = loader = MigrationLoader(connection, replace_migrations=False)
+    graph = loader.graph
+    for one, migration in loader.replacements.items():
+        if applied.issuperset(migration.replaces):
+            graph.remove_replaced_nodes(one, migration.replaces)
+            applied = applied.difference(migration.replaces) | {one}
+        else:
+            graph.remove_replacement_node(one, migration.replaces)
+            applied.discard(one)
     return [key for key in applied if applied.isdisjoint(child.key for child in graph.node_map[key].children)]
 
 

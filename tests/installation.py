@@ -21,6 +21,10 @@ from asgiref.local import Local
 from django.conf import empty
 from django.conf import settings as django_settings
 from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.migrations.state import StateApps
 
 from redline.main import run
 from sessions_app.sessionlog.errors import RedlineError
@@ -238,3 +242,15 @@ def refusal(act: Callable[[], object], *words: str) -> str:
         return "done"
     assert all(one in failure.message for one in words), failure.message
     return f"{failure.exit_code} {failure.code}"
+
+
+def migrate_to(*targets: tuple[str, str]) -> StateApps:
+    """Bring this process's database to these migrations, each with its app, also to those that another one replaces;
+    returns the models of that time."""
+    executor = MigrationExecutor(connection)
+    executor.loader = MigrationLoader(connection, replace_migrations=False)
+    for replacing in executor.loader.replacements:
+        MigrationRecorder(connection).record_unapplied(*replacing)
+        executor.loader.applied_migrations.pop(replacing, None)
+    executor.migrate([*targets])
+    return executor.loader.project_state([*targets]).apps

@@ -1,16 +1,20 @@
 """The database is created at the first use, copied before a migration, and left alone if it is newer."""
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import BinaryField, BooleanField, DateTimeField, FloatField, IntegerField, JSONField, Model
+from django.utils import timezone
 
 from sessions_app import database
 from sessions_app.database import open_database
@@ -18,7 +22,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user
 from tests.files import place, snapshot
-from tests.installation import Installation, Result
+from tests.installation import Installation, Result, migrate_to
 from tests.processes import start_child
 
 
@@ -71,6 +75,73 @@ def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(
     assert Session.objects.count() == 1
     executor = MigrationExecutor(connection)
     assert not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+# ---- earlier versions ----------------------------------------------------------------------------------------
+
+
+EARLIER: Final = (
+    pytest.param(("0001_initial", "0001_initial"), marks=pytest.mark.long),
+    pytest.param(("0006_keep_recent_tokens", "0011_audit_log"), marks=pytest.mark.long),
+    ("0013_context_sizes", "0018_context_sizes"),
+    ("0018_made_from", "0027_origins_of_forks"),
+    ("0019_taken_over_sessions", "0028_plans_seen"),
+)
+"""Migrations of both apps at which a database of an earlier version may be."""
+INDEX: Final = {"sessions_app_entry", "sessions_app_session"}
+"""The tables that a migration may empty, or mark as to be read again."""
+
+
+def schema() -> dict[str, Any]:
+    """The columns of each table, in no order, and the words that made each index and trigger."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
+        made = {name: (kind, sql) for kind, name, sql in cursor.fetchall()}
+        for name, (kind, _) in made.items():
+            if kind == "table":
+                cursor.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(%s)', [name])
+                made[name] = ("table", sorted(cursor.fetchall()))
+    return made
+
+
+def fill(models: Iterable[type[Model]]) -> dict[str, int]:
+    """Put a row into each table, with a value of its own in each column; returns the rows of each."""
+    rows: dict[str, Model] = {}
+    waiting = list(models)
+    for model in waiting:
+        values: dict[str, Any] = {}
+        for field in model._meta.concrete_fields:
+            if field.is_relation:
+                values[field.name] = rows.get(field.related_model._meta.db_table)
+            elif isinstance(field, DateTimeField):
+                values[field.name] = timezone.now()
+            elif isinstance(field, BooleanField):
+                values[field.name] = True
+            elif isinstance(field, JSONField):
+                values[field.name] = []
+            elif isinstance(field, (IntegerField, FloatField)):
+                values[field.name] = 7
+            elif isinstance(field, BinaryField):
+                values[field.name] = b"seven"
+            else:
+                values[field.name] = field.choices[0][0] if field.choices else "seven"
+        if any(values[field.name] is None and not field.null for field in model._meta.concrete_fields):
+            waiting.append(model)  # what it refers to comes later
+        else:
+            rows[model._meta.db_table] = model.objects.create(**values)
+    return dict.fromkeys(rows, 1)
+
+
+@pytest.mark.parametrize("earlier", EARLIER, ids="-".join)
+def test_a_database_of_an_earlier_version_becomes_what_a_new_one_is(redline, earlier):
+    """No row of what a user did is lost."""
+    new = schema()
+    before = fill(migrate_to(*zip(("sessions_app", "compaction_app"), earlier, strict=True)).get_models())
+    open_database()
+    assert schema() == new
+    after = {model._meta.db_table: model.objects.count() for model in apps.get_models()}
+    kept = before.keys() - INDEX
+    assert {table: after.get(table) for table in kept} == {table: before[table] for table in kept}
 
 
 def test_a_newer_database_is_refused_and_untouched_but_does_not_stop_who_reads_the_session(redline, path):

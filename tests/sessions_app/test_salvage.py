@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
-from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
@@ -32,7 +31,7 @@ from sessions_app.storage.session_loader import load_session
 from sessions_app.web.running_server import only_server
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
-from tests.installation import Installation
+from tests.installation import Installation, migrate_to
 from tests.plans import approved_plan
 
 PAGE = 4_096
@@ -240,7 +239,7 @@ def interrupt_late(database: Path) -> Any:
 
 @pytest.mark.long
 def test_an_older_database_is_brought_over_as_it_was_and_migrated_then(redline, path):
-    call_command("migrate", "compaction_app", "0018", verbosity=0)
+    migrate_to(("compaction_app", "0018_context_sizes"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT number, sha256 FROM compaction_app_auditentry")
         entries = cursor.fetchall()
