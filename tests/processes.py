@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from sessions_app.storage.token_sample import _encoding
+from sessions_app.storage.token_sample import _counter
 from tests.installation import refusal
 from tests.wait import WAIT_SECONDS
 
@@ -29,7 +29,7 @@ def start_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: 
     """
     connection.close()  # a connection must not cross a fork
     if prepare is become_nobody:
-        _encoding()  # it is loaded at its first use, and that user may not be able to read it
+        _counter()  # it is loaded at its first use, and that user may not be able to read it
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

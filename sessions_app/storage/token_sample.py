@@ -1,14 +1,16 @@
 """EDGE: the tokens in the beginning of a branch, counted by a tokenizer, for branches without a usable report.
 
-The tokenizer is tiktoken's o200k_base, with the ranks that bpe-openai contains, so that nothing is downloaded. What is
-not text has its estimate, and an image what the model's provider counts for one of its size, if that is known.
+The tokenizer is o200k_base as bpe-openai contains it, so that nothing is downloaded. What is not text has its estimate,
+and an image what the model's provider counts for one of its size, if that is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Final
 
 from sessions_app.sessionlog.context import SAMPLE, ActiveContext, Rebuild, Tally, model_of
 from sessions_app.sessionlog.entries import Entry, Texts, tokens_of
@@ -16,13 +18,8 @@ from sessions_app.sessionlog.image_tokens import image_tokens
 from sessions_app.sessionlog.measure import InheritedMeasure, Measured
 from sessions_app.sessionlog.opaque import Opaque
 
-if TYPE_CHECKING:
-    from tiktoken import Encoding
-
 CLAUDE: Final = 1.25
 """Claude's tokens for one of o200k_base: 1.21 to 1.25 where a session has all texts that Claude received."""
-PIECE: Final = 50_000
-"""Characters that are counted at a time: the tokenizer's pattern fails on very long runs of spaces."""
 
 
 def tally_of(
@@ -89,14 +86,18 @@ def _tokens(opaque: Opaque, model: tuple[str, str] | None) -> int:
 
 
 def _count(text: str) -> int:
-    pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
-    return sum(len(_encoding().encode_ordinary(piece)) for piece in pieces)
+    # Halves of surrogate pairs, as in a text that was cut, are not UTF-8.
+    return _counter()(text.encode("utf-8", "replace").decode())
 
 
 @cache
-def _encoding() -> Encoding:
-    # Loading both takes half a second, and most sessions have a report.
-    from bpe_openai.registry import o200k_base
-    from tiktoken import Encoding
-
-    return Encoding(**o200k_base())
+def _counter() -> Callable[[str], int]:
+    # The package decodes all its vocabularies when it is imported, for a second; its compiled part has its own.
+    package = find_spec("bpe_openai")
+    found = PathFinder.find_spec("_bindings", package.submodule_search_locations if package is not None else ())
+    if found is None or found.loader is None:
+        raise ModuleNotFoundError("bpe_openai is not installed.")
+    compiled = module_from_spec(found)
+    found.loader.exec_module(compiled)
+    count: Callable[[str], int] = compiled.tokenizer_for_encoding("o200k_base").count
+    return count
