@@ -61,6 +61,7 @@ def reported(tokens: int, **fields: Any) -> Recorded:
 
 PARTS = {"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}
 TALK = (ASK, reported(16), ASK)
+SUMMARISED = summary_compaction("x" * 4, "e2")
 USAGES = {
     # The tokens in all, those that are reported, and those estimated after the report, as the agent counts.
     "no report": ((ASK, said(), result("c", FOUR)), (12, 0, 12)),
@@ -100,6 +101,8 @@ SIZES = {
     "a deletion after a report": (ATOMIC, (*TALK, compaction(whole("e1"))), 16, Basis.ABOUT),
     "an edit after a report": (PI, (*TALK, context_edit("e1", None)), 16, Basis.ABOUT),
     "a summary after a report": (PI, (*TALK, summary_compaction("x" * 4, "e3")), 10, Basis.ABOUT),
+    "what follows a summary": (PI, (*TALK[:2], SUMMARISED, ASK), 18, Basis.ABOUT),
+    "a report after a summary": (PI, (*TALK[:2], SUMMARISED, ASK, reported(12)), 12, Basis.REPORTED),
     "a report of what was struck": (ATOMIC, (ASK, ASK, reported(24), compaction(whole("e3"))), 16, Basis.ABOUT),
     "a report after a deletion": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12)), 12, Basis.REPORTED),
     "what follows that": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12), ASK), 18, Basis.ABOUT),
@@ -219,6 +222,7 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
 @given(st.sampled_from([ATOMIC, PI]), starts, st.lists(plain_entries, min_size=1, max_size=6))
 @example(PI, [context_edit("e3", None)], [ASK])
 @example(ATOMIC, [reported(5), compaction(whole("e1"))], [ASK])
+@example(PI, [reported(16), SUMMARISED], [ASK, reported(12)])
 @example(
     ATOMIC,
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
@@ -258,17 +262,6 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction():
     assert not tally.carries(msgspec.structs.replace(entries[2], parent_id=None))
     for kind in (EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.EDIT):
         assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
-
-
-def test_totals_continue_after_a_compaction_in_the_same_measure():
-    talk = (ASK, reported(16), summary_compaction("x" * 4, "e2"))
-    entries = session_log(chain(*talk, ASK, reported(12))).entries
-    tally = rebuilt_tally(PI, entries[:3])
-    assert tally.size.tokens == 10
-    tally.add(entries[3])
-    assert tally.size.tokens == 18
-    tally.add(entries[4])
-    assert (tally.size.tokens, tally.size.basis) == (12, Basis.REPORTED)
 
 
 tokens = st.integers(0, 2_000_000)

@@ -41,20 +41,13 @@ def test_the_lines_of_a_file_are_the_file(data):
     assert b"".join(line.raw + b"\n" * line.complete for line in lines) == data
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
     assert all(b"\n" not in line.raw for line in lines)
+    assert [line.complete for line in lines] == [True] * data.count(b"\n") + [False] * (data[-1:] not in (b"", b"\n"))
     position = 0
     for line in lines:
         assert line.offset == position
         assert data[line.offset : line.offset + len(line.raw)] == line.raw
         position = line.end
     assert position == len(data)
-
-
-@given(file_bytes)
-def test_only_the_last_line_can_lack_its_newline(data):
-    lines = list(split_lines([data]))
-    assert all(line.complete for line in lines[:-1])
-    if lines:
-        assert lines[-1].complete == data.endswith(b"\n")
 
 
 @given(file_bytes, st.integers(0, 50))

@@ -314,13 +314,6 @@ def test_a_file_cut_anywhere_is_read_as_in_one_go(name, places, ended):
     assert read_in_parts(data, places) == read_in_parts(data, ())
 
 
-def test_a_line_without_newline_does_not_change_the_stored_state():
-    data = session_bytes(version_1(user("a"), user("b")))
-    _, _, state = read_in_parts(data, ())
-    _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
-    assert unfinished == state
-
-
 def test_a_first_line_without_newline_is_read_again_when_it_is_complete():
     parser = SessionParser()
     unfinished = b'{"type":"message","message":{}}'
