@@ -77,10 +77,7 @@ def test_the_question_has_what_the_agent_said(fresh, server):
 @pytest.mark.parametrize("do", ["compact", "continue", "stop"])
 @pytest.mark.parametrize(
     ("agent", "blocked"),
-    [
-        ("claude-code", (2, "", "Decided.\n")),
-        ("codex", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
-    ],
+    [("claude-code", (2, "", "Decided.\n")), ("codex", (0, '{"continue": false, "stopReason": "Decided."}\n', ""))],
 )
 def test_the_decision_is_given_as_the_agent_understands_it(fresh, server, agent, do, blocked):
     server.answers.extend([waiting(), waiting(), decided(do)])

@@ -177,10 +177,8 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(brows
     roots = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "gone", agent="codex")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     answer = browser.get("/")
-    assert texts(answer, ".places li") == [
-        f"Atomic {known_root} no session in it",
-        f"Codex {tmp_path / 'gone'} does not exist yet",
-    ]
+    empty, missing_one = f"Atomic {known_root} no session in it", f"Codex {tmp_path / 'gone'} does not exist yet"
+    assert texts(answer, ".places li") == [empty, missing_one]
     assert link(answer, "Add a directory") == "/settings#roots"
     assert link(answer, "Import a session") == "/import"
 

@@ -15,13 +15,7 @@ from sessions_app.search.filters import SearchFilters
 from sessions_app.search.results import SearchHit, search
 from sessions_app.search.states import PassageState
 from sessions_app.search.store import FILE, KIND_BITS, KIND_MASK, SCHEMA, TextStore
-from sessions_app.search.text_index import (
-    TextIndexer,
-    index_texts,
-    index_with_texts,
-    only_text_indexer,
-    update_texts,
-)
+from sessions_app.search.text_index import TextIndexer, index_texts, index_with_texts, only_text_indexer, update_texts
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
 from sessions_app.storage.files import EDGE
 from tests.factories import (

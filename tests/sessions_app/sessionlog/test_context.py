@@ -71,10 +71,7 @@ USAGES = {
     "an assistant without a report": ((reported(100), said()), (104, 100, 4)),
     "a report of zero tokens, as in a fork": ((ASK, said({}), ASK), (12, 0, 12)),
     "a report before one of zero tokens": ((ASK, reported(100), said({})), (104, 100, 4)),
-    "a report of a deleted assistant": (
-        (ASK, reported(100), ASK, reported(900), compaction(whole("e4"))),
-        (104, 100, 4),
-    ),
+    "a report of a deleted reply": ((ASK, reported(100), ASK, reported(900), compaction(whole("e4"))), (104, 100, 4)),
     "what is not sent": ((reported(100), bash("", FOUR, excludeFromContext=True)), (104, 100, 4)),
     "a report of what was compacted since": ((*TALK, compaction(whole("e1"))), (20, 16, 4)),
     **{
@@ -203,12 +200,11 @@ plain_entries = st.one_of(
     *(st.builds(lambda words, kind=kind: {**kind, "content": words}, texts) for kind in (NOTE, SYSTEM)),
     st.sampled_from([{"type": "label", "targetId": "e1", "label": "x"}, {"type": "from_the_future"}]),
 )
+parts = st.builds(whole, targets) | st.builds(block, targets, st.integers(0, 3))
 rebuilding_entries = st.one_of(
     st.builds(summary_compaction, texts, targets),
     st.builds(context_edit, targets, st.none() | st.builds(lambda words: {"content": words}, texts)),
-    st.lists(st.builds(whole, targets) | st.builds(block, targets, st.integers(0, 3)), max_size=3).map(
-        lambda chosen: compaction(*chosen)
-    ),
+    st.lists(parts, max_size=3).map(lambda chosen: compaction(*chosen)),
 )
 starts = st.lists(plain_entries | rebuilding_entries, max_size=6)
 
@@ -267,8 +263,6 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction():
 tokens = st.integers(0, 2_000_000)
 measured = st.builds(Measured, tokens, tokens)
 measures = st.builds(Measure, st.none() | measured, st.none() | measured)
-
-
 MOSTLY_ELSEWHERE = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000))
 """Instructions and tools are reported, but not in the session."""
 REPORT = Measure(Measured(180_820, 140_000))

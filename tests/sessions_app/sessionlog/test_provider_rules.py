@@ -121,6 +121,7 @@ def test_only_the_remaining_calls_of_a_message_need_results():
 
 
 SAID, CUT = assistant(thinking("hm"), text("so")), context_edit("e2", {"content": [text("so")]})
+REPLY = assistant(text("x"))
 UNSENT = {
     "nothing": (),
     "an empty user": (user(""),),
@@ -147,10 +148,7 @@ REFUSED = {
     "a failed call without content in its result": ((*ASKED, result("a", "", error=True)), "empty_content e3 a"),
     "a user who is edited out": ((user("x"), SAID, context_edit("e1", None)), "assistant_first e2"),
     **{
-        f"an assistant after {name}": (
-            (*unsent, assistant(text("x")), assistant(text("y"))),
-            f"assistant_first e{len(unsent) + 1}",
-        )
+        f"an assistant after {name}": ((*unsent, REPLY, REPLY), f"assistant_first e{len(unsent) + 1}")
         for name, unsent in UNSENT.items()
     },
 }

@@ -106,8 +106,6 @@ def parallel() -> list[Object]:
 
 
 PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
-
-
 SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
 OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
 SUMMED = [*TWO, boundary("b", "r2"), SUM, user("p3", "s"), reply("r3", "p3")]

@@ -109,20 +109,22 @@ PLACES = {
 }
 
 
+def in_a_message(value: Any, image: Said) -> list[Said]:
+    return [{"role": "user", "content": [{"type": "result", "content": value}, image]}]
+
+
+def in_items(value: Any, image: Said) -> list[Said]:
+    return [{"type": "f_output", "output": value}, {"role": "user", "content": [image]}]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_a_value_is_no_difference(form):
     sent, recorded, is_same = FORMS[form]
     fields = "image" not in form
     for wrap in PLACES.values():
         one, other = (value if fields else [wrap(value)] for value in (sent, recorded))
-        messages = [
-            [{"role": "user", "content": [{"type": "result", "content": value}, wrap(OTHER)]}] for value in (one, other)
-        ]
-        items = [
-            [{"type": "f_output", "output": value}, {"role": "user", "content": [wrap(OTHER)]}]
-            for value in (one, other)
-        ]
-        for theirs, mine in (messages, items):
+        for made in (in_a_message, in_items):
+            theirs, mine = made(one, wrap(OTHER)), made(other, wrap(OTHER))
             assert (found([*theirs, *END], mine) == "") is is_same
 
 
