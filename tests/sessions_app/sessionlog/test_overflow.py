@@ -11,8 +11,8 @@ from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Tally, has_overflown, why_due
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.overflow import ANY_WINDOW, OVERFLOWS, READ_CHARACTERS, overflown_window, tells_overflow
-from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, chain, compaction, session_log, text, user, whole
+from tests.sessions_app.sessionlog.test_context import rebuilt_tally
 
 WORDS = {
     "Anthropic": [
@@ -159,10 +159,7 @@ SWITCH, SWITCH_BACK = ({"type": "model_change", "provider": "p", "modelId": mode
 
 
 def tally_of(entries: list[Entry], reader: str = "atomic-0.8") -> Tally:
-    tree = SessionTree(entries)
-    branch = tree.branch(tree.leaf.id)
-    rebuild = READERS[reader].rebuild
-    return Tally.of(rebuild(branch), branch, rebuild)
+    return rebuilt_tally(READERS[reader], entries)
 
 
 def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | None:

@@ -22,7 +22,6 @@ from tests.factories import (
     call,
     chain,
     context_edit,
-    message,
     result,
     session_bytes,
     text,
@@ -31,6 +30,7 @@ from tests.factories import (
 )
 from tests.files import append_as_agent, place
 from tests.installation import refusal
+from tests.sessions_app.agents.pi.test_repair import A, B
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PLAIN = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
@@ -91,7 +91,6 @@ def test_violations_and_refusals_are_found(path):
     assert "no header" in check(load_session(path)).refusal
 
 
-A, B = message("a", None, user("one")), message("b", "a", assistant(text("two")))
 EMPTY = {"type": "message", "id": "c", "parentId": "b"}
 EDIT = {**EMPTY, "type": "context_edit", "targetId": "a"}
 EVERY = {one.label for key in ("pi", "atomic") for one in AGENTS[key].generations}

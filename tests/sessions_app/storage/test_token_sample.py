@@ -18,6 +18,7 @@ from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
 from tests.opencode_stores import OpenCodeStore, reasoning, tool
 from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.sessionlog.test_image_size import png
 
 BLOCKS = 200
 
@@ -112,7 +113,7 @@ def data(of: bytes) -> str:
     return base64.b64encode(of).decode()
 
 
-PNG = data(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1000).to_bytes(4, "big") + (1000).to_bytes(4, "big"))
+PNG = data(png(1000, 1000))
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 BROKEN = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PDF = {"type": "document", "title": "chart.pdf", "source": {"type": "base64", "data": data(b"%PDF" * 6_000)}}
