@@ -114,23 +114,14 @@ def test_pi_rebuilds_the_same_context(name, sessions, directory):
     require_outcome(load_session(session), package(directory), wanted)
 
 
-BEYOND: Final = (
-    b"\0\0",
-    b" tail",
-    b'{"type":"custom","id":"q"}',
-    b" \t",
-    b"\x0b",
-    b"\xc2\xa0",
-    b"\xe2\x80\xa8",
-    b"\xff",
-)
+BLANKS: Final = (b" \t", b"\x0b", b"\xc2\xa0", b"\xe2\x80\xa8")
+BEYOND: Final = (b"\0\0", b" tail", b'{"type":"custom","id":"q"}', *BLANKS, b"\xff")
 BEFORE: Final = (b"\0", b" \t", b"\xef\xbb\xbf")
 
 
 def test_pi_reads_lines_with_more_than_an_entry_as_redline_does(tmp_path):
-    lines = session_bytes(
-        chain(user("one"), assistant(text("two")), user("three"), assistant(text("four")))
-    ).splitlines()
+    said = (user("one"), assistant(text("two")), user("three"), assistant(text("four")))
+    lines = session_bytes(chain(*said)).splitlines()
     changed = [(at, b"", after) for at in (2, 4) for after in BEYOND] + [(2, before, b"") for before in BEFORE]
     left = []
     for number, (at, before, after) in enumerate(changed):

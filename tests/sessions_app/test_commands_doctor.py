@@ -14,17 +14,11 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
 from sessions_app.storage import repair
-from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user, working_session
+from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, user, working_session
 from tests.files import append_as_agent, place, snapshot
 from tests.html import missing
 from tests.installation import UNSAFE_CHARACTERS
-
-A, B, C = (message("a", None, user("one")), message("b", "a", assistant(text("two"))), message("c", "b", user("three")))
-
-
-def raw(recorded: dict[str, Any]) -> bytes:
-    return session_bytes([recorded])[:-1]
-
+from tests.sessions_app.agents.pi.test_repair import A, B, C, raw
 
 DAMAGED = session_bytes([A, raw(B) + raw(C), b"\0" * 9, message("d", "nowhere", user("four"))]) + b'{"type'
 

@@ -320,7 +320,6 @@ def test_the_context_is_what_the_model_sees(redline, path):
     recorded = chain(user("Begin."), assistant(text("One"), text("Two")), *ran, user("On."))
     cut = {"id": "c1", "parentId": "e5", **compaction(block("e2", 0), whole("e3"))}
     place(path, session_bytes([*recorded, cut, message("b1", "e1", user("Another branch."))]))
-
     measured = {"tokens": 5, "basis": "counted", "measuredBy": "file", "fittingReader": None}
     of_leaf = {"leafId": "b1", "reader": "atomic-0.8", "kept": [{"entryId": "e1"}, {"entryId": "b1"}]}
     assert redline.call("context", path, "--json").json == of_leaf | measured

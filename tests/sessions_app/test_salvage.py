@@ -161,12 +161,7 @@ def test_what_is_not_the_index_survives_and_the_index_is_made_again(redline, dat
     assert (ended := redline.call("index", "--salvage", "--json")).code == 0, ended
     (kept,) = redline.data.glob("*.damaged")
     assert (kept.read_bytes(), str(kept)) == (damaged, ended.json["salvaged"]["kept"])
-    assert ended.json["salvaged"]["tables"]["audit entry"] == {
-        "rows": 1,
-        "byName": 0,
-        "unusable": 0,
-        "gaps": False,
-    }
+    assert ended.json["salvaged"]["tables"]["audit entry"] == {"rows": 1, "byName": 0, "unusable": 0, "gaps": False}
     assert (rows(), verify(), Entry.objects.count()) == (before, audit, entries)
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA integrity_check")

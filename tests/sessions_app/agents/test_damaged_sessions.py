@@ -3,7 +3,6 @@
 import json
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import seeds
+from tests.factories import session_bytes, working_session
 from tests.files import snapshot
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
 from tests.sessions_app.agents.claude_code.writing import story
@@ -57,13 +57,6 @@ def use(path: Path) -> LoadedSession | None:
     return loaded
 
 
-def opencode_export(directory: Path) -> Callable[[random.Random], bytes]:
-    original = worked_session(OpenCodeStore(directory / "opencode"))
-    with agent_at(original).open(original) as reader:
-        content = b"".join(reader.chunks(0))
-    return lambda _: content
-
-
 def codex_session(chance: random.Random) -> bytes:
     items: list[rollouts.Item | bytes] = [rollouts.meta(), rollouts.turn_context(), rollouts.world_state()]
     kept: list[rollouts.Item] = []
@@ -85,21 +78,27 @@ def codex_session(chance: random.Random) -> bytes:
 
 
 CLAUDE_CODE: Final = Path(".claude", "projects", "-work", "5e551014-0000-4000-8000-000000000001.jsonl")
+PI: Final = Path(".pi", "s.jsonl")
 CODEX: Final = Path(".codex", "sessions", f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl")
 
 
+def pi_session(chance: random.Random) -> bytes:
+    return session_bytes(working_session(steps=chance.randint(1, 6), words=30))
+
+
 @pytest.mark.parametrize(
-    ("source", "place"),
+    ("session", "place"),
     [
-        pytest.param(lambda _: lambda chance: story(chance).content, CLAUDE_CODE, id="claude-code"),
-        pytest.param(lambda _: codex_session, CODEX, id="codex"),
-        pytest.param(opencode_export, "export.jsonl", id="opencode"),
+        pytest.param(lambda chance: story(chance).content, CLAUDE_CODE, id="claude-code"),
+        pytest.param(codex_session, CODEX, id="codex"),
+        pytest.param(pi_session, PI, id="pi"),
     ],
 )
-def test_damaged_files(source, place, tmp_path):
+def test_damaged_files(session, place, tmp_path, monkeypatch):
+    # A line of 100,000 levels has as many places where a record may begin.
+    monkeypatch.setattr("sessions_app.agents.pi.fragments.ATTEMPTS", 50)
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
-    session = source(tmp_path)
     read = 0
     for seed in COPIES:
         chance = random.Random(seed)

@@ -20,8 +20,6 @@ ENTRY: Final = {"type": "command", "command": COMMAND, "timeout": TIMEOUT, "stat
 GROUP: Final = {"hooks": [ENTRY]}
 OLD_ENTRY: Final = {"type": "command", "command": "/old/redline ask claude-code --connection x", "timeout": 5}
 NAME: Final = "settings.json"
-
-
 THEIRS: Final = {"type": "command", "command": 'say "hi" // redline', "timeout": 3}
 FOREIGN: Final = st.fixed_dictionaries(
     {"hooks": st.just([THEIRS])}, optional={"matcher": st.sampled_from(["auto", "manual", ""])}

@@ -20,8 +20,6 @@ def entry(name: str, role: str = Role.ASSISTANT, *, calls: str = "", thinks: boo
 
 PROMPT, GONE, END = entry("prompt", Role.USER), entry("gone"), entry("end")
 ONE, TWO = (entry(f"result of {name}", Role.TOOL_RESULT, calls=name) for name in ("c1", "c2"))
-
-
 CALL, CALLS = entry("call", calls="c1"), entry("calls", calls="c2")
 
 
@@ -34,9 +32,7 @@ CALL, CALLS = entry("call", calls="c1"), entry("calls", calls="c2")
         pytest.param(CALL, [CALLS, TWO, END], "calls", id="before a call"),
         pytest.param(CALL, [entry("added", Role.CUSTOM), ONE, END], "end", id="after a late result"),
         pytest.param(entry("calls", calls="c1 c2"), [ONE, TWO, END], "end", id="not between a call and its results"),
-        pytest.param(
-            entry("thinks", thinks=True), [entry("says"), END], "end", id="not between reasoning and its words"
-        ),
+        pytest.param(entry("thinks", thinks=True), [entry("says"), END], "end", id="not between reasoning and words"),
         pytest.param(entry("a", reply="m1"), [entry("b", reply="m1"), END], "end", id="not within a reply"),
     ],
 )

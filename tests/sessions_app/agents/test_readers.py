@@ -94,12 +94,7 @@ REBUILT = {
     },
     **{f"{reader} and the entries of other agents": (reader, (A, *OTHER_AGENTS, B), "e1 e5", "") for reader in NEWER},
     **{
-        f"{reader}: lines that keep from {first!r} on": (
-            reader,
-            (A, B, verbatim_compaction("", first), C),
-            "e3 e4",
-            "e3",
-        )
+        f"{reader}: lines that keep {first!r}": (reader, (A, B, verbatim_compaction("", first), C), "e3 e4", "e3")
         for reader in NEWER
         for first in (None, "nowhere", "e3", "e4", 7)
     },

@@ -423,7 +423,6 @@ def file(redline):
 def test_a_start_of_the_server_does_not_bring_back_what_is_removed_meanwhile(file, monkeypatch):
     one = made("claude-code")
     removal = threading.Thread(target=lambda: removed("claude-code"))
-
     usual = connection_files.keep_connection
 
     def keep_after_a_while(directory: Path, kept: connection_files.ConnectedAgent) -> None:

@@ -73,7 +73,6 @@ def test_a_compressed_session_is_listed_and_says_how_it_is_opened(redline, setti
     assert "unreadable" in text_of(browser.get("/"))
     shown = text_of(browser.get(session.get_absolute_url()))
     assert not missing(shown, "is compressed", f"codex resume {rollouts.THREAD}")
-
     path.unlink()
     place(root / NAME, rollouts.Rollout(rollouts.meta(), rollouts.user("go")).content)
     index_roots()

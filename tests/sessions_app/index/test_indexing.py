@@ -258,10 +258,8 @@ def test_entries_can_be_queried_by_what_they_are(redline, tmp_path):
     session = index_file(place(tmp_path / "a.jsonl", session_bytes(recorded)))
     half_past = datetime(2026, 1, 5, 10, 0, 0, 500_000, UTC)
     rows = session.entries.filter(kind=EntryKind.MESSAGE).order_by("offset")
-    assert list(rows.values_list("role", "tool", "recorded_at"))[1:] == [
-        ("assistant", "", half_past),
-        ("toolResult", "read", None),
-    ]
+    _, reply, answer = rows.values_list("role", "tool", "recorded_at")
+    assert (reply, answer) == (("assistant", "", half_past), ("toolResult", "read", None))
     assert rows.get(tool="read").parent_id == rows.get(recorded_at=half_past).entry_id
     assert rows.filter(role="toolResult").get().tokens == 2
 

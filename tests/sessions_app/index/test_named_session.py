@@ -40,7 +40,6 @@ def test_a_session_is_named_by_a_short_id_by_its_own_or_by_its_number(redline, t
         assert redline.call("tree", name, "--json").json["leafId"] == "e2", name
     for name in (short[:3], "00000000", f"{ID}0", session.pk + 1):
         assert redline.call("tree", name, "--json").refusal == "2 no_such_file", name
-
     copy = add(redline, "copy.jsonl", recorded(tmp_path))
     assert redline.call("context", ID, "--json").refused(short, copy.short_id, str(copy.path)) == "4 several_sessions"
     assert redline.call("context", copy.short_id, "--json").code == 0, "each has its own"

@@ -3,11 +3,10 @@
 It says which sessions an agent has open, although nothing was written to them lately.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from tests.files import place
 from tests.html import element, elements, link, links, missing, text_of, texts
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
+from tests.sessions_app.storage.test_held_locks import held
 
 ANOTHER = "01a20000-0000-7000-8000-000000000002"
 
@@ -149,8 +149,8 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser, known_root):
         for n in range(5_000)
     )
     narrowed = "/?q=parser&project=/home/dev/projects/some-project-7"
+    browser.get("/")  # the first page of a process loads more
     for address in ("/", "/?show=due&sort=context", narrowed, "/?page=83"):
-        browser.get(address)
         with CaptureQueriesContext(connection) as queries:
             answer = browser.get(address)
         # Seven for the list, and one for the agents that wait, which every page names.
@@ -177,10 +177,8 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(brows
     roots = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "gone", agent="codex")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     answer = browser.get("/")
-    assert texts(answer, ".places li") == [
-        f"Atomic {known_root} no session in it",
-        f"Codex {tmp_path / 'gone'} does not exist yet",
-    ]
+    empty, missing_one = f"Atomic {known_root} no session in it", f"Codex {tmp_path / 'gone'} does not exist yet"
+    assert texts(answer, ".places li") == [empty, missing_one]
     assert link(answer, "Add a directory") == "/settings#roots"
     assert link(answer, "Import a session") == "/import"
 
@@ -216,15 +214,9 @@ def roots(tmp_path, settings, known_root):
     return tmp_path
 
 
-@contextmanager
-def thread_lock(roots: Path, thread: str = THREAD) -> Iterator[None]:
+def thread_lock(roots: Path, thread: str = THREAD) -> AbstractContextManager[None]:
     """A client of Codex has a thread open."""
-    lock = roots / ".codex" / "thread-writer-locks" / f"{thread}.lock"
-    lock.parent.mkdir(exist_ok=True)
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
-    os.close(descriptor)
+    return held(place(roots / ".codex" / "thread-writer-locks" / f"{thread}.lock", b""))
 
 
 @contextmanager

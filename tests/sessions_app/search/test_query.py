@@ -104,15 +104,13 @@ def test_few_words_with_a_beginning_are_named_and_many_are_not(store, monkeypatc
 
 
 @given(word=st.text(alphabet=ascii_letters + digits, min_size=1))
-def test_a_plain_word_is_the_token_that_the_index_has(tmp_path_factory, word):
-    with TextStore(tmp_path_factory.mktemp("search")) as store:
-        assert store.tokens_of(word) == store.tokens_of(f"{word} ")
+def test_a_plain_word_is_the_token_that_the_index_has(store, word):
+    assert store.tokens_of(word) == store.tokens_of(f"{word} ")
 
 
 @given(typed=st.text(max_size=60) | st.text(alphabet='"*-:(){}^+\\ aé語\0\ud800', max_size=30))
-def test_nothing_that_is_typed_is_an_error(tmp_path_factory, typed):
-    with TextStore(tmp_path_factory.mktemp("search")) as store:
-        found_by(store, typed)
+def test_nothing_that_is_typed_is_an_error(store, typed):
+    found_by(store, typed)
     snippet(typed, SearchQuery.of(typed).patterns)
 
 

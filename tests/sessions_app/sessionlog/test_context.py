@@ -61,6 +61,7 @@ def reported(tokens: int, **fields: Any) -> Recorded:
 
 PARTS = {"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}
 TALK = (ASK, reported(16), ASK)
+SUMMARISED = summary_compaction("x" * 4, "e2")
 USAGES = {
     # The tokens in all, those that are reported, and those estimated after the report, as the agent counts.
     "no report": ((ASK, said(), result("c", FOUR)), (12, 0, 12)),
@@ -70,10 +71,7 @@ USAGES = {
     "an assistant without a report": ((reported(100), said()), (104, 100, 4)),
     "a report of zero tokens, as in a fork": ((ASK, said({}), ASK), (12, 0, 12)),
     "a report before one of zero tokens": ((ASK, reported(100), said({})), (104, 100, 4)),
-    "a report of a deleted assistant": (
-        (ASK, reported(100), ASK, reported(900), compaction(whole("e4"))),
-        (104, 100, 4),
-    ),
+    "a report of a deleted reply": ((ASK, reported(100), ASK, reported(900), compaction(whole("e4"))), (104, 100, 4)),
     "what is not sent": ((reported(100), bash("", FOUR, excludeFromContext=True)), (104, 100, 4)),
     "a report of what was compacted since": ((*TALK, compaction(whole("e1"))), (20, 16, 4)),
     **{
@@ -100,6 +98,8 @@ SIZES = {
     "a deletion after a report": (ATOMIC, (*TALK, compaction(whole("e1"))), 16, Basis.ABOUT),
     "an edit after a report": (PI, (*TALK, context_edit("e1", None)), 16, Basis.ABOUT),
     "a summary after a report": (PI, (*TALK, summary_compaction("x" * 4, "e3")), 10, Basis.ABOUT),
+    "what follows a summary": (PI, (*TALK[:2], SUMMARISED, ASK), 18, Basis.ABOUT),
+    "a report after a summary": (PI, (*TALK[:2], SUMMARISED, ASK, reported(12)), 12, Basis.REPORTED),
     "a report of what was struck": (ATOMIC, (ASK, ASK, reported(24), compaction(whole("e3"))), 16, Basis.ABOUT),
     "a report after a deletion": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12)), 12, Basis.REPORTED),
     "what follows that": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12), ASK), 18, Basis.ABOUT),
@@ -200,12 +200,11 @@ plain_entries = st.one_of(
     *(st.builds(lambda words, kind=kind: {**kind, "content": words}, texts) for kind in (NOTE, SYSTEM)),
     st.sampled_from([{"type": "label", "targetId": "e1", "label": "x"}, {"type": "from_the_future"}]),
 )
+parts = st.builds(whole, targets) | st.builds(block, targets, st.integers(0, 3))
 rebuilding_entries = st.one_of(
     st.builds(summary_compaction, texts, targets),
     st.builds(context_edit, targets, st.none() | st.builds(lambda words: {"content": words}, texts)),
-    st.lists(st.builds(whole, targets) | st.builds(block, targets, st.integers(0, 3)), max_size=3).map(
-        lambda chosen: compaction(*chosen)
-    ),
+    st.lists(parts, max_size=3).map(lambda chosen: compaction(*chosen)),
 )
 starts = st.lists(plain_entries | rebuilding_entries, max_size=6)
 
@@ -219,6 +218,7 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
 @given(st.sampled_from([ATOMIC, PI]), starts, st.lists(plain_entries, min_size=1, max_size=6))
 @example(PI, [context_edit("e3", None)], [ASK])
 @example(ATOMIC, [reported(5), compaction(whole("e1"))], [ASK])
+@example(PI, [reported(16), SUMMARISED], [ASK, reported(12)])
 @example(
     ATOMIC,
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
@@ -260,22 +260,9 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction():
         assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
 
 
-def test_totals_continue_after_a_compaction_in_the_same_measure():
-    talk = (ASK, reported(16), summary_compaction("x" * 4, "e2"))
-    entries = session_log(chain(*talk, ASK, reported(12))).entries
-    tally = rebuilt_tally(PI, entries[:3])
-    assert tally.size.tokens == 10
-    tally.add(entries[3])
-    assert tally.size.tokens == 18
-    tally.add(entries[4])
-    assert (tally.size.tokens, tally.size.basis) == (12, Basis.REPORTED)
-
-
 tokens = st.integers(0, 2_000_000)
 measured = st.builds(Measured, tokens, tokens)
 measures = st.builds(Measure, st.none() | measured, st.none() | measured)
-
-
 MOSTLY_ELSEWHERE = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000))
 """Instructions and tools are reported, but not in the session."""
 REPORT = Measure(Measured(180_820, 140_000))

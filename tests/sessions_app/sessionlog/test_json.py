@@ -249,15 +249,10 @@ def test_the_length_of_a_string_is_its_number_of_utf16_units(text):
 
 @given(any_text, st.integers(0, 12), st.integers(0, 12))
 @example("a😀b", 2, 4)
+@example("a😀b", 0, 2)
+@example("😀😀", 3, 1)
 def test_a_slice_counts_utf16_units_and_may_cut_a_pair(text, start, end):
     assert units(utf16_slice(text, start, end)) == units(text)[start:end]
-
-
-def test_each_half_of_a_cut_pair_is_a_lone_surrogate():
-    assert utf16_slice("a😀b", 0, 2) == "a\ud83d"
-    assert utf16_slice("a😀b", 2, 4) == "\ude00b"
-    assert utf16_slice("a😀b", 1, 3) == "😀"
-    assert utf16_slice("plain", 3, 1) == utf16_slice("😀😀", 3, 1) == ""
 
 
 @given(any_text)
@@ -352,6 +347,7 @@ def parsed(raw: bytes, spans: Sequence[Span]) -> list[object]:
 
 
 @given(objects(VALUES), st.binary(max_size=3))
+@example(b'{"a":1,"\\u0061":{"a":2},"b":3}', b"")
 def test_members_are_those_of_the_parsed_object(raw, behind):
     found = members(raw + behind)
     assert dict(zip(found, parsed(raw, list(found.values())), strict=True)) == json.loads(raw)
@@ -368,15 +364,10 @@ def test_positions_inside_another_value_count_from_the_beginning_of_the_line(raw
     assert dict(zip(inside, parsed(raw, list(inside.values())), strict=True)) == json.loads(raw)["in"]
 
 
-@given(objects(VALUES))
-def test_replacing_nothing_or_values_by_themselves_changes_no_byte(raw):
-    assert splice(raw, []) == raw
-    assert splice(raw, [(span, span.of(raw)) for span in members(raw).values()]) == raw
-
-
 @given(objects(VALUES), st.data())
 def test_a_replaced_value_is_the_only_change(raw, data):
     found = members(raw)
+    assert splice(raw, []) == splice(raw, [(span, span.of(raw)) for span in found.values()]) == raw
     if not found:
         return
     chosen = data.draw(st.lists(st.sampled_from(sorted(found)), unique=True))
@@ -388,11 +379,6 @@ def test_a_replaced_value_is_the_only_change(raw, data):
 @pytest.mark.parametrize("changes", [[(1, 1), (4, 5)], [(4, 5), (1, 1)]])
 def test_the_order_of_changes_does_not_matter(changes):
     assert splice(b'{"a":1}', [(Span(*span), b"x") for span in changes]) == b'{x"a"x1}'
-
-
-def test_of_a_repeated_key_the_last_value_counts():
-    raw = b'{"a":1,"\\u0061":{"a":2},"b":3}'
-    assert members(raw)["a"].of(raw) == b'{"a":2}'
 
 
 @pytest.mark.parametrize("piece", [b"A", rb"\n", rb"A\\"])

@@ -12,7 +12,7 @@ from tests.installation import refusal
 
 LONGEST_MET = 12_800_000
 """Characters of the longest line seen in practice."""
-
+OBJECT = "Its first line is an object"
 file_bytes = st.lists(
     st.binary(max_size=8) | st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\0", "\u2028\u0085".encode(), b"\x0b"])
 ).map(b"".join)
@@ -41,20 +41,13 @@ def test_the_lines_of_a_file_are_the_file(data):
     assert b"".join(line.raw + b"\n" * line.complete for line in lines) == data
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
     assert all(b"\n" not in line.raw for line in lines)
+    assert [line.complete for line in lines] == [True] * data.count(b"\n") + [False] * (data[-1:] not in (b"", b"\n"))
     position = 0
     for line in lines:
         assert line.offset == position
         assert data[line.offset : line.offset + len(line.raw)] == line.raw
         position = line.end
     assert position == len(data)
-
-
-@given(file_bytes)
-def test_only_the_last_line_can_lack_its_newline(data):
-    lines = list(split_lines([data]))
-    assert all(line.complete for line in lines[:-1])
-    if lines:
-        assert lines[-1].complete == data.endswith(b"\n")
 
 
 @given(file_bytes, st.integers(0, 50))
@@ -100,16 +93,13 @@ def test_at_most_a_line_and_a_chunk_are_requested():
         *((b"", "It is empty."), (b"\n \n", "It is empty.")),
         (b"hello\n", "It does not begin with a line of JSON."),
         (b"[1]\n", "Its first line is JSON, but not an object."),
-        (b"{}\n", "Its first line is an object with no fields."),
+        (b"{}\n", f"{OBJECT} with no fields."),
         (
             b'\n{"type":"turn","role":"user","x":1}\n',
-            "Its first line is an object of the type 'turn' with the fields 'type', 'role', 'x'.",
+            f"{OBJECT} of the type 'turn' with the fields 'type', 'role', 'x'.",
         ),
-        (b'{"type":7,"\\u001b[2J":1}\n', "Its first line is an object with the fields 'type', '\\x1b[2J'."),
-        (
-            b'{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}',
-            "Its first line is an object with the fields 'a', 'b', 'c', 'd', 'e', 'f'.",
-        ),
+        (b'{"type":7,"\\u001b[2J":1}\n', f"{OBJECT} with the fields 'type', '\\x1b[2J'."),
+        (b'{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1}', f"{OBJECT} with the fields 'a', 'b', 'c', 'd', 'e', 'f'."),
     ],
 )
 def test_a_refusal_says_what_a_file_begins_with(head, words):

@@ -11,8 +11,8 @@ from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Tally, has_overflown, why_due
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.overflow import ANY_WINDOW, OVERFLOWS, READ_CHARACTERS, overflown_window, tells_overflow
-from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, chain, compaction, session_log, text, user, whole
+from tests.sessions_app.sessionlog.test_context import rebuilt_tally
 
 WORDS = {
     "Anthropic": [
@@ -112,11 +112,6 @@ def test_other_faults_are_no_overflows_and_only_the_beginning_of_a_very_long_mes
     assert not tells_overflow("x" * READ_CHARACTERS + " prompt is too long")
 
 
-@given(st.text())
-def test_any_message_can_be_classified(words):
-    assert tells_overflow(words) in (True, False)
-
-
 @pytest.mark.parametrize(
     ("stop", "error", "sent", "output", "overflown"),
     [
@@ -164,10 +159,7 @@ SWITCH, SWITCH_BACK = ({"type": "model_change", "provider": "p", "modelId": mode
 
 
 def tally_of(entries: list[Entry], reader: str = "atomic-0.8") -> Tally:
-    tree = SessionTree(entries)
-    branch = tree.branch(tree.leaf.id)
-    rebuild = READERS[reader].rebuild
-    return Tally.of(rebuild(branch), branch, rebuild)
+    return rebuilt_tally(READERS[reader], entries)
 
 
 def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | None:

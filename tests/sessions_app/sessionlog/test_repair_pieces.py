@@ -19,7 +19,6 @@ def test_positions_are_those_in_the_file_that_has_the_bytes():
         RepairPiece(Fate.INSERTED, 1, 5, b"\n", "end"),
         RepairPiece(Fate.LOST, 2, 5, b"z", "why"),
     )
-
     assert account.changes == [
         RepairChange(Fate.LOST, 1, 0, 0, 2, b"xy", "why"),
         RepairChange(Fate.INSERTED, 1, 5, 3, 1, b"\n", "end"),
@@ -35,7 +34,6 @@ def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown_and_a
         RepairPiece(Fate.LOST, 2, PREVIEW - 1, b"bb", "why"),
         RepairPiece(Fate.LOST, 3, PREVIEW + 1, b"c", "another reason"),
     )
-
     assert [(one.number, one.length) for one in account.changes] == [(1, PREVIEW + 1), (3, 1)]
     assert account.changes[0].preview == b"a" * (PREVIEW - 1) + b"b"
     with pytest.raises(ValueError, match="piece at byte 3, expected at 2"):

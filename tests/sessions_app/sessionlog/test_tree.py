@@ -124,13 +124,6 @@ def test_every_branch_is_finite_and_has_no_entry_twice(links):
             assert tree.entry(below).parent_id == above
 
 
-@given(st.lists(st.tuples(ids, ids | st.none()), max_size=25))
-def test_every_id_has_exactly_one_position(links):
-    tree = tree_of(*links)
-    placed = [tree.entries[position].id for below in tree.children.values() for position in below]
-    assert sorted(placed) == sorted({entry_id for entry_id, _ in links})
-
-
 @given(st.permutations(range(12)))
 def test_an_undamaged_tree_is_undamaged_in_any_order_of_its_lines(order):
     links = [(str(number), str((number - 1) // 2) if number else None) for number in order]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
+from tests.budget import examples
 from tests.files import append_as_agent, fingerprint_of, place, snapshot, state_of, unchanged
 from tests.installation import refusal
 from tests.processes import NOBODY, become_nobody, limit_file_size, refusal_in_child
@@ -490,6 +491,7 @@ def test_a_missing_backup_and_one_of_another_session_or_directory_are_not_restor
     assert session.read_bytes() == CONTENT
 
 
+@examples(15)
 @given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))
 def test_backup_append_and_restore_bring_every_byte_back(content, line):
     line = line.replace(b"\n", b" ")

@@ -22,7 +22,6 @@ from tests.factories import (
     call,
     chain,
     context_edit,
-    message,
     result,
     session_bytes,
     text,
@@ -31,6 +30,7 @@ from tests.factories import (
 )
 from tests.files import append_as_agent, place
 from tests.installation import refusal
+from tests.sessions_app.agents.pi.test_repair import A, B
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PLAIN = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
@@ -91,7 +91,8 @@ def test_violations_and_refusals_are_found(path):
     assert "no header" in check(load_session(path)).refusal
 
 
-A, B = message("a", None, user("one")), message("b", "a", assistant(text("two")))
+EMPTY = {"type": "message", "id": "c", "parentId": "b"}
+EDIT = {**EMPTY, "type": "context_edit", "targetId": "a"}
 EVERY = {one.label for key in ("pi", "atomic") for one in AGENTS[key].generations}
 DAMAGED = {
     "a byte order mark": (b"\xef\xbb\xbf" + session_bytes([HEADER, A, B]), EVERY),
@@ -99,14 +100,8 @@ DAMAGED = {
     "an entry that is its own parent": (session_bytes([HEADER, A, {**B, "parentId": "b"}]), EVERY),
     "entries in a circle": (session_bytes([HEADER, {**A, "parentId": "b"}, B]), EVERY),
     "a value as the last entry": (session_bytes([HEADER, A, B]) + b"7\n", EVERY),
-    "an entry without a message": (
-        session_bytes([HEADER, A, B, {"type": "message", "id": "c", "parentId": "b"}]),
-        EVERY,
-    ),
-    "an edit that says nothing": (
-        session_bytes([HEADER, A, B, {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}]),
-        {"pi 0.87 and newer"},
-    ),
+    "an entry without a message": (session_bytes([HEADER, A, B, EMPTY]), EVERY),
+    "an edit that says nothing": (session_bytes([HEADER, A, B, EDIT]), {"pi 0.87 and newer"}),
     "a line that is not JSON": (session_bytes([HEADER, A]) + b"{\n" + session_bytes([B]), set[str]()),
 }
 
@@ -114,12 +109,8 @@ DAMAGED = {
 @pytest.mark.parametrize(("content", "refusing"), DAMAGED.values(), ids=DAMAGED)
 def test_a_session_that_the_doctor_finds_fatal_for_an_agent_cannot_be_continued_in_it(path, content, refusing):
     loaded = load_session(place(path, content))
-    fatal = {
-        one.agent
-        for finding in diagnose(loaded.path).findings
-        for one in finding.consequences
-        if one.severity is Severity.FATAL
-    }
+    consequences = [one for finding in diagnose(loaded.path).findings for one in finding.consequences]
+    fatal = {one.agent for one in consequences if one.severity is Severity.FATAL}
     assert fatal == refusing
     for agent in (AGENTS["pi"], AGENTS["atomic"]):
         for generation in agent.generations:
@@ -160,9 +151,8 @@ EQUAL, DIFFERENT = PackageOutcome.EQUAL, PackageOutcome.DIFFERENT
 def test_the_result_of_a_package_names_the_first_difference(path, change, outcome, detail):
     loaded = load(path, *PLAIN, context_edit("e1", {"content": "gone"}))
     changed = change(messages_of(loaded))
-    certificate = check(
-        loaded, StubPackage(changed if isinstance(changed, PackageContext) else PackageContext(changed))
-    )
+    rebuilt = changed if isinstance(changed, PackageContext) else PackageContext(changed)
+    certificate = check(loaded, StubPackage(rebuilt))
     found = certificate.package
     assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", outcome, detail)
     assert certificate.holds is (outcome in (EQUAL, PackageOutcome.FAILED))

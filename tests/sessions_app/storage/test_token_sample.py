@@ -18,6 +18,7 @@ from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
 from tests.opencode_stores import OpenCodeStore, reasoning, tool
 from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.sessionlog.test_image_size import png
 
 BLOCKS = 200
 
@@ -59,25 +60,23 @@ def measured(path: Path) -> Measured:
     return sample_of(branch, lambda entry: texts[entry.id])
 
 
+def place_claude(directory: Path, *lines: claude_sessions.Object) -> Path:
+    path = directory / ".claude" / "projects" / "p" / f"{claude_sessions.SESSION_ID}.jsonl"
+    return place(path, claude_sessions.timed(lines))
+
+
 def claude_code(directory: Path, *blocks: Any, **model: Any) -> Path:
     """A thought of the model, or what the user said."""
     is_thought = bool(blocks) and "thinking" in blocks[0]["type"]
     said, answered = ((), blocks) if is_thought else (blocks, ())
-    lines = [
-        claude_sessions.user("p1", None, [text("go"), *said]),
-        claude_sessions.reply("r1", "p1", *answered, "on", message=model),
-    ]
-    path = directory / ".claude" / "projects" / "p" / f"{claude_sessions.SESSION_ID}.jsonl"
-    return place(path, claude_sessions.timed(lines))
+    prompt = claude_sessions.user("p1", None, [text("go"), *said])
+    return place_claude(directory, prompt, claude_sessions.reply("r1", "p1", *answered, "on", message=model))
 
 
 def claude_code_result(directory: Path, *blocks: Any) -> Path:
-    lines = [
-        *(claude_sessions.user("p1", None), claude_sessions.reply("r1", "p1", claude_sessions.call("c1"))),
-        claude_sessions.user("x", "r1", [claude_sessions.answer("c1", [text("found"), *blocks])]),
-    ]
-    path = directory / ".claude" / "projects" / "p" / f"{claude_sessions.SESSION_ID}.jsonl"
-    return place(path, claude_sessions.timed(lines))
+    asked = (claude_sessions.user("p1", None), claude_sessions.reply("r1", "p1", claude_sessions.call("c1")))
+    found = claude_sessions.answer("c1", [text("found"), *blocks])
+    return place_claude(directory, *asked, claude_sessions.user("x", "r1", [found]))
 
 
 def codex(directory: Path, *items: Any) -> Path:
@@ -114,13 +113,15 @@ def data(of: bytes) -> str:
     return base64.b64encode(of).decode()
 
 
-PNG = data(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1000).to_bytes(4, "big") + (1000).to_bytes(4, "big"))
+PNG = data(png(1000, 1000))
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 BROKEN = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PDF = {"type": "document", "title": "chart.pdf", "source": {"type": "base64", "data": data(b"%PDF" * 6_000)}}
 THICK = {**PDF, "source": {"type": "base64", "data": data(b"%PDF" * 60_000)}}
 SEALED = "RU5D" * 60
 """As many units as 45 tokens have."""
+ENCRYPTED = {"type": "encrypted_content", "encrypted_content": SEALED}
+HIDDEN = {"itemId": "rs_1", "reasoningEncryptedContent": SEALED}
 FILE = {"type": "file", "mime": "image/png", "filename": "x.png", "url": f"data:image/png;base64,{PNG}"}
 PAGES = {"type": "file", "mime": "application/pdf", "filename": "x.pdf", "url": f"data:;base64,{data(bytes(240_000))}"}
 INPUT = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
@@ -132,32 +133,20 @@ WITHOUT_TEXT: dict[str, tuple[Callable[..., Path], Any, int]] = {
     "Claude Code: an image in a result": (claude_code_result, IMAGE, 1_296),
     "Claude Code: an image without a size": (claude_code, BROKEN, 1_200),
     "Claude Code: redacted thinking": (claude_code, {"type": "redacted_thinking", "data": SEALED}, 45),
-    "Claude Code: thinking that is not shown": (
-        claude_code,
-        {"type": "thinking", "thinking": "", "signature": SEALED},
-        45,
-    ),
+    "Claude Code: hidden thinking": (claude_code, {"type": "thinking", "thinking": "", "signature": SEALED}, 45),
     "Codex: encrypted reasoning": (codex, {"type": "reasoning", "summary": [], "encrypted_content": SEALED}, 45),
     "Codex: an encrypted compaction": (codex, {"type": "compaction", "encrypted_content": SEALED}, 45),
-    "Codex: an encrypted message": (
-        codex,
-        {"type": "agent_message", "content": [{"type": "encrypted_content", "encrypted_content": SEALED}]},
-        45,
-    ),
+    "Codex: an encrypted message": (codex, {"type": "agent_message", "content": [ENCRYPTED]}, 45),
     "Codex: an image": (codex, {"type": "message", "role": "user", "content": [INPUT]}, 1_229),
     "Codex: an image in an output": (codex, rollouts.output("c1", [INPUT]), 1_229),
     "Codex: an image that was made": (codex, {"type": "image_generation_call", "result": PNG}, 1_229),
     "OpenCode: an image": (opencode, FILE, 1_296),
     "OpenCode: a document of several pages": (opencode, PAGES, 3_600),
     "OpenCode: an image in a result": (opencode, tool("c1", attachments=[FILE]), 1_296),
-    "OpenCode: reasoning that is not shown": (
-        opencode,
-        reasoning("", metadata={"openai": {"itemId": "rs_1", "reasoningEncryptedContent": SEALED}}),
-        45,
-    ),
+    "OpenCode: hidden reasoning": (opencode, reasoning("", metadata={"openai": HIDDEN}), 45),
     "pi: an image": (pi, {"type": "image", "data": PNG, "mimeType": "image/png"}, 1_296),
     "pi: redacted thinking": (pi, {"type": "redacted_thinking", "data": SEALED}, 45),
-    "pi: thinking that is not shown": (pi, {"type": "thinking", "thinking": "", "thinkingSignature": SEALED}, 45),
+    "pi: hidden thinking": (pi, {"type": "thinking", "thinking": "", "thinkingSignature": SEALED}, 45),
     "Amp: an image, and again in a result": (amp, IMAGE, 2_400),
 }
 

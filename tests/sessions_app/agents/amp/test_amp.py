@@ -33,9 +33,7 @@ THREAD: dict[str, Any] = {
     "env": {"initial": {"trees": [{"uri": "file:///home/dev/project"}]}},
     "messages": [
         said("user", text("Look.")),
-        said(
-            "assistant", thinking("Hm."), text("I look."), read("t1", "a"), read("t2", "b"), usage={"model": "a-model"}
-        ),
+        said("assistant", thinking("Hm."), text("I look."), read("t1", "a"), read("t2", "b"), usage={"model": "a-m"}),
         said("user", answer("t1", "```one```"), answer("t2", [text("two")]), text("And then?")),
         said("assistant", text("Done.")),
     ],
@@ -67,7 +65,7 @@ def test_a_thread_is_found_and_indexed_and_nothing_is_written_to_it(redline, pat
     assert not AMP.settings("/", path.parent).compacts_automatically
     assert agent_of(path) == "amp"
     session = index_file(path)
-    assert (session.title, session.cwd, session.model) == ("A thread", "/home/dev/project", "a-model")
+    assert (session.title, session.cwd, session.model) == ("A thread", "/home/dev/project", "a-m")
     with unchanged(path):
         found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
         assert found.code != 0

@@ -125,8 +125,6 @@ def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
 
 
 AUTO, PERCENT = "CLAUDE_CODE_AUTO_COMPACT_WINDOW", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
-
-
 WINDOWS = {100_000: 67_000, 120_000: 87_000, 20_000: 67_000, 900_000: 167_000, True: 167_000, "many": 167_000}
 
 

@@ -84,9 +84,7 @@ SUMMARY = (boundary("b", None), summary("sum", "b"), R1, FILE, U2)
         pytest.param((*SUMMARY, END), "r1", "a2<sum", id="a file that was read again after a summary"),
         pytest.param((U1, S1, R1, U2, END), "r1", "u2<s1", id="an attachment of the system"),
         pytest.param((U1, R1, S2, U2, END), "r1", "", id="an attachment of the system that stays behind"),
-        pytest.param(
-            (U1, reply("t", None, thinking("t")), A2, U2, R1, END), "r1", "", id="a reply that was never sent"
-        ),
+        pytest.param((U1, THOUGHT, A2, U2, R1, END), "r1", "", id="a reply that was never sent"),
         pytest.param((U1, *HALF, END), "x1.0", "x1<r2", id="a result without which a text is a prompt"),
     ],
 )

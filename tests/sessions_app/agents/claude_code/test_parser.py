@@ -141,23 +141,17 @@ CONTENTS = st.one_of(st.sampled_from(["", "said"]), st.lists(BLOCKS, max_size=3)
 METADATA = st.fixed_dictionaries(
     {},
     optional={
-        "preservedMessages": st.fixed_dictionaries(
-            {"anchorUuid": NAMES, "uuids": st.one_of(st.lists(NAMES, max_size=3), ODD)}
-        ),
+        "preservedMessages": st.fixed_dictionaries({"anchorUuid": NAMES, "uuids": st.lists(NAMES, max_size=3) | ODD}),
         "preservedSegment": st.fixed_dictionaries(dict.fromkeys(("anchorUuid", "headUuid", "tailUuid"), NAMES)),
     },
 )
+TIMES = st.integers(0, 20).map(at)
 KINDS = ("user", "assistant", "assistant", "system", "attachment", "progress", "odd")
 MESSAGES = st.fixed_dictionaries(
     {"content": CONTENTS}, optional={"id": NAMES, "model": st.sampled_from(["m", "n", "<synthetic>"])}
 )
 LINES = st.fixed_dictionaries(
-    {
-        "type": st.sampled_from(KINDS),
-        "uuid": NAMES,
-        "parentUuid": st.one_of(st.none(), NAMES),
-        "timestamp": st.integers(0, 20).map(at),
-    },
+    {"type": st.sampled_from(KINDS), "uuid": NAMES, "parentUuid": st.none() | NAMES, "timestamp": TIMES},
     optional={
         **dict.fromkeys(("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage"), st.booleans()),
         "subtype": st.sampled_from(["compact_boundary", "local_command", "odd"]),

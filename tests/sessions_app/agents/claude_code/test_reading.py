@@ -31,9 +31,15 @@ from .sent_messages import CURRENT, OLDER, line_in, sent, tree_of
 
 CAVEAT, CLOSED = "<local-command-caveat>", "No response requested."
 TAGGED = "<system-reminder>\nA\n</system-reminder>"
-
-
-P1, R1, P2, R2 = talk(2)
+THREE = P1, R1, P2, R2, P3, R3 = talk(3)
+ONE, TWO = THREE[:2], THREE[:4]
+P4, R4 = user("p4", "s"), reply("r4", "p4")
+CALLED, X, AFTER_X = reply("r1", "p1", call("c1")), result("x", "r1", "c1"), reply("r2", "x")
+"""A reply with a call, the result of the call, and what is said then."""
+SUM = summary("s", "b")
+BOTH = "p1 / r1 / p2 / r2"
+ALL = f"{BOTH} / p3 / r3"
+"""What is sent of two turns, and of three."""
 
 
 def turns(said: str) -> list[str]:
@@ -46,7 +52,12 @@ def turns(said: str) -> list[str]:
     return found
 
 
-TWO_TURNS = turns("p1 / r1 / p2 / r2")
+TWO_TURNS = turns(BOTH)
+
+
+def note(parent: str) -> Object:
+    """A line of the client's own."""
+    return system("n", parent, "turn_duration")
 
 
 def error(name: str, parent: str) -> Object:
@@ -61,7 +72,7 @@ def answered(call_id: str) -> list[Object]:
 
 def summed(kept: str, anchor: str) -> list[Object]:
     """A boundary after three turns that keeps these lines, its summary, and a prompt."""
-    return [boundary("b", "r3", kept, anchor), summary("s", "b"), user("p4", "s")]
+    return [boundary("b", "r3", kept, anchor), SUM, P4]
 
 
 def calls_and_results(count: int) -> list[Object]:
@@ -95,93 +106,61 @@ def parallel() -> list[Object]:
 
 
 PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
-
-
 SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
 OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
-SUMMED = [*talk(2), boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
-INSIDE = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), R2]
+SUMMED = [*TWO, boundary("b", "r2"), SUM, user("p3", "s"), reply("r3", "p3")]
+INSIDE = [*ONE, user("s1", "r1", isSidechain=True), user("p2", "s1"), R2]
 BRANCHES: dict[str, tuple[list[Object], str]] = {
-    "the last line with an id counts": ([*talk(2), user("p2", "r1", "again")], "p1 / r1 / again / r2"),
-    "a subagent's lines are no leaf": ([*talk(2), *SIDE], "p1 / r1 / p2 / r2"),
+    "the last line with an id counts": ([*TWO, user("p2", "r1", "again")], "p1 / r1 / again / r2"),
+    "a subagent's lines are no leaf": ([*TWO, *SIDE], BOTH),
     "a subagent's lines are sent inside a branch": (INSIDE, "p1 / r1 / s1\n | p2 / r2"),
     "a subagent's own file is read as its session": (SIDE, "s1 / s2"),
-    "the leaf is the last end in the file": ([*talk(2), *OTHER], "p1 / r1 / p2b / r2b"),
-    "an end earlier in the file is not the leaf": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
-    "a line after a call may be the leaf": (
-        [*answered("c1"), reply("end", "x"), system("n", "r1", "turn_duration")],
-        f"p1 / !c1 / =c1 / {CLOSED}",
-    ),
-    "a line after another branch may be the leaf": (
-        [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")],
-        "p1 / r1 / p2 / r2",
-    ),
-    "a prompt's line names the end of the session": ([*talk(2), *OTHER, prompted("r2")], "p1 / r1 / p2 / r2"),
-    "what is said elsewhere afterwards changes nothing": (
-        [*talk(2), prompted("r2"), *OTHER],
-        "p1 / r1 / p2 / r2",
-    ),
+    "the leaf is the last end in the file": ([*TWO, *OTHER], "p1 / r1 / p2b / r2b"),
+    "an end earlier in the file is not the leaf": ([*ONE, *OTHER, P2, R2], BOTH),
+    "a line after a call as the leaf": ([*answered("c1"), reply("end", "x"), note("r1")], f"p1 / !c1 / =c1 / {CLOSED}"),
+    "a line after another branch may be the leaf": ([*TWO, user("p2b", "r1"), note("r2")], BOTH),
+    "a prompt's line names the end of the session": ([*TWO, *OTHER, prompted("r2")], BOTH),
+    "what is said elsewhere afterwards changes nothing": ([*TWO, prompted("r2"), *OTHER], BOTH),
     "what goes on from a named end is the session": (
-        [*talk(2), *OTHER, prompted("r2"), user("p3", "r2"), reply("r3", "p3")],
-        "p1 / r1 / p2 / r2 / p3 / r3",
+        [*TWO, *OTHER, prompted("r2"), user("p3", "r2"), reply("r3", "p3")],
+        ALL,
     ),
     "the session ends where a prompt's line says, even if something said follows there": (
-        [*talk(2), *OTHER, prompted("p2")],
+        [*TWO, *OTHER, prompted("p2")],
         f"p1 / r1 / p2 / {CLOSED}",
     ),
-    "unless what stands last in the file follows it": ([*talk(2), *OTHER, prompted("r1")], "p1 / r1 / p2b / r2b"),
-    "or comes with what follows it": (
-        [*answered("c1"), user("p2", "r1"), R2, prompted("x")],
-        "p1 / !c1 / =c1 | p2 / r2",
-    ),
+    "unless what stands last in the file follows it": ([*TWO, *OTHER, prompted("r1")], "p1 / r1 / p2b / r2b"),
+    "or comes with the next": ([*answered("c1"), user("p2", "r1"), R2, prompted("x")], "p1 / !c1 / =c1 | p2 / r2"),
     "but not what follows the same as a note that is named": (
-        [*talk(2), attachment("n", "r1", "n"), user("p2b", "n"), *talk(3)[4:], prompted("n")],
+        [*TWO, attachment("n", "r1", "n"), user("p2b", "n"), P3, R3, prompted("n")],
         "p1 / r1 / n",
     ),
-    "and not if what it names is behind a boundary": (
-        [*talk(2), *SUMMED[4:6], user("p2b", "r1"), prompted("b")],
-        f"p1 / r1 / p2b / {CLOSED}",
-    ),
+    "nor what a boundary drops": ([*TWO, *SUMMED[4:6], user("p2b", "r1"), prompted("b")], f"p1 / r1 / p2b / {CLOSED}"),
     "all notes below the end belong to it, those of a note before those beside it": (
-        [*talk(1), *(attachment(name, on, name) for name, on in (("n1", "r1"), ("n3", "r1"), ("n2", "n1")))],
+        [*ONE, *(attachment(name, on, name) for name, on in (("n1", "r1"), ("n3", "r1"), ("n2", "n1")))],
         "p1 / r1 / n1 | n2 | n3",
     ),
     "and so do those below a named end, even if something said follows them": (
-        [*talk(1), attachment("n1", "r1", "n1"), user("p2", "n1"), user("px", "p1"), prompted("r1")],
+        [*ONE, attachment("n1", "r1", "n1"), user("p2", "n1"), user("px", "p1"), prompted("r1")],
         "p1 / r1 / n1",
     ),
-    "a prompt's line may name a prompt": ([*talk(2)[:3], *OTHER, prompted("p2")], f"p1 / r1 / p2 / {CLOSED}"),
-    "a prompt's line may name what follows the end": (
-        [*talk(2), system("n", "r2", "turn_duration"), *OTHER, prompted("n")],
-        "p1 / r1 / p2 / r2",
-    ),
-    "the last of several prompts' lines counts": (
-        [*talk(2), *OTHER, prompted("r2"), prompted("r2b")],
-        "p1 / r1 / p2b / r2b",
-    ),
-    "a prompt's line that names nothing is ignored": ([*talk(2), *OTHER, prompted("gone")], "p1 / r1 / p2b / r2b"),
-    "a prompt's line may name what stands before a compaction": ([*SUMMED, prompted("r2")], "p1 / r1 / p2 / r2"),
-    "a prompt's line before a compaction is ignored": (
-        [*talk(2), prompted("r2"), *SUMMED[4:]],
-        "s\n | p3 / r3",
-    ),
-    "a prompt's line may not name what a compaction dropped": (
-        [*talk(2), boundary("b", "r2", "p1 r1"), prompted("r2")],
-        "p1 / r1",
-    ),
-    "something said precedes a leaf without parent": (
-        [*talk(2), system("n", None, "informational")],
-        "p1 / r1 / p2 / r2",
-    ),
-    "something said precedes a boundary": ([*talk(2), boundary("b", "r2")], "p1 / r1 / p2 / r2"),
+    "a prompt's line may name a prompt": ([*TWO[:3], *OTHER, prompted("p2")], f"p1 / r1 / p2 / {CLOSED}"),
+    "a prompt's line may name what follows the end": ([*TWO, note("r2"), *OTHER, prompted("n")], BOTH),
+    "the last of two prompts' lines counts": ([*TWO, *OTHER, prompted("r2"), prompted("r2b")], "p1 / r1 / p2b / r2b"),
+    "a prompt's line that names nothing is ignored": ([*TWO, *OTHER, prompted("gone")], "p1 / r1 / p2b / r2b"),
+    "a prompt's line may name what stands before a compaction": ([*SUMMED, prompted("r2")], BOTH),
+    "a prompt's line before a compaction is ignored": ([*TWO, prompted("r2"), *SUMMED[4:]], "s\n | p3 / r3"),
+    "what a compaction dropped cannot be named": ([*TWO, boundary("b", "r2", "p1 r1"), prompted("r2")], "p1 / r1"),
+    "what precedes a leaf without parent": ([*TWO, system("n", None, "informational")], BOTH),
+    "something said precedes a boundary": ([*TWO, boundary("b", "r2")], BOTH),
     "nothing before the last boundary is sent": (SUMMED, "s\n | p3 / r3"),
     "nothing before the last of several boundaries is sent": (
-        [*SUMMED, boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")],
+        [*SUMMED, boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), R4],
         "s2\n | p4 / r4",
     ),
     "what follows a dropped entry leads nowhere before the last boundary, whatever the times": (
         [
-            *(*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")),
+            *(*TWO, boundary("b", "r2", "p2 r2"), boundary("b2", "r2")),
             *(user("p3", "r1", timestamp=at(4)), reply("r3", "p3", timestamp=at(5))),
         ],
         "p3 / r3",
@@ -189,38 +168,32 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
     "a branch from before a compaction is sent whole": ([*SUMMED, *OTHER], "p1 / r1 / p2b / r2b"),
     "of several entries of the same time a lost one follows the first": (
         [
-            *(*talk(1), user("p2", "r1", timestamp=at(4)), reply("r2", "p2", timestamp=at(4))),
+            *(*ONE, user("p2", "r1", timestamp=at(4)), reply("r2", "p2", timestamp=at(4))),
             reply("r3", "gone", timestamp=at(4)),
         ],
         "p1 / r1 / p2 / r3",
     ),
-    "a cycle is cut above its first line": ([*talk(2), user("a", "b"), reply("b", "a")], "p1 / r1 / p2 / r2 / a / b"),
-    "a cycle of all lines is cut as well": ([talk(2)[0] | {"parentUuid": "r2"}, *talk(2)[1:]], "p1 / r1 / p2 / r2"),
+    "a cycle is cut above its first line": ([*TWO, user("a", "b"), reply("b", "a")], "p1 / r1 / p2 / r2 / a / b"),
+    "a cycle of all lines is cut as well": ([P1 | {"parentUuid": "r2"}, R1, P2, R2], BOTH),
     "what follows a kept entry in the middle is sent without the later ones": (
-        [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")],
+        [*THREE, boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), R4],
         "p1 / r1 / p4 / r4",
     ),
     "what follows a kept entry follows the summary too": (
-        [*talk(3), boundary("b", "r3", "p3 r3", "s"), summary("s", "b"), user("p4", "r3"), reply("r4", "p4")],
+        [*THREE, boundary("b", "r3", "p3 r3", "s"), SUM, user("p4", "r3"), R4],
         "s\n | p3 / r3 / p4 / r4",
     ),
-    "what follows a dropped entry follows the kept ones": (
-        [*talk(3), boundary("b", "r3", "p1 r1"), user("p4", "r2"), reply("r4", "p4")],
-        "p1 / r1 / p4 / r4",
-    ),
+    "what follows a dropped entry": ([*THREE, boundary("b", "r3", "p1 r1"), user("p4", "r2"), R4], "p1 / r1 / p4 / r4"),
     "a boundary keeps entries of other branches": (
-        [*talk(2), *OTHER, boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")],
+        [*TWO, *OTHER, boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")],
         "p1 / r1 / p2 / r2 / p2b / r2b",
     ),
-    "after a boundary that keeps entries the last one drops all others": (
-        [*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")],
-        "",
-    ),
+    "a last boundary that keeps nothing": ([*TWO, boundary("b", "r2", "p2 r2"), boundary("b2", "r2")], ""),
     "a segment does not go on across a boundary": (
         [
-            *(*talk(2), boundary("b", "r2", "p2 r2", "s"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")),
+            *(*TWO, boundary("b", "r2", "p2 r2", "s"), SUM, user("p3", "s"), reply("r3", "p3")),
             *(boundary("b2", "r3", anchor="s2", segment="p2 r3"), summary("s2", "b2"), user("p4", "s2")),
-            reply("r4", "p4"),
+            R4,
         ],
         "s2\n | p4 / r4",
     ),
@@ -228,10 +201,7 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         [P1, attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
         "A | B\n | p1 / r1",
     ),
-    "attachments may precede their turn": (
-        [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), R2],
-        "p1 / r1 / A\n | p2 / r2",
-    ),
+    "attachments before a turn": ([*ONE, attachment("a", "r1", "A"), user("p2", "a"), R2], "p1 / r1 / A\n | p2 / r2"),
     "attachments of the system are one message after the turn": (
         [
             *(P1, attachment("a", "p1", "A", "B", role="system")),
@@ -239,16 +209,13 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         ],
         "p1 / system: A\nB\n\nC / r1",
     ),
-    "attachments are a message for each text but the last": (
-        [P1, attachment("a", "p1", "A", "B"), reply("r1", "a")],
-        "A / user: B\n | p1 / r1",
-    ),
+    "attachments of two texts": ([P1, attachment("a", "p1", "A", "B"), reply("r1", "a")], "A / user: B\n | p1 / r1"),
     "attachments for the system have no tags": (
         [P1, attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
         "p1 / system: A / r1",
     ),
     "attachments between replies keep their tags": (
-        [*talk(1), attachment("a", "r1", TAGGED, role="system"), reply("r2", "a")],
+        [*ONE, attachment("a", "r1", TAGGED, role="system"), reply("r2", "a")],
         f"p1 / r1 / {TAGGED} / r2",
     ),
     "attachments that recorded a prompt of the system are not sent": (
@@ -267,13 +234,13 @@ def test_a_branch_and_its_attachments(name):
 @pytest.mark.parametrize("kind", ["progress", "unheard-of"])
 def test_what_the_client_passes_over_is_no_leaf(kind):
     assert sent([*answered("c1"), reply("end", "x"), line("n", "r1", kind)])[-1] == "assistant: end"
-    assert sent([*talk(2), user("p2b", "r1"), line("n", "r2", kind)])[2] == "user: p2b"
+    assert sent([*TWO, user("p2b", "r1"), line("n", "r2", kind)])[2] == "user: p2b"
 
 
 def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older():
     def gap(seconds: float) -> list[str]:
         lost = reply("r2", "gone", timestamp=at(1 + seconds))
-        return sent([*talk(1), lost])
+        return sent([*ONE, lost])
 
     assert gap(5.0) == ["user: p1", "assistant: r1", "assistant: r2"]
     assert gap(5.001) == ["assistant: r2"]
@@ -282,49 +249,28 @@ def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_ol
 @pytest.mark.parametrize("kind", ["progress", "system"])
 def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind):
     other = [user("other", None), line("n", "other", kind)]
-    assert sent([*talk(1), *other, reply("r2", "gone")]) == turns("other / r2")
+    assert sent([*ONE, *other, reply("r2", "gone")]) == turns("other / r2")
     side = user("s", None, isSidechain=True)
-    assert sent([*talk(1), side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
+    assert sent([*ONE, side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
 
 
 KEPT: dict[str, tuple[Any, ...]] = {
-    "a list": (
-        [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3")],
-        "p1 / r1 / p3 / r3",
-        "p1 / r1 / p2 / r2 / p3 / r3",
-    ),
-    "a list in another order": (
-        [boundary("b", "r3", "p3 r3 p1 r1")],
-        "p3 / r3 / p1 / r1",
-        "p1 / r1 / p2 / r2 / p3 / r3",
-    ),
-    "after the summary": (
-        [boundary("b", "r3", "p3 r3", "s", "p3 r3"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
-        "s\n | p3 / r3 / p4 / r4",
-    ),
-    "only a segment": (
-        [boundary("b", "r3", anchor="s", segment="p2 r3"), summary("s", "b"), user("p4", "s")],
-        "s\n | p2 / r2 / p3 / r3 / p4",
-    ),
+    "a list": ([boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3")], "p1 / r1 / p3 / r3", ALL),
+    "another order": ([boundary("b", "r3", "p3 r3 p1 r1")], "p3 / r3 / p1 / r1", ALL),
+    "after the summary": ([boundary("b", "r3", "p3 r3", "s", "p3 r3"), SUM, P4, R4], "s\n | p3 / r3 / p4 / r4"),
+    "only a segment": ([boundary("b", "r3", anchor="s", segment="p2 r3"), SUM, P4], "s\n | p2 / r2 / p3 / r3 / p4"),
     "a list with an unknown id": (summed("p1 gone r3", "s"), "s\n | p4"),
-    "a segment whose first entry is not above its last": (
-        [boundary("b", "r3", anchor="s", segment="gone r3"), summary("s", "b"), user("p4", "s")],
-        "s\n | p4",
-    ),
+    "a segment without its first entry": ([boundary("b", "r3", anchor="s", segment="gone r3"), SUM, P4], "s\n | p4"),
     "an anchor that does not exist": (summed("p1 r1", "gone"), "s\n | p4"),
     "an anchor before the boundary": (summed("p3 r3", "r1"), "s\n | p4"),
-    "an anchor after the summary": (
-        [*summed("p3 r3", "p4"), reply("r4", "p4")],
-        "s\n | p4\n | p3 / r3 / assistant: r4",
-        "s\n | p4 / r4",
-    ),
+    "an anchor behind it": ([*summed("p3 r3", "p4"), R4], "s\n | p4\n | p3 / r3 / assistant: r4", "s\n | p4 / r4"),
     "what follows the last kept entry": (
-        [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3"), user("p4", "r3"), reply("r4", "p4")],
+        [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3"), user("p4", "r3"), R4],
         "p1 / r1 / p3 / r3 / p4 / r4",
-        "p1 / r1 / p2 / r2 / p3 / r3 / p4 / r4",
+        f"{ALL} / p4 / r4",
     ),
     "what the boundary before kept": (
-        [*summed("p2 r2 p3 r3", "s"), reply("r4", "p4"), boundary("b2", "r4", "s p2 r2 p4 r4")],
+        [*summed("p2 r2 p3 r3", "s"), R4, boundary("b2", "r4", "s p2 r2 p4 r4")],
         "s\n | p2 / r2 / p4 / r4",
         "s\n | p4 / r4",
     ),
@@ -336,7 +282,7 @@ KEPT: dict[str, tuple[Any, ...]] = {
 def test_a_boundary_keeps(name):
     lines, newer, *older = KEPT[name]
     for expected, generation in ((newer, CURRENT), ([*older, newer][0], OLDER)):
-        messages = sent([*talk(3), *lines], generation)
+        messages = sent([*THREE, *lines], generation)
         assert [message for message in messages if message != f"assistant: {CLOSED}"] == turns(expected)
 
 
@@ -352,7 +298,7 @@ def test_all_lines_of_a_reply_and_their_results_are_sent_together_and_a_result_a
 
 def test_of_results_on_two_branches_the_first_in_the_file_is_sent():
     first, second = (user(f"x{said}", "r1", [answer("c1", said)]) for said in ("first", "second"))
-    lines = [P1, reply("r1", "p1", call("c1")), first, reply("end1", "xfirst")]
+    lines = [P1, CALLED, first, reply("end1", "xfirst")]
     assert sent([*lines, second, reply("end2", "xsecond")])[2:] == ['user: =c1 "first"', "assistant: end2"]
 
 
@@ -364,7 +310,7 @@ def test_what_was_added_to_a_result_comes_with_it():
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
     assert sent([*added[:7], user("p2b", "a"), *added[7:]]) == PARALLEL
     noted = [P1, reply("r1", "p1", of="R"), attachment("a", "r1", "A"), user("p2", "r1"), R2]
-    assert sent(noted) == turns("p1 / r1 / p2 / r2")
+    assert sent(noted) == turns(BOTH)
 
 
 def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_nothing_follows():
@@ -384,15 +330,15 @@ def test_lines_of_a_reply_on_another_branch_come_after_its_own():
     lines = [P1, reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), P2]
     assert sent([*lines, reply("end", "p2")]) == turns("p1 / r1 | r2 / p2 / end")
     copies = [boundary("b", "r1"), user("q1", "b"), reply("s1", "q1", of="reply r1")]
-    assert sent([*talk(1), *copies]) == turns("q1 / s1 | r1")
+    assert sent([*ONE, *copies]) == turns("q1 / s1 | r1")
 
 
 def test_dropped_lines_of_a_kept_reply_do_not_come_back():
     lines = [*parallel(), boundary("b", "end", "p1 r1 r2 r4 x1 x3 end")]
     assert sent(lines) == turns("p1 / ~t | !c1 | !c3 / =c1 | =c3 / end")
-    again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
+    again = [*THREE, boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
     assert sent(again)[-1] == "assistant: r4"
-    beside = [*talk(1), user("q", "r1"), reply("t", "q", of="R"), *talk(2)[2:], boundary("b", "r2", "p2 r2")]
+    beside = [*ONE, user("q", "r1"), reply("t", "q", of="R"), P2, R2, boundary("b", "r2", "p2 r2")]
     assert sent([*beside, user("p4", "b"), reply("r4", "p4", of="R")])[-1] == "assistant: r4"
 
 
@@ -416,7 +362,7 @@ SENT: dict[str, tuple[Any, ...]] = {
         "a | b\n | p2 / r1",
     ),
     "results come first, wherever they are on their line": (
-        [*(P1, reply("r1", "p1", call("c1"))), *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), R2)],
+        [*(P1, CALLED), *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), R2)],
         "p1 / !c1 / =c1 | a | p2 / r2",
     ),
     "an error of the client's is not sent": ([P1, error("e", "p1"), user("p2", "e"), R2], "p1\n | p2 / r2"),
@@ -436,18 +382,12 @@ SENT: dict[str, tuple[Any, ...]] = {
         ],
         "p1 / r1 / c\n | p2 / r2",
     ),
-    "a call that nothing answers goes with its line": (
-        [P1, reply("r1", "p1", "a", call("c1")), P2, R2],
-        "p1\n | p2 / r2",
-    ),
+    "an unanswered call goes with its line": ([P1, reply("r1", "p1", "a", call("c1")), P2, R2], "p1\n | p2 / r2"),
     "one unanswered call of several is answered": (
-        [P1, reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1"), reply("r2", "x")],
+        [P1, reply("r1", "p1", call("c1"), call("c2")), X, AFTER_X],
         f"p1 / !c1 | !c2 / {MISSING} | =c1 / r2",
     ),
-    "a result without its call is left out": (
-        [P1, R1, result("x", "r1", "c1"), reply("r2", "x")],
-        "p1 / r1 / (no content) / r2",
-    ),
+    "a result without its call is left out": ([P1, R1, X, AFTER_X], "p1 / r1 / (no content) / r2"),
     "a reply with only a second call of one id is replaced": (
         [*answered("c1"), reply("r2", "x", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / [Tool use interrupted] / (no content) / r3",
@@ -489,7 +429,7 @@ SENT: dict[str, tuple[Any, ...]] = {
         "a / b",
         " | a /  | b",
     ),
-    "a reply of only thinking is left out": (
+    "only thinking is left out": (
         [P1, reply("r1", "p1", thinking("t")), P2, reply("r2", "p2", thinking("u"), "b")],
         "p1\n | p2 / ~u | b",
     ),
@@ -498,15 +438,12 @@ SENT: dict[str, tuple[Any, ...]] = {
         "p1 / ~t | r2",
     ),
     "calls come last": (
-        [P1, reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
+        [P1, reply("r1", "p1", call("c1"), "a"), X, AFTER_X],
         "p1 / a | !c1 / =c1 / r2",
         "p1 / !c1 | a / =c1 / r2",
     ),
     "calls stay between thoughts": (
-        [
-            *(P1, reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")),
-            *(result("x", "r1", "c1"), reply("r2", "x")),
-        ],
+        [*(P1, reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")), *(X, AFTER_X)],
         "p1 / ~t | !c1 | ~u | a / =c1 / r2",
     ),
     "a prompt at the end is answered": ([P1, R1, P2], f"p1 / r1 / p2 / {CLOSED}"),
@@ -516,25 +453,25 @@ SENT: dict[str, tuple[Any, ...]] = {
         f"p1 / !c1 / =c1 | Continue from where you left off. / {CLOSED}",
     ),
     "a command or an error at the end is not": (
-        [*talk(1), P2, error("e", "p2"), system("c", "e", "local_command", content="c")],
+        [*ONE, P2, error("e", "p2"), system("c", "e", "local_command", content="c")],
         "p1 / r1 / p2\n | c\n",
         "p1 / r1 / p2\n",
     ),
     "a command at the end follows the reply to a prompt": (
-        [*talk(1), P2, system("c", "p2", "local_command", content="c")],
+        [*ONE, P2, system("c", "p2", "local_command", content="c")],
         f"p1 / r1 / p2 / {CLOSED} / c\n",
         f"p1 / r1 / p2 / {CLOSED}",
     ),
     "commands that the user ran are left open": (
         [
-            *(*talk(1), user("k", "r1", f"{CAVEAT} k", isMeta=True), user("c", "k", "<command-name> c")),
+            *(*ONE, user("k", "r1", f"{CAVEAT} k", isMeta=True), user("c", "k", "<command-name> c")),
             user("o", "c", "<local-command-stdout> o"),
         ],
         f"p1 / r1 / {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o\n",
         f"p1 / r1 / {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o / {CLOSED}",
     ),
     "commands without the client's note are prompts": (
-        [*talk(1), user("c", "r1", "<command-name> c")],
+        [*ONE, user("c", "r1", "<command-name> c")],
         f"p1 / r1 / <command-name> c / {CLOSED}",
     ),
     "thinking of another model": (
@@ -561,17 +498,12 @@ SENT: dict[str, tuple[Any, ...]] = {
 
 
 def test_after_a_compaction_the_client_closes_the_session_unless_it_noted_something_down():
-    compacted = [*talk(2), boundary("b", "r2"), summary("s", "b")]
+    compacted = [*TWO, boundary("b", "r2"), SUM]
     assert sent(compacted) == ["user: s", f"assistant: {CLOSED}"]
     assert sent([*compacted, attachment("a", "s", "A")]) == ["user: A\n | s"]
 
 
-OPEN_AT_END = [
-    P1,
-    reply("r1", "p1", call("c1"), of="R"),
-    reply("r2", "r1", call("c2"), of="R"),
-    result("x", "r1", "c1"),
-]
+OPEN_AT_END = [P1, reply("r1", "p1", call("c1"), of="R"), reply("r2", "r1", call("c2"), of="R"), X]
 
 
 @pytest.mark.parametrize(
@@ -612,7 +544,7 @@ def test_a_request(name):
     ],
 )
 def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
-    lines = [P1, reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
+    lines = [P1, CALLED, user("x", "r1", [answer("c1", content)])]
     lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), R2]
     found = sent(lines)[2]
     assert found.endswith(" | p2")

@@ -76,12 +76,6 @@ def test_a_client_that_reads_no_list_finds_the_whole_old_conversation_up_to_an_e
     assert boundary_of(talk.deleted(answer))["compactMetadata"]["preservedSegment"]["headUuid"] == summary
 
 
-def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk):
-    talk.session.boundary(talk["p2"], talk["a2"])
-    later = [talk.session.user("p3"), *talk.session.reply("m4"), talk.session.user("p4")]
-    assert context_ids(talk.deleted(later[1])) == [talk["p2"], talk["a2"], later[0], later[2]]
-
-
 def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk):
     summary = f"{talk.session.new_id()[:-12]}{len(talk.session.lines) + 1:012}"
     talk.session.boundary(talk["p2"], talk["a2"], anchor=summary)
@@ -251,12 +245,6 @@ def test_what_describes_the_old_session_is_left_out(talk):
     fork, lines = fork_of(talk)
     assert {line["type"] for line in lines} == {"user", "assistant", "attachment", "custom-title"}
     assert context_ids(fork)[-1] == last
-
-
-def test_attachments_stay_unless_they_are_deleted(talk):
-    for targets in ((), (talk["env"],)):
-        talk.directory /= "next"
-        assert (talk["env"] in by_id(fork_of(talk, *targets)[0])) == (not targets)
 
 
 def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):

@@ -100,14 +100,16 @@ def cut_line(path: Path) -> None:
     path.write_bytes(b"x" * 500 + path.read_bytes().replace(b"\n", b" ", 3))
 
 
+def save_elsewhere(path: Path) -> Path:
+    return BASE.save(path.parent.with_name("elsewhere"))
+
+
 BASES: Final[dict[str, Callable[[Path], object]]] = {
     "missing": lambda _: None,
     "shorter": lambda path: Rollout(meta()).save(path.parent),
     "a cut line": cut_line,
-    "linked": lambda path: path.symlink_to(BASE.save(path.parent.with_name("elsewhere"))),
-    "in a linked directory": lambda path: (path.parent / "below").symlink_to(
-        BASE.save(path.parent.with_name("elsewhere")).parent
-    ),
+    "linked": lambda path: path.symlink_to(save_elsewhere(path)),
+    "in a linked directory": lambda path: (path.parent / "below").symlink_to(save_elsewhere(path).parent),
 }
 
 

@@ -27,6 +27,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.storage import held_locks
 from tests.files import place, unchanged
 from tests.installation import refusal
+from tests.sessions_app.storage.test_held_locks import held as held_lock
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
 
@@ -285,8 +286,7 @@ def lock_of(session: Path) -> Path:
 def held(session: Path) -> Iterator[None]:
     """A client has the thread open."""
     lock = place(lock_of(session), b"")
-    with lock.open("r+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with held_lock(lock):
         yield
         lock.unlink()
 

@@ -16,6 +16,7 @@ from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import DamageKind, Header, ParserState, read_session
+from tests.sessions_app.agents.pi.test_parser import json_values
 
 from .rollouts import (
     THREAD,
@@ -426,11 +427,6 @@ def test_every_entry_is_read_again_from_its_bytes(recorded):
         assert again[1] == found.texts[entry.id]
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
 kinds = st.sampled_from(
     ["session_meta", "response_item", "compacted", "event_msg", "turn_context", "token_usage_record", "world_state", ""]
 )

@@ -63,8 +63,8 @@ def appended(rollout: Rollout, *deleted: str | Target) -> tuple[Parsed, list[Any
     return Parsed(rollout.with_lines(lines).content), [json.loads(one) for one in lines]
 
 
-def simple(**fields: Any) -> Rollout:
-    return Rollout(meta(), developer(), user("a"), call("c1"), output("c1"), answer("b"), **fields)
+def simple(*more: Item, **fields: Any) -> Rollout:
+    return Rollout(meta(), developer(), user("a"), call("c1"), output("c1"), answer("b"), *more, **fields)
 
 
 def test_the_survivors_are_the_context_and_the_line_continues_the_ordinals_and_says_where_the_backup_is():
@@ -100,13 +100,6 @@ def test_the_items_have_their_recorded_bytes_and_a_block_is_left_out_of_its_item
     after, (recorded,) = appended(Rollout(meta(), user("a"), answer("x", "y", "z")), Target("2", 1))
     assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
     assert kept(after.sent()) == ["a", "x z"]
-
-
-def test_items_of_an_earlier_compaction_and_its_summary_survive():
-    after, _ = appended(Rollout(meta(), user("a"), answer("b"), summarised("s"), answer("c"), answer("d")), "5")
-    assert kept(after.sent()) == ["a", "s", "c"]
-    again, _ = appended(Rollout(meta(), user("a"), compacted(answer("new"), user("a")), answer("c")), "3")
-    assert kept(again.sent()) == ["new", "a"]
 
 
 def baseline_of(*recorded: Item) -> list[str]:
@@ -224,16 +217,13 @@ def test_the_fork_of_a_segment_names_the_segment(tmp_path):
     assert (header["history_base"]["thread_id"], header["forked_from_id"]) == (segment, THREAD)
 
 
-def simple_legacy() -> Rollout:
-    return Rollout(meta(), developer(), user("a"), call(), output(), answer("b"), user("c"), paginated=False)
-
-
+LEGACY = simple(user("c"), paginated=False)
 OLDER_FORK = ThreadForkWriter(OLDER_READER, knows_bases=False)
 
 
 @pytest.mark.parametrize("writer", [FORK, OLDER_FORK])
 def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
-    rollout = simple_legacy()
+    rollout = simple(user("c"), paginated=False)
     rollout.lines[3:3] = [b"damaged", b""]
     before = Parsed(rollout.content)
     new = save(tmp_path, written(writer, before, "6", "7"))
@@ -250,10 +240,10 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
 
 
 def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path):
-    before = Parsed(simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content)
+    before = Parsed(LEGACY.with_lines(Rollout(summarised("so far"), paginated=False).lines).content)
     assert kept(before.sent()) == ["a", "c", "so far"]
     change = written(FORK, before, leaf="7")
-    assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())
+    assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(LEGACY.content).sent())
 
 
 def test_old_versions_do_not_fork_a_paginated_thread_and_no_version_an_open_legacy_or_an_archived_one():

@@ -13,6 +13,7 @@ from sessions_app.agents.dry_resume.comparison import PROBE, difference, has_pro
 from sessions_app.agents.dry_resume.model_server import ModelRequest, ModelServer
 from sessions_app.agents.dry_resume.process import OUTPUT_LIMIT, ClientExit, ClientUnusable, run_client
 from sessions_app.agents.dry_resume.scratch import new_scratch
+from tests.sessions_app.sessionlog.test_image_size import png
 from tests.wait import wait_until
 
 Said = dict[str, Any]
@@ -83,8 +84,7 @@ def test_items_without_a_role_are_compared_whole():
 
 def picture(width: int, height: int, more: bytes = b"") -> str:
     """The beginning of a PNG of this size."""
-    sides = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + sides + more).decode()
+    return base64.b64encode(png(width, height) + more).decode()
 
 
 LARGE, OTHER = picture(3000, 2000), picture(3000, 2000, b"other")
@@ -109,20 +109,22 @@ PLACES = {
 }
 
 
+def in_a_message(value: Any, image: Said) -> list[Said]:
+    return [{"role": "user", "content": [{"type": "result", "content": value}, image]}]
+
+
+def in_items(value: Any, image: Said) -> list[Said]:
+    return [{"type": "f_output", "output": value}, {"role": "user", "content": [image]}]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_a_value_is_no_difference(form):
     sent, recorded, is_same = FORMS[form]
     fields = "image" not in form
     for wrap in PLACES.values():
         one, other = (value if fields else [wrap(value)] for value in (sent, recorded))
-        messages = [
-            [{"role": "user", "content": [{"type": "result", "content": value}, wrap(OTHER)]}] for value in (one, other)
-        ]
-        items = [
-            [{"type": "f_output", "output": value}, {"role": "user", "content": [wrap(OTHER)]}]
-            for value in (one, other)
-        ]
-        for theirs, mine in (messages, items):
+        for made in (in_a_message, in_items):
+            theirs, mine = made(one, wrap(OTHER)), made(other, wrap(OTHER))
             assert (found([*theirs, *END], mine) == "") is is_same
 
 

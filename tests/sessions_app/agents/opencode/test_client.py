@@ -122,14 +122,6 @@ def test_a_server_that_shows_something_else_is_refused(path, served, statement, 
         assert refusal(lambda: server.require_ready(copy, [row])) == code
 
 
-def test_a_server_that_would_lose_a_field_is_refused(store, path, served):
-    (row,) = store.run("SELECT data FROM part WHERE id = ?", RESULT)
-    store.run("UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = ?", RESULT)
-    assert readiness(path, served.url) == "4 not_kept"
-    store.run("UPDATE part SET data = ? WHERE id = ?", row["data"], RESULT)
-    require_ready(path, served.url)
-
-
 def test_a_server_with_another_interface_is_refused(path, served):
     for version in ("1.18.33", "1.18.40", "1.20.0"):
         served.behave(version=version)

@@ -96,54 +96,49 @@ def sent_file(name: str) -> dict[str, Any]:
     return {"type": "file", "file": {"filename": name, "file_data": PDF["url"]}}
 
 
+HALF = {"interrupted": True, "output": "half"}
 STATES = {
     "that was cleared": ({"time": {"start": 1, "end": 2, "compacted": 3}}, PLACEHOLDER),
     "of an error": ({"status": "error", "error": "It failed."}, "It failed."),
-    "of a stopped tool": (
-        {"status": "error", "metadata": {"interrupted": True, "output": "half"}, "error": "x"},
-        "half",
-    ),
+    "of a stopped tool": ({"status": "error", "error": "x", "metadata": HALF}, "half"),
     "of a running tool": ({"status": "running"}, "[Tool execution was interrupted]"),
     "of a tool that waits": ({"status": "pending"}, "[Tool execution was interrupted]"),
 }
 SENT: dict[str, tuple[list[Row], list[Any]]] = {
     "a reply is one message followed by its results": (
-        [asks("Go."), replies(reasoning("Hm."), text("I will."), tool("c1", "one"), tool("c2", "two"))],
+        [asks("Go."), replies(reasoning("Hm."), "I will.", tool("c1", "one"), tool("c2", "two"))],
         [
             *(said("Go."), replied("I will.", reasoning_content="Hm.", tool_calls=called("c1", "c2"))),
             *(resulted("c1", "one"), resulted("c2", "two")),
         ],
     ),
     "each step of a message is a reply of its own": (
-        [asks("Go."), replies(STEP, text("First."), tool("c1", "one"), STEP, text("Second."))],
+        [asks("Go."), replies(STEP, "First.", tool("c1", "one"), STEP, "Second.")],
         [said("Go."), replied("First.", tool_calls=called("c1")), resulted("c1", "one"), replied("Second.")],
     ),
     "a compaction ends the past": (
-        [asks("One."), replies(text("Done one.")), sums_up(), asks("Two.")],
+        [asks("One."), replies("So."), sums_up(), asks("Two.")],
         [QUESTION, SUMMARY, said("Two.")],
     ),
     "a summary that no compaction asked for is a reply": (
         [
-            *(asks("Sum it up."), replies(text("So far."), summary=True, parentID="msg_0001")),
-            replies(text("And on."), summary=True),
+            *(asks("Sum it up."), replies("So far.", summary=True, parentID="msg_0001")),
+            replies("And on.", summary=True),
         ],
         [said("Sum it up."), replied("So far."), replied("And on.")],
     ),
     "the tail of a compaction follows its summary": (
         [
-            *(asks("One."), replies(text("Done one.")), asks("Two."), replies(text("Done two."))),
+            *(asks("One."), replies("Done one."), asks("Two."), replies("Done two.")),
             *(sums_up(tail="msg_0005"), asks("Three.")),
         ],
         [QUESTION, SUMMARY, said("Two."), replied("Done two."), said("Three.")],
     ),
     "the newest completed compaction counts": ([asks("One."), sums_up(), asks("Two."), sums_up()], [QUESTION, SUMMARY]),
-    "a tail whose start is gone keeps everything": (
-        [asks("One."), sums_up(tail="msg_gone")],
-        [said("One."), QUESTION, SUMMARY],
-    ),
+    "a tail without its start keeps all": ([asks("One."), sums_up(tail="gone")], [said("One."), QUESTION, SUMMARY]),
     "what users add is sent unless it is ignored or empty": (
         [
-            asks("Said.", text("Added.", synthetic=True), text("Ignored.", ignored=True), text("")),
+            asks("Said.", text("Added.", synthetic=True), text("Ignored.", ignored=True), ""),
             *(asks(text("Nothing.", ignored=True)), asks({"type": "subtask", "prompt": "x"})),
         ],
         [
@@ -151,20 +146,17 @@ SENT: dict[str, tuple[list[Row], list[Any]]] = {
             said("The following tool was executed by the user"),
         ],
     ),
-    "a failed reply is left out": ([asks("One."), replies(text("Half."), **FAILED)], [said("One.")]),
+    "a failed reply is left out": ([asks("One."), replies("Half.", **FAILED)], [said("One.")]),
     "an aborted reply stays if it is more than thinking": (
-        [asks("One."), replies(reasoning("Hm."), **ABORTED), replies(reasoning("So."), text("Half."), **ABORTED)],
+        [asks("One."), replies(reasoning("Hm."), **ABORTED), replies(reasoning("So."), "Half.", **ABORTED)],
         [said("One."), replied("Half.", reasoning_content="So.")],
     ),
-    "ignored text of an assistant is sent": (
-        [asks("One."), replies(text("Said.", ignored=True))],
-        [said("One."), replied("Said.")],
+    "ignored text of a reply is sent": (
+        [asks("One."), replies(text("So.", ignored=True))],
+        [said("One."), replied("So.")],
     ),
     "the reasoning of another model is a text": (
-        [
-            *(asks("One."), replies(reasoning("Hm."), reasoning(" "), text("So."), modelID="other")),
-            asks("Two.", model=MODEL),
-        ],
+        [*(asks("One."), replies(reasoning("Hm."), reasoning(" "), "So.", modelID="other")), asks("Two.", model=MODEL)],
         [said("One."), replied("Hm.So."), said("Two.")],
     ),
     "a message without parts is not sent": ([asks("One."), replies(), asks()], [said("One.")]),

@@ -212,13 +212,8 @@ def test_the_hook_messages_of_version_2_are_customs():
 
 
 def test_the_version_in_a_header_is_a_number():
-    for recorded, version in (
-        (2, 2),
-        (3, 3),
-        (3.0, 3),
-        (4, 4),
-        *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5)),
-    ):
+    others = ((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5))
+    for recorded, version in ((2, 2), (3, 3), (3.0, 3), (4, 4), *others):
         log = session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]])
         assert log.version == version, recorded
 
@@ -289,7 +284,7 @@ FILES = {
     "no header": session_bytes(chain(user("a"), user("b"))[1:]),
     "version 1, no header": session_bytes(version_1(user("a"), user("b"))[1:]),
     "damaged": session_bytes(
-        [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{torn"]
+        [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{"]
     ),
     "damaged version 1": session_bytes(
         [b"{torn", b"7", *version_1(user("a"), user("b")), b"null", *version_1(user("c"))]
@@ -312,13 +307,6 @@ def test_a_file_that_grew_byte_by_byte_is_read_as_in_one_go(name, ended):
 def test_a_file_cut_anywhere_is_read_as_in_one_go(name, places, ended):
     data = FILES[name] if ended else FILES[name][:-1]
     assert read_in_parts(data, places) == read_in_parts(data, ())
-
-
-def test_a_line_without_newline_does_not_change_the_stored_state():
-    data = session_bytes(version_1(user("a"), user("b")))
-    _, _, state = read_in_parts(data, ())
-    _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
-    assert unfinished == state
 
 
 def test_a_first_line_without_newline_is_read_again_when_it_is_complete():
