@@ -92,7 +92,7 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
     """The page of a run, with its last rows, or all of them."""
     first = 0 if whole else _first(run)
     log, seq = Log(), first
-    for event in _events(run.events.filter(seq__gt=first)):
+    for event in _events(run.events.filter(seq__gt=first, seq__lte=run.last_seq)):
         log.take([event])
         seq = event[0]
     if run.state not in ACTIVE:
@@ -111,7 +111,8 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
         return None
     if shown is None or shown.seq != after:
         shown = _as_shown(run, after)
-    events = list(_events(run.events.filter(seq__gt=after))[: limit + 1])
+    # A worker may write between the two queries. What the row does not know of yet comes with the next row.
+    events = list(_events(run.events.filter(seq__gt=after, seq__lte=run.last_seq))[: limit + 1])
     more = len(events) > limit
     events = events[:limit]
     shown.log.take(events)

@@ -234,6 +234,18 @@ def test_streamed_text_is_sent_once_at_any_length(factory):
     assert (sent, max(queries)) == (100_000, 2)
 
 
+def test_no_event_is_shown_before_what_is_beside_the_log_counts_it(factory, look):
+    """A worker may write between the query of the run's row and that of its events."""
+    factory.add_all([PREPARED, asked_event(1)])
+    runs = Run.objects.filter(pk=factory.run)
+    runs.update(last_seq=1)
+    found = follow_run(factory.run, 0, None, 200)
+    assert found.shown.seq == 1
+    assert element(look(), "#seen").attributes["data-upto"] == "1"
+    runs.update(last_seq=2)
+    assert follow_run(factory.run, 1, found.shown, 200).shown.seq == 2
+
+
 def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory, look):
     events: list[Any] = [PREPARED]
     for turn in range(1, 51):

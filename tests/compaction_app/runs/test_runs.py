@@ -322,7 +322,9 @@ def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser, sessio
         "target": {"kind": "entry", "entryId": evil},
         "details": {"matches": [{"entryId": evil, "snippet": evil}], "text": evil},
     }
-    RunEvent.objects.create(run=run, seq=run.last_seq + 1, kind="called", at=timezone.now(), data=data)
+    run.last_seq += 1
+    run.save(update_fields=["last_seq"])
+    RunEvent.objects.create(run=run, seq=run.last_seq, kind="called", at=timezone.now(), data=data)
     assert_inert(browser.get(f"/runs/{run.pk}"))
 
 
