@@ -159,10 +159,8 @@ def test_the_database_refuses_to_change_or_remove_entries(redline, statement):
     ("statement", "found"),
     [
         ("UPDATE {} SET session = '/other' WHERE number = 2", ChainBreak(2, BreakKind.CHANGED)),
-        ("UPDATE {} SET at = '2026-01-01 00:00:00' WHERE number = 2", ChainBreak(2, BreakKind.CHANGED)),
         ("UPDATE {} SET number = 9 WHERE number = 2", ChainBreak(2, BreakKind.DETACHED)),
         ("DELETE FROM {} WHERE number = 1", ChainBreak(1, BreakKind.DETACHED)),
-        ("DELETE FROM {} WHERE number > 1", ChainBreak(2, BreakKind.MISSING)),
         ("DELETE FROM {}", ChainBreak(1, BreakKind.MISSING)),
     ],
 )

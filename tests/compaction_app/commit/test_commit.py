@@ -236,7 +236,7 @@ def test_a_complete_last_line_gets_its_newline_first(path):
     assert committed.backup.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"{", b"\0\0\0", b'"text"', b"[1]"])
+@pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
 def test_nothing_is_appended_to_a_torn_last_line(path, torn):
     approved = approved_plan(path)
     with path.open("ab") as file:
@@ -402,18 +402,8 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path):
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
-@pytest.mark.parametrize(
-    "sign",
-    [
-        {"type": "compaction", "id": "n1", "parentId": LAST, "summary": "s", "firstKeptEntryId": "e20"},
-        {"type": "context_edit", "id": "n1", "parentId": LAST, "targetId": "e3", "replacement": None},
-        {"type": "usage", "id": "n1", "parentId": LAST, "kind": "summary", "provider": "p", "model": "m"},
-        message("n1", LAST, {"role": "system", "content": "", "sections": {"tone": "brief"}}),
-        message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
-    ],
-)
-def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere, sign):
-    foreign(elsewhere, sign)
+def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere):
+    foreign(elsewhere, {"type": "context_edit", "id": "n1", "parentId": LAST, "targetId": "e3", "replacement": None})
     approved = approved_plan(elsewhere)
     assert refused(elsewhere, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
     assert done(approved_plan(elsewhere, reader="pi", writer="context-edit")).parent_id == "n1"
@@ -514,12 +504,12 @@ def at_once(act: Callable[[], object]) -> list[str]:
 
 
 def test_two_concurrent_commits_give_one_entry_and_one_conflict(path):
-    for ratio in (0.9, 0.7, 0.5):
+    for ratio in (0.9, 0.5):
         before = path.read_bytes()
         assert at_once(partial(done, approved_plan(path, compression_ratio=ratio))) == ["4 plan_refused", "done"]
         assert path.read_bytes().startswith(before)
         assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
-    assert len(snapshot(path.parent)) == 1 + 2 * 3
+    assert len(snapshot(path.parent)) == 1 + 2 * 2
 
 
 @pytest.mark.parametrize(
@@ -544,7 +534,7 @@ def test_without_write_permission_nothing_is_left_behind(public, file_mode, dire
     assert (snapshot(path.parent) == before) == (answer != "done")
 
 
-@pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
+@pytest.mark.parametrize("room", [-1, 100])
 def test_a_full_disk_leaves_the_session_and_no_partial_backup(path, room):
     # Larger than the database, so that the limit meets the session: first its backup, then the append.
     place(path, session_bytes(working_session(steps=40, words=2_000)))

@@ -33,7 +33,7 @@ from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
 from tests.files import place
-from tests.html import actions, element, elements, fields, link, links, missing, text_of, text_sent, values
+from tests.html import actions, element, elements, fields, link, links, missing, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, commit_approved, finish_run, plan_session
@@ -256,18 +256,6 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     assert link(answer, "Read what was removed") == link(answer, "Undo…") == f"{work.url}/undo"
 
 
-def test_a_writer_of_another_agent_is_refused(work):
-    assert "does not honour the writer context-edit" in text_of(work.page(writer="context-edit"))
-    assert work.commit(writer="context-edit").status_code >= 400
-    assert work.path.read_bytes() == work.before
-
-
-def test_a_session_that_only_grew_is_committed_at_its_new_leaf(work):
-    work.append(LATER)
-    work.commits()
-    assert work.last_line()["parentId"] == "later"
-
-
 def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(work):
     place(work.path, work.before.replace(b"Step 1.", b"Step X."))
     work.before = work.path.read_bytes()
@@ -380,13 +368,6 @@ def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again
     assert "was planned as atomic-0.8 reads it, and is now read as pi" in text_of(answer)
     assert work.plans_again(answer)
     work.refuses(work.post(plan="x"))
-
-
-def test_an_older_session_version_is_not_planned(browser, known_root):
-    header, *entries = working_session()
-    old = place(known_root / "old.jsonl", session_bytes([{**header, "version": 2}, *entries]))
-    answer = browser.post(f"{index_file(old).get_absolute_url()}/compact", {"planner": "embedded"})
-    assert "version 3 copy" in text_sent(answer, 409)
 
 
 def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work):

@@ -68,16 +68,5 @@ def kills(redline):
     return Kills(redline)
 
 
-def test_an_append_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
-    kill_steps.assert_each_kill_leaves_one_of_two_states(kills.world, kills.append, kills.outcome)
-
-
-def test_a_restore_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
-    kills.append()
-    world = kill_steps.World(kills.data, kills.session.parent)
-    swapped = {"before": "after", "after": "before"}
-    kill_steps.assert_each_kill_leaves_one_of_two_states(world, kills.restore, lambda: swapped[kills.outcome()])
-
-
 def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(kills):
     kill_steps.assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.both, kills.outcome)

@@ -126,7 +126,15 @@ def test_the_refusal_names_the_session_the_writer_and_the_message(redline, monke
 
 
 NOW = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
-WRITERS = [("context-edit", "pi"), ("fork", "pi"), ("context-compaction", "atomic-0.8"), ("fork", "atomic-0.9")]
+WRITERS = [
+    ("context-edit", "pi"),
+    ("fork", "pi"),
+    *(
+        pytest.param(*pair, marks=pytest.mark.long)
+        for pair in [("context-compaction", "atomic-0.8"), ("fork", "atomic-0.9")]
+    ),
+]
+"""One that appends and one that writes a new file: the proof does not depend on the form of the lines."""
 YES = Confirmations(live=True, not_honoured=True, below_target=True)
 
 

@@ -427,43 +427,6 @@ def test_it_carries_what_is_written_with_it_and_pins_are_not_among_the_protected
     assert made.protected_entry_ids == ("e1",)
 
 
-def test_the_worked_example_of_the_module():
-    messages = [user("U"), assistant(text("look"), call("c1")), result("c1", "R"), assistant(text("B"))]
-    made = accepted(deletions("e3"), transcript_of(*messages, preserve_recent=1))
-    assert list(made.targets) == targets("e3 e2[1]")
-    assert (made.stats.objects_before, made.stats.objects_deleted, made.stats.objects_after) == (8, 3, 5)
-
-
-def test_stats_add_up_the_targets_own_estimates():
-    messages = [
-        user("x" * 400),
-        assistant(text("y" * 40), text("z" * 41), text("")),
-        {**result("c9", "w" * 80), "content": [text("w" * 80), image()]},
-    ]
-    transcript = transcript_of(*messages)
-    # Entries: 100, 21 (81 characters) and 1,220 tokens; blocks of e2: 10, 11 and 1.
-    blocks = accepted(deletions("e2[0] e2[2]"), transcript).stats
-    assert (blocks.tokens_before, blocks.tokens_after) == (1341, 1330)
-    assert (blocks.objects_before, blocks.objects_deleted) == (8, 2)
-    entry = accepted(deletions("e3 e2[1]"), transcript).stats
-    assert (entry.tokens_after, entry.objects_after) == (1341 - 1220 - 11, 8 - 3 - 1)
-    objects = {"objectsBefore": 8, "objectsAfter": 4, "objectsDeleted": 4}
-    assert entry.to_json() == {**objects, "tokensBefore": 1341, "tokensAfter": 110, "percentReduction": 91.8}
-
-
-def test_what_earlier_compactions_left_of_an_entry_is_what_counts():
-    transcript = transcript_of(
-        user("x"),
-        assistant(text("y" * 40), text("z" * 80), text("w" * 8)),
-        assistant(text("done")),
-        {"type": "context_compaction", "deletedTargets": [block("e2", 1)]},
-    )
-    made = accepted(deletions("e2"), transcript)
-    assert (made.stats.objects_deleted, made.stats.tokens_before - made.stats.tokens_after) == (3, 12)
-    assert judge(deletions("e2[1]"), transcript).code is Code.UNKNOWN_BLOCK
-    assert accepted(deletions("e2[2]"), transcript).stats.tokens_after == made.stats.tokens_before - 2
-
-
 @pytest.mark.parametrize(
     ("part", "whole_", "expected"),
     [(5, 0, 0), (1, 3, 33.3), (2, 3, 66.7), (1, 2000, 0.1), (1, 2001, 0), (3, 2000, 0.2), (1, 1, 100), (1, 16, 6.3)],

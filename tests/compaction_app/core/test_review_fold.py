@@ -299,7 +299,7 @@ def _overlap(one: Target, other: Target) -> bool:
 
 
 @given_often(reviews())
-def test_what_is_approved_is_always_what_the_airlock_accepts(given_):
+def test_the_plans_of_any_review_are_accepted_by_the_airlock_and_agree_with_each_status(given_):
     found, review = given_.found, given_.review
     restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
     if review.approved is not None:
@@ -309,11 +309,6 @@ def test_what_is_approved_is_always_what_the_airlock_accepts(given_):
         assert set(review.approved.targets) == review.goes
     judged = validate(request_of(sorted(review.would_go, key=str)), found.transcript, restraints)
     assert set(judged.targets) == review.would_go
-
-
-@given_often(reviews())
-def test_every_pin_and_status_agrees_with_the_plans(given_):
-    review = given_.review
     for pin in review.pins:
         assert not any(_overlap(pin, target) for target in review.would_go | review.goes)
     for target, item in review.items.items():
@@ -323,46 +318,32 @@ def test_every_pin_and_status_agrees_with_the_plans(given_):
             assert item.refusal is not None
     assert set(given_.reviewer.proposed) <= set(review.items)
     assert review.undecided + review.accepted <= review.total
-
-
-@given_often(reviews())
-def test_the_last_step_left_out_is_the_review_before_it(given_):
-    reviewer, steps = given_.reviewer, given_.steps
-    assume(steps)
-    before = reviewer.review(steps[:-1])
-    reviewer.review(steps)
-    assert reviewer.review(steps[:-1]) == before
-
-
-@given_often(reviews())
-def test_reopening_everything_leads_back_to_the_beginning(given_):
-    items = tuple(given_.review.items)
-    steps = [*given_.steps, Step(Kind.REOPEN, items), Step(Kind.WITHDRAW, items)]
-    assert given_.reviewer.review(steps) == given_.reviewer.review([])
+    for one in plan_parts(found.transcript, review):
+        assert (review.items[one.leader].standing in ACCEPTED) == one.is_approved
 
 
 @given_often(reviews(), st.randoms(use_true_random=False))
-def test_decisions_on_different_proposals_commute(given_, chance):
-    reviewer = given_.reviewer
+def test_a_review_follows_from_its_steps_alone(given_, chance):
+    reviewer, steps, whole_review = given_.reviewer, given_.steps, given_.review
+    before = reviewer.review(steps[:-1])
+    reviewer.review(steps)
+    assert reviewer.review(steps[:-1]) == before, "the last step is undone"
+    items = tuple(whole_review.items)
+    assert reviewer.review([*steps, Step(Kind.REOPEN, items), Step(Kind.WITHDRAW, items)]) == reviewer.review([])
+    parts: list[Step] = []
+    for step in steps:
+        bulk = step.kind is not Kind.NARROW
+        parts += [Step(step.kind, (target,)) for target in step.targets] if bulk else [step]
+    assert reviewer.review(parts) == whole_review, "a bulk decision is the same as its parts"
     leads = [item.target for item in reviewer.review([]).leads()]
     independent: list[Target] = []
     for target in leads:
         if not any(_overlap(target, other) for other in independent):
             independent.append(target)
-    steps = [chance.choice([approve, reject])(target) for target in independent]
-    mixed = steps[:]
-    chance.shuffle(mixed)
-    one, other = map(reviewer.review, (steps, mixed))
+    decided = [chance.choice([approve, reject])(target) for target in independent]
+    mixed = chance.sample(decided, len(decided))
+    one, other = map(reviewer.review, (decided, mixed))
     assert replace(one, pins=sorted(one.pins, key=str)) == replace(other, pins=sorted(other.pins, key=str))
-
-
-@given_often(reviews())
-def test_a_bulk_decision_is_the_same_as_its_parts(given_):
-    parts: list[Step] = []
-    for step in given_.steps:
-        bulk = step.kind is not Kind.NARROW
-        parts += [Step(step.kind, (target,)) for target in step.targets] if bulk else [step]
-    assert given_.reviewer.review(parts) == given_.review
 
 
 DOUBLE = [
@@ -536,13 +517,6 @@ def test_the_consequence_of_a_decision_is_what_it_changes(drawn):
         now - was - own,
         was - now - own,
     )
-
-
-@given_often(reviews())
-def test_what_is_approved_counts_for_what_was_approved(given_):
-    review = given_.review
-    for one in plan_parts(given_.reviewer.transcript, review):
-        assert (review.items[one.leader].standing in ACCEPTED) == one.is_approved
 
 
 def test_what_is_not_applied_is_not_saved(transcript):

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core.gates import Restraints
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from sessions_app.sessionlog.targets import Target
@@ -40,8 +39,7 @@ TALK = [
 
 
 def bench(*messages: Recorded, window: int | None = None, **settings: Any) -> Workbench:
-    restraints = settings.pop("restraints", Restraints())
-    return Workbench(DeletionStore(transcript_of(*(messages or TALK), **settings), restraints), window)
+    return Workbench(DeletionStore(transcript_of(*(messages or TALK), **settings)), window)
 
 
 def details(workbench: Workbench, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -254,85 +252,6 @@ def test_a_deletion_reports_the_progress_and_a_refusal_the_reason():
 @pytest.mark.parametrize("arguments", [{}, {"deletions": None}, {"deletions": whole("e4")}])
 def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments):
     assert details(bench(), DELETE, **arguments)["error"] == "request_shape"
-
-
-def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips():
-    workbench = bench(preserve_recent=1)
-    shown = details(workbench, GREP, pattern="needle")
-    assert found(shown) == chosen(workbench) == "e2 e3 e4 e5"
-    skipped = {"target": "entry", "reason": "protected_entry"}
-    assert shown["skipped"] == [{"entryId": "e6", **skipped}, {"entryId": "e7", **skipped}]
-
-
-def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_entry():
-    workbench = bench()
-    shown = details(workbench, GREP, pattern="needle", target="content_block")
-    assert found(shown) == "e2[0] e2[1] e3 e4[0] e7"
-    assert shown["skipped"] == []
-    assert chosen(workbench) == "e3 e4[0] e7 e2"
-
-
-def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_does_not():
-    said = {"role": "user", "content": [text("needle")]}
-    messages = [user("x"), said, assistant(text("b")), assistant(text("needle"))]
-    shown = details(bench(*messages, preserve_recent=1), GREP, pattern="needle", target="content_block")
-    assert shown["skipped"] == [
-        {"entryId": "e2", "target": "content_block", "blockIndex": 0, "reason": "protected_entry"},
-        {"entryId": "e4", "target": "entry", "reason": "protected_entry"},
-    ]
-
-
-def test_a_bulk_deletion_passes_over_what_is_deleted_already_and_a_pair_whose_other_side_stays():
-    workbench = bench()
-    details(workbench, DELETE, **deletions("e4 e2[0]"))
-    shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
-    skipped = [(skip["entryId"], skip["reason"]) for skip in shown["skipped"]]
-    assert skipped == [("e2", "already_deleted"), ("e4", "already_deleted")]
-    assert found(shown) == "e2[1] e3 e7"
-    assert workbench.store.targets[0] == Target("e4")
-    asked = assistant(text("needle"), call("c1", n="needle"))
-    workbench = bench(user("x"), asked, result("c1", error=True), assistant(text("needle")))
-    (skipped,) = details(workbench, GREP, pattern="needle", target="content_block")["skipped"]
-    assert skipped == {"entryId": "e2", "target": "content_block", "blockIndex": 1, "reason": "protected_block"}
-    assert chosen(workbench) == "e2[0] e4"
-
-
-@pytest.mark.parametrize(
-    ("pin", "kept"),
-    [
-        (Target("e4"), {("e4", 0, "protected_entry")}),
-        (Target("e4", 0), {("e4", 0, "protected_block")}),
-        (Target("e4", 1), set()),
-        (Target("e3"), {("e2", 1, "protected_block"), ("e3", 0, "protected_entry")}),
-        (Target("e2", 1), {("e2", 1, "protected_block"), ("e3", None, "protected_entry")}),
-        (Target("e7", 0), {("e7", None, "protected_entry")}),
-    ],
-)
-def test_a_bulk_deletion_skips_pinned_entries(pin, kept):
-    workbench = bench(restraints=Restraints(frozenset({pin})))
-    shown = details(workbench, GREP, pattern="needle", target="content_block")
-    assert {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]} == kept
-    assert "error" not in shown
-    assert pin not in workbench.store.targets
-    assert Target(pin.entry_id) not in workbench.store.targets
-
-
-def test_the_expected_count_is_compared_before_the_limit_and_zero_counts():
-    for arguments, reason in (
-        ({"expectedMatchCount": 0}, "expected_match_count_mismatch"),
-        ({"expectedMatchCount": 6}, "expected_match_count_mismatch"),
-        ({"expectedMatchCount": 4, "maxMatches": 2}, "expected_match_count_mismatch"),
-        ({"expectedMatchCount": 5, "maxMatches": 4}, "max_matches_exceeded"),
-        ({"maxMatches": 4}, "max_matches_exceeded"),
-    ):
-        workbench = bench()
-        shown = details(workbench, GREP, pattern="needle", **arguments)
-        assert len(shown["matches"]) == 5, "matches are never cut"
-        assert shown["skipped"][-1] == {"reason": reason}
-        assert sum("entryId" not in skip for skip in shown["skipped"]) == 1
-        assert "error" not in shown
-        assert chosen(workbench) == ""
-    assert "error" not in details(bench(), GREP, pattern="haystack", expectedMatchCount=0)
 
 
 def test_as_many_matches_as_expected_and_allowed_are_deleted_and_by_default_at_most_fifty():

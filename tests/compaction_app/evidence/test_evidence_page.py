@@ -6,10 +6,9 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.decisions import Kind
-from compaction_app.core.reasons import is_about_names, repeat_in, supersession_in
 from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
-from compaction_app.runs.reviews import decide, review_of, reviewed
+from compaction_app.runs.reviews import decide, reviewed
 from sessions_app.sessionlog.targets import Target
 from tests.clients import page
 from tests.compaction_app.review.review_page import HTMX, planned
@@ -135,19 +134,6 @@ def test_hostile_lines_and_names_are_inert(browser, known_root):
     assert_inert(shown(browser, run, "e3"))
     proposed(run, "e11", "an old call; every name in it occurs elsewhere too")
     assert_inert(shown(browser, run, "e11"))
-
-
-def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser, run):
-    checks = LineChecks(run, reviewed(run))
-    for item in review_of(run).leads():
-        reason = item.origin.reason if item.origin is not None else ""
-        found = checks.of(item.target)
-        if found is not None:
-            assert str(found) in text_of(shown(browser, run, item.target.entry_id, "&all=1")) or (
-                found.lines in (0, found.total)
-            )
-        elif not is_about_names(reason) and repeat_in(reason) is None:
-            assert supersession_in(reason) is None
 
 
 def review(browser: Client, run: Run, at: str) -> Any:

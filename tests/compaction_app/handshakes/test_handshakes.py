@@ -84,15 +84,6 @@ def test_a_changed_review_is_what_the_agent_applies(agent):
     assert first.entry_id in context_of(agent)
 
 
-def test_an_applied_plan_is_found_although_nobody_reported_it(agent):
-    """The agent, or its bridge, was killed after it had applied the plan."""
-    handshake = approved(agent.planned())
-    agent.apply(agent.poll(handshake.pk))
-    look_after_handshakes(timezone.now())
-    assert state_of(handshake) == "applied"
-    assert Compaction.objects.count() == 1
-
-
 def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent):
     handshake = approved(agent.planned())
     leaf = agent.apply(agent.poll(handshake.pk))
@@ -141,14 +132,6 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent):
     assert refusal(lambda: approve_proposals(handshake.run)) == "4 being_committed"
     look_after_handshakes(timezone.now())
     assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 wrong_state"
-
-
-def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent):
-    before, answer = agent.path.read_bytes(), agent.poll(approved(agent.planned(), "fork").pk)
-    compaction = Compaction.objects.get()
-    assert (answer["state"], answer["do"]) == ("applied", "continue")
-    assert compaction.created in answer["message"]
-    assert agent.path.read_bytes() == before
 
 
 def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(agent, monkeypatch):
@@ -294,14 +277,6 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
         assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.poll(handshake.pk)["state"] == "waiting"
     assert backups(agent) == []
-
-
-def test_the_agent_says_that_it_moved_on(agent):
-    handshake = approved(agent.planned())
-    answer = agent.report("failed", handshake.pk, message="the session has continued after the question")
-    assert "the session has continued" in answer["message"]
-    assert backups(agent) == []
-    assert not Compaction.objects.exists()
 
 
 def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent):

@@ -12,9 +12,10 @@ from compaction_app.models import Experiment, MeasuredSession, PlannerModel, Pro
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.clients import page
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, missing, text_of, values
+from tests.html import assert_inert, element, elements, field, link, missing, text_of, values
 
 from .lab_sessions import worked_session
 
@@ -160,7 +161,7 @@ def test_a_queued_experiment_says_so_and_can_be_stopped(browser, session):
 
 
 def test_hostile_texts_are_inert(browser, idle_root):
-    found = [add(idle_root, f"{number}.jsonl", words) for number, words in enumerate(HOSTILE_TEXTS)]
+    found = [add(idle_root, f"{number}.jsonl", words) for number, words in enumerate(TOGETHER)]
     assert_inert(page(browser, measured(found, ("oldest",)).get_absolute_url()))
     for session in found:
         assert_inert(page(browser, "/lab/new", session=session.pk))

@@ -12,9 +12,10 @@ from sessions_app.models import Session
 from tests.claude_sessions import ClaudeSession
 from tests.claude_sessions import text as claude_text
 from tests.clients import page
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
 from tests.files import snapshot
-from tests.html import HOSTILE_TEXTS, actions, assert_inert, elements, field, link, links, missing, text_of, texts
+from tests.html import actions, assert_inert, elements, field, link, links, missing, text_of, texts
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
@@ -145,7 +146,7 @@ def test_a_session_without_summaries_that_its_reader_honours_says_so_and_links_t
     assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
 
 
-@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+@pytest.mark.parametrize("hostile", TOGETHER)
 def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(
         user(f"{hostile} asked"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.hooks import Adjust, Cancel, HookSignal, load_hooks, session_before_tree, session_tree
+from compaction_app.hooks import Adjust, Cancel, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries, plan_append
 from compaction_app.navigation.entry_change import EntryChange, MakeChange
@@ -26,8 +26,6 @@ from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, refused, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
 from tests.files import backdate, place, snapshot, unchanged
-from tests.html import elements, text_sent
-from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import work
 
 CONFIRMED = AppendConfirmations(live=True)
@@ -104,7 +102,7 @@ def test_a_session_of_each_reader_is_moved(redline, reader):
     worked = scene(redline, reader, "fork")
     index_file(worked.path)
     Session.objects.update(reader=reader)
-    for entry_id in [entry.id for entry in load_session(worked.path).tree.entries][1:-1]:
+    for entry_id in [entry.id for entry in load_session(worked.path).tree.entries][1:4]:
         leaf = destination_of(load_session(worked.path).tree, entry_id).leaf_id
         assert append(worked.path, move_to(entry_id)).plan.reading.reader.name == reader
         assert worked.context() == worked.context(leaf_id=leaf)
@@ -214,9 +212,6 @@ def test_announced_messages_follow_the_context(talk):
     assert talk.context()[:-1] == talk.context(leaf_id="e4")
 
 
-Connect = Callable[[HookSignal, Callable[..., object]], None]
-
-
 @pytest.fixture
 def path(talk):
     index_file(talk.path)
@@ -251,16 +246,6 @@ def test_a_hook_cancels_a_move(path, connect):
     assert failure.message.endswith("it is finished. Nothing was moved.")
 
 
-def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
-    address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
-    Session.objects.update(reader="pi")
-    with unchanged(idle_root / "a.jsonl"):
-        connect(session_before_tree, lambda **_: Cancel("<b>it</b> is finished"))
-        (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
-        answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
-        assert "<b>it</b> is finished. Nothing was moved." in text_sent(answer, 409)
-
-
 def test_a_failing_hook_prevents_a_move(path, connect):
     def failing(**sent: Any) -> None:
         raise KeyError("text of the session")
@@ -268,12 +253,6 @@ def test_a_failing_hook_prevents_a_move(path, connect):
     connect(session_before_tree, failing)
     failure = failure_of(path, move_to("e4"))
     assert (failure.code, "Nothing was moved" in failure.message) == ("hook_failed", True)
-
-
-@pytest.mark.usefixtures("restored_receivers")
-def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
-    load_hooks(["hooks_that_nobody_wrote"])
-    assert failure_of(path, move_to("e4")).code == "hook_not_loaded"
 
 
 def test_hooks_are_not_asked_about_a_label_or_a_move_that_cannot_be_made(path, connect):

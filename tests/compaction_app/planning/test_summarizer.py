@@ -14,6 +14,7 @@ from compaction_app.planning.summarizer import Summarizer, SummaryPart, WrittenS
 from compaction_app.planning.usage import UsageTotals
 from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import Overflow, ProviderError
+from compaction_app.scripted import scripts
 from compaction_app.scripted.scripts import SCRIPTS
 from compaction_app.scripted.server import ScriptedProvider
 from tests.scripted_models import add_scripted
@@ -22,8 +23,8 @@ from tests.wait import WAIT_SECONDS
 HISTORY = SummaryPart(SummaryKind.HISTORY, "[User]: Where is the cache?\n\n[Assistant]: In src/cache.py.", 2_048)
 LASTING = "long-thinking"
 """It reasons for ten minutes."""
-PATIENT = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=1)
-"""A slow machine is no fault of a provider."""
+PATIENT = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=0.05)
+"""A slow machine is no fault of a provider; a retry waits for a moment only."""
 TURN = SummaryPart(SummaryKind.TURN, "[User]: Now mend it.", 1_024)
 
 
@@ -76,7 +77,7 @@ def test_a_summary_is_one_request_and_a_divided_turn_is_two(write):
 
 
 def test_a_request_is_repeated_if_that_may_help(write):
-    for script in ("overloaded-twice", "rate-limited", "cut-before", "error-inside-once"):
+    for script in ("overloaded-twice", "cut-before", "error-inside-once"):
         listener = Listener()
         assert write(script, listener=listener).texts, script
         assert EventKind.RETRIED in listener.kinds, script
@@ -92,8 +93,9 @@ def test_a_summary_does_not_depend_on_its_transmission_and_one_that_was_cut_off_
 
 
 def test_every_script_ends_with_a_summary_or_a_reason(write, monkeypatch):
-    impatient = replace(PATIENT, first_byte=1, between=1)
+    impatient = replace(PATIENT, first_byte=0.3, between=0.3)
     monkeypatch.setattr(model_request, "patience_for", lambda _: impatient)
+    monkeypatch.setattr(scripts, "SLOWLY", 0.001)
 
     def ending(script: str) -> str:
         try:

@@ -371,6 +371,8 @@ async def test_an_overflow_is_known_by_status_inside_an_answer_and_by_its_end(di
 
 
 LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
+BROKEN_DATES = ("Fri, 99 Foo 9999 99:99:99 GMT", "Fri, 31 Dec 0001 23:59:59 -9999")
+UNUSABLE = ("", "0", "-5", "soon", "nan", "inf", "0xffff", "3600, 3600", "9" * 5_000, LONG_PAST, *BROKEN_DATES)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,7 @@ LONG_PAST = "Sun, 06 Nov 1994 08:49:37 GMT"
         ("retry-after: 0.05", 0.05),
         ("retry-after-ms: 60", 0.06),
         ("RETRY-AFTER:0.07", 0.07),
-        *((f"retry-after: {unusable}", 0.09) for unusable in ("0", "-5", "soon", "nan", "inf", LONG_PAST)),
+        *((f"retry-after: {unusable}", 0.09) for unusable in UNUSABLE),
     ],
 )
 @on_a_loop

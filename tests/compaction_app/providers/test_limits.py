@@ -12,13 +12,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import pytest
 
 from compaction_app.providers import sse
 from compaction_app.providers.client import Patience, ask
-from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import Broken, TimedOut
 from compaction_app.providers.types import AnswerEnd, ArgumentsPiece
 from tests.compaction_app.providers.raw_server import (
@@ -82,16 +81,6 @@ async def test_a_compressed_error_is_recognized_by_its_status_and_no_encoding_sh
     assert "quota" not in error.message
     error = await failed(answer(b"", "200 OK", "text/event-stream", f"content-encoding: {KEY}"), dialect, key=KEY)
     assert KEY not in error.message
-
-
-@both
-async def test_the_connection_test_reports_a_compressed_response(dialect):
-    async with RawServer(
-        answer(bomb(megabytes=1), "200 OK", "text/event-stream", "content-encoding: gzip, gzip")
-    ) as server:
-        verdict = await try_model(server.endpoint(dialect), "m-1", 4_000, "", "budget", QUICK)
-    assert not verdict.ok
-    assert "sends a compressed answer: “gzip, gzip”" in verdict.message
 
 
 DEADLINE = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
@@ -166,26 +155,6 @@ async def test_an_excessive_wait_is_not_started_and_reported_briefly(header):
     demanded = "It demands a wait of more than a day before the next attempt, and Redline waits 60 s at most."
     assert demanded in error.message
     assert len(error.message) < 400
-
-
-MALFORMED = {
-    "words": "retry-after: in a while",
-    "nothing": "retry-after:",
-    "two values": "retry-after: 3600, 3600",
-    "hexadecimal": "retry-after: 0xffff",
-    "a broken date": "retry-after: Fri, 99 Foo 9999 99:99:99 GMT",
-    "a date without a zone": "retry-after: Fri, 31 Dec 0001 23:59:59 -9999",
-    "5,000 digits": f"retry-after: {'9' * 5_000}",
-}
-
-
-@pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
-@on_a_loop
-async def test_a_malformed_wait_is_ignored(header):
-    patience = Patience(attempts=2, longest_wait=0.05)
-    async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
-        pieces: list[Any] = await collect(server.endpoint("openai"), patience=patience)
-    assert isinstance(pieces[-1], AnswerEnd)
 
 
 BAR_MEGABYTES: Final = 20

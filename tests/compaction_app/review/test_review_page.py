@@ -6,10 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.effects import removed_estimate
@@ -27,7 +24,7 @@ from compaction_app.runs.commands import plan_again
 from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
-from sessions_app.sessionlog.measure import Basis, ContextSize, significant
+from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import (
     HTMX,
@@ -67,7 +64,6 @@ from tests.html import (
     texts,
     values,
 )
-from tests.installation import refusal
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -275,15 +271,6 @@ def test_in_place_only_what_changed_and_is_shown_is_answered(browser, run):
     assert "bar" in ids(unseen)
 
 
-def test_in_place_an_addition_brings_all_groups(browser, run):
-    shown = extent(page(browser, run))
-    proposed = {target.entry_id for target in review_of(run).items}
-    free = next(entry_id for entry_id in (f"e{number}" for number in range(2, 26)) if entry_id not in proposed)
-    response = post(browser, run, in_place=True, add=free, **shown)
-    assert "groups" in ids(response)
-    assert free in shown_entries(response)
-
-
 def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser, known_root):
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     shown = page(browser, run, "?by=turn")
@@ -292,47 +279,6 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser, kno
     assert {"bar", "message", "sums", "chips", *(f"r-{key}" for key in group_keys(shown))} <= swapped
     assert swapped <= set(ids(shown))
     assert len(group_keys(shown)) > 3
-
-
-@pytest.mark.parametrize("by", [Grouping.REASON, Grouping.TURN])
-def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(browser, known_root, by):
-    run = planned(known_root, many_turns(), compression_ratio=0.1)
-    estimate = run.context_size.estimate
-    run.context = msgspec.to_builtins(ContextSize(round(1.37 * estimate), Basis.ABOUT, 1.37, estimate))
-    run.save()
-    query = f"?by={by}" + "".join(f"&open={group.key}" for group in ReviewDesk(run, ReviewFilter(by=by)).groups)
-    shown = page(browser, run, query)
-    parts, targets = drawn(shown), [ref_of(target) for target in leads(run)]
-    assert len(targets) > 8
-    for values_ in (
-        {"approve": targets[0]},
-        {"reject": targets[3]},
-        {"approve_picked": "1", "pick": targets[4:7]},
-        {"undo": "1"},
-        {"reopen": targets[3]},
-        {"approve": targets[7]},
-    ):
-        answer = post(browser, run, True, **extent(shown), by=by.value, **values_)
-        assert answer.status_code == 200
-        parts |= drawn(answer)
-        assert parts == drawn(page(browser, run, query))
-
-
-def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
-    """The words and the tokens of each row, each group's line and the bar, by their ids."""
-    return {
-        str(one.id): (text_of(one), [str(data.attributes["value"]) for data in elements(one, "data")])
-        for one in elements(source, "li.proposal, .group__row, #bar")
-    }
-
-
-def test_an_undo_says_where_what_it_undid_is(browser, run):
-    shown = page(browser, run, "?by=turn")
-    post(browser, run, approve=ref_of(leads(run)[0]))
-    answer = post(browser, run, in_place=True, by="turn", undo="1", **extent(shown))
-    went = element(answer, "[data-went]").attributes
-    assert went["data-group"] == group_keys(shown)[0]
-    assert went["data-went"] in ids(shown)
 
 
 def test_an_open_proposal_shows_source_reason_and_pair_and_is_remembered_as_opened(browser, run):
@@ -453,14 +399,6 @@ def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch
     assert len(found) > 8
     last = max(leads(run))
     assert last.entry_id in shown_entries(opened(browser, run, last))
-
-
-def test_a_page_takes_a_handful_of_queries(browser, run):
-    post(browser, run, approve=ref_of(leads(run)[0]))
-    page(browser, run)
-    with CaptureQueriesContext(connection) as queries:
-        page(browser, run)
-    assert len(queries) <= 10
 
 
 def test_nothing_in_a_transcript_can_act(browser, known_root):
@@ -593,12 +531,6 @@ def test_a_run_that_continues_another_keeps_its_decisions(run):
     review = review_of(later)
     assert review.items[first].standing is ReviewStatus.APPROVED
     assert review.items[second].standing is ReviewStatus.REJECTED
-
-
-def test_a_decision_after_the_run_is_over_is_a_conflict(run):
-    Run.objects.filter(pk=run.pk).update(state=RunState.COMMITTED)
-    assert refusal(lambda: decide(run, Kind.APPROVE, [Target("e2")], NOW)) == "4 wrong_state"
-    assert refusal(lambda: undo(run, NOW)) == "4 wrong_state"
 
 
 def test_the_review_in_memory_follows_the_rows(run):

@@ -211,9 +211,8 @@ def test_the_usage_of_a_model_is_kept_with_the_run(compact_with):
 
 
 @pytest.mark.parametrize(
-    ("asked", "effort"), [([], "medium"), (["--thinking", "off"], None), (["--thinking", "low"], "low")]
+    ("asked", "effort", "dry"), [([], "medium", []), (["--thinking", "off"], None, []), ([], "medium", ["--dry-run"])]
 )
-@pytest.mark.parametrize("dry", [["--dry-run"], []])
 def test_a_model_thinks_as_the_session_does_unless_a_level_is_named(redline, known_root, provider, asked, effort, dry):
     recorded = working_session()
     level = {"type": "thinking_level_change", "id": "level", "parentId": recorded[-1]["id"], "thinkingLevel": "high"}

@@ -24,7 +24,6 @@ from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.web import page_socket
 from tests.browser.scenarios import (
     event_count,
-    is_over,
     paused_run,
     place_titled,
     proposal_count,
@@ -50,8 +49,7 @@ def rows_in(message: object) -> list[int]:
 @pytest.fixture(scope="module")
 def server(shared_server):
     with place_in(shared_server, "run-socket") as mine:
-        for name, steps in (("small", 12), ("long", 1_500)):
-            mine.put(f"{name}.jsonl", titled_session(name, steps=steps, words=40))
+        mine.put("small.jsonl", titled_session("small", steps=12, words=40))
         yield mine
 
 
@@ -74,32 +72,14 @@ def arrived(socket: ClientConnection) -> list[int]:
     return seen
 
 
-def test_a_run_is_watched_to_its_end(server):
-    page = start(server, "long")
-    with socket_of(server, page) as socket:
-        socket.send('{"after": 0}')
-        seen = arrived(socket)
-    assert len(seen) > 5
-    assert seen == list(range(1, len(seen) + 1))
-    assert rows_in(server.get(page)) == seen
-
-
-def test_after_a_lost_connection_the_page_continues_from_its_last_row(server):
+def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it(server):
     page = start(server, "small")
     with socket_of(server, page) as socket:
-        socket.send('{"after": 0}')
-        whole = arrived(socket)
-    with socket_of(server, page) as socket:
-        socket.send('{"after": 3}')
-        assert arrived(socket) == whole[3:]
-
-
-def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it(server):
-    with socket_of(server, start(server, "small")) as socket:
         for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
             socket.send(nonsense)
         socket.send('{"after": 0}')
-        assert arrived(socket)[0] == 1
+        seen = arrived(socket)
+    assert seen == rows_in(server.get(page)) == list(range(1, len(seen) + 1))
     with server.socket("/ws/runs/999999") as socket:
         socket.send('{"after": 0}')
         assert arrived(socket) == []
@@ -113,24 +93,6 @@ def test_another_site_or_an_unknown_browser_cannot_listen(server):
     for headers in strangers:
         with pytest.raises(InvalidStatus):
             server.socket("/ws/runs/1", **headers)
-
-
-def test_a_run_can_be_stopped_from_its_page(server):
-    page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
-    server.post(page, f"{page}/stop")
-    worker.resume()
-    server.wait_for(lambda: is_over(server, page))
-    assert "It was stopped." in server.text(page)
-
-
-@pytest.mark.long
-def test_a_killed_worker_is_seen_and_its_run_resumes(server):
-    page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
-    worker.kill()
-    # The lease expires without any visit to a page.
-    server.wait_for(lambda: "interrupted" in server.text(page))
-    server.post(page, f"{page}/resume")
-    server.wait_for(lambda: "the target is met" in server.text(page))
 
 
 def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_path):

@@ -226,14 +226,6 @@ def test_what_could_not_or_may_not_be_written_to_is_left(known_root, monkeypatch
     assert look() == []
 
 
-def test_a_session_of_pi_is_planned(known_root, redline):
-    place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"keepRecentTokens": 1}}')
-    session = put(known_root, full())
-    Session.objects.filter(pk=session.pk).update(reader="pi")
-    index_file(known_root / "work.jsonl")
-    assert [Run.objects.get(pk=one).session for one in look()] == [session]
-
-
 def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root):
     session = put(known_root, full())
     remember_own_write(known_root / "work.jsonl", session.size)

@@ -40,30 +40,6 @@ def until_closed(connection: socket.socket) -> bytes:
     return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_cut_before_closes_without_a_byte(provider, dialect):
-    with connected(provider, dialect, "cut-before") as connection:
-        assert until_closed(connection) == b""
-    assert provider.requests[0].was_cut
-    assert provider.closed == []
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", ["cut-inside", "cut-after"])
-def test_a_cut_leaves_the_chunked_body_without_its_end(provider, dialect, name):
-    with connected(provider, dialect, name) as connection:
-        received = until_closed(connection)
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200")
-    assert b"text/event-stream" in head
-    assert b"context_search_transcript" in body
-    assert not body.endswith(b"0\r\n\r\n")
-    assert not body.endswith(b"[DONE]\n\n\r\n")
-    stopped = body.count(b"event: content_block_stop")
-    if dialect == "anthropic":
-        assert stopped == (2 if name == "cut-inside" else 3)
-
-
 def until_complete(connection: socket.socket) -> bytes:
     """What is received until a chunked body has ended."""
     received = b""

@@ -23,6 +23,7 @@ from compaction_app.runs.commands import start_run
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import (
     HEADER,
     assistant,
@@ -44,7 +45,6 @@ from tests.factories import (
     whole,
 )
 from tests.html import (
-    HOSTILE_TEXTS,
     Element,
     assert_inert,
     classes,
@@ -576,7 +576,7 @@ def test_the_garbage_collector_is_always_switched_on_again(pages):
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("words", HOSTILE_TEXTS)
+@pytest.mark.parametrize("words", TOGETHER)
 def test_what_is_new_on_the_page_is_inert_too(pages, words):
     fields = ("x/y?#", words) if "\x00" not in words and "\ud800" not in words else ("x/y?#", "id")
     entry_id = "".join(fields)

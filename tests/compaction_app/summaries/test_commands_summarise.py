@@ -61,13 +61,10 @@ def test_a_model_that_writes_none_is_a_failure(redline, provider, path, script, 
         assert (ended.code, ended.error) == (6, code)
 
 
-def test_without_a_model_or_a_text_nothing_is_sent_unless_a_hook_supplies_the_draft(redline, path, tmp_path, connect):
+def test_without_a_model_or_a_text_nothing_is_sent(redline, path, tmp_path):
     assert redline.call("summarise", path, "--json").error == "no_model"
     ended = redline.call("summarise", path, "--text", place(tmp_path / "wrong", b"\xff\xfe"), "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
-    connect(hooks.session_before_compact, lambda **_: hooks.SupplySummary("The notes of a hook."))
-    ended = redline.call("summarise", path, "--json")
-    assert ended.json["draft"] == "The notes of a hook.", ended
 
 
 @pytest.mark.parametrize(

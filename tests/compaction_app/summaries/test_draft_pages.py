@@ -12,10 +12,10 @@ from compaction_app.summaries.drafts import WantedSummary, save_text, start_draf
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
 from tests.clients import page
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, image, result, text, turns_of_work, user
 from tests.files import place, unchanged
 from tests.html import (
-    HOSTILE_TEXTS,
     assert_inert,
     element,
     elements,
@@ -239,7 +239,7 @@ def test_a_draft_of_a_session_that_has_continued_keeps_its_text_until_it_is_disc
         assert not SummaryDraft.objects.exists()
 
 
-@pytest.mark.parametrize("words", HOSTILE_TEXTS)
+@pytest.mark.parametrize("words", TOGETHER)
 def test_a_hostile_text_does_nothing(browser, draft, words):
     save_text(draft, words)
     SummaryDraft.objects.update(focus=editable(words), hook_messages=[editable(words)])

@@ -34,9 +34,6 @@ def session(redline):
     return index_file(place(path, session_bytes(turns_of_work(turns=8))))
 
 
-both_dialects = pytest.mark.parametrize("provider", ["anthropic", "openai"], indirect=True)
-
-
 def written(session: Session, script: str = "good-plan", wanted: drafts.WantedSummary = COMPACTION) -> SummaryDraft:
     """A draft that a worker has worked on."""
     draft = drafts.start_draft(session, wanted, f"scripted/{script}")
@@ -80,7 +77,6 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
     return index_file(backdate(path))
 
 
-@both_dialects
 def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
     with unchanged(session.real_path()):
         draft = written(session, wanted=drafts.WantedSummary(focus="the cache"))
@@ -91,7 +87,6 @@ def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
         assert "the cache" in provider.requests[0].raw.decode()
 
 
-@both_dialects
 @pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
 def test_a_draft_that_does_not_come_says_why(session, provider, script, words):
     assert words in failure_of(written(session, script))

@@ -9,9 +9,10 @@ from compaction_app.display.branches import branch_state
 from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, context_edit, message, result, summary_compaction, text, user
 from tests.files import unchanged
-from tests.html import HOSTILE_TEXTS, assert_inert, links, missing, text_of, text_sent
+from tests.html import assert_inert, links, missing, text_of, text_sent
 from tests.sessions import add_session
 
 TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 4_000), assistant(text("done")))
@@ -37,7 +38,7 @@ def test_a_branch_without_changes_says_so_and_has_no_points(browser, idle_root):
         page(browser, f"{url}/timeline?{query}", 404)
 
 
-@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+@pytest.mark.parametrize("hostile", TOGETHER)
 def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(user("go"), assistant(text(hostile)), context_edit("e2", None))
     url = add(idle_root, [*talk, {**message(hostile or "e4", "e3", user("on"))}])

@@ -8,9 +8,10 @@ import pytest
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page
+from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, branch_summary, call, chain, message, result, summary_compaction, text, user
 from tests.files import unchanged
-from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, missing, text_of, texts
+from tests.html import addresses, assert_inert, element, elements, link, links, missing, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
@@ -239,7 +240,7 @@ def test_a_branch_summary_says_what_was_left_and_a_command_is_shown_without_its_
     assert rows(page(browser, f"{url}/tree")) == ["command /exit now", "command Bye"]
 
 
-@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+@pytest.mark.parametrize("hostile", TOGETHER)
 def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(user(hostile), assistant(text(hostile)), result("c1", hostile, name=hostile))
     talk += [

@@ -255,7 +255,7 @@ def test_the_rest_is_undone_after_some_entries_came_back(in_place):
 
 
 def test_bringing_back_one_by_one_ends_with_the_context_before(in_place):
-    before, committed = in_place.context(), in_place.compact()
+    before, committed = in_place.context(), in_place.compact(compression_ratio=0.7)
     left = [target.entry_id for target in deleted_by(committed)]
     while left:
         back = {target.entry_id for target in in_place.undo(left[0]).plan.back}
