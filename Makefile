@@ -139,7 +139,7 @@ bench: test-deps $(VENV)/.installed-dev ## measure the performance figures that 
 	$(BIN)/redline bench
 
 soak: $(VENV)/.installed-dev ## kill commits by each writer, undos, restores, moves and summaries, 300 times each
-	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill.py tests/compaction_app/commit/test_kill_commands.py tests/compaction_app/undo/test_kill.py tests/compaction_app/navigation/test_kill.py
+	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill_commands.py tests/compaction_app/undo/test_kill.py tests/compaction_app/navigation/test_kill.py
 
 clean: ## remove build products and caches
 	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -85,13 +85,7 @@ def answered(kept: list[Kept]) -> set[str]:
 
 
 @given_often(accepted_deletions())
-def test_nothing_goes_that_has_to_stay(given_):
-    require_whole_pairs(given_)
-    require_what_is_kept(given_)
-
-
-def require_whole_pairs(given_: AcceptedDeletion) -> None:
-    """No result loses its call, and no call its answers."""
+def test_no_result_loses_its_call_and_no_call_its_answers(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     lost = makers(before).keys() - makers(after).keys()
     assert not lost & answered(after)
@@ -105,8 +99,19 @@ def require_whole_pairs(given_: AcceptedDeletion) -> None:
     assert not {pair for pair in whole if pair in makers(before).items() and pair[0] in unanswered}
 
 
-def require_what_is_kept(given_: AcceptedDeletion) -> None:
-    """What is recent or protected stays, and what a human keeps."""
+@given_often(accepted_deletions())
+def test_a_task_is_left_no_entry_is_left_empty_and_none_is_named_twice(given_):
+    before = {one.entry_id: one for one in kept_of(given_.transcript)}
+    kept = kept_of(given_.transcript, given_.gone)
+    assert {one.role for one in kept} & {"user", "custom", "branchSummary"}
+    assert all(one.blocks or not before[one.entry_id].blocks for one in kept)
+    targets = given_.deletion.targets
+    assert len(set(targets)) == len(targets)
+    assert not any(Target(one.entry_id) in targets for one in targets if one.block_index is not None)
+
+
+@given_often(accepted_deletions())
+def test_nothing_goes_that_is_recent_or_protected_or_that_a_human_keeps(given_):
     count = given_.transcript.parameters.preserve_recent
     ids = [entry.entry_id for entry in given_.transcript.entries]
     recent = set(ids[len(ids) - count :])
@@ -123,6 +128,37 @@ def require_what_is_kept(given_: AcceptedDeletion) -> None:
         assert Target(pin.entry_id) not in given_.gone
         if pin.block_index is None:
             assert pin.entry_id not in {target.entry_id for target in given_.gone}
+
+
+@given_often(accepted_deletions())
+def test_guarded_thinking_stays(given_):
+    if given_.restraints.thinking_guard == "all":
+        said = [one for one in given_.recorded if one.get("message", {}).get("role") == "assistant"]
+        bearing = {one["id"] for one in said if any(part["type"] == "thinking" for part in one["message"]["content"])}
+        held = {entry.entry_id for entry in given_.transcript.entries if entry.bears_thinking}
+        assert not held & bearing & {target.entry_id for target in given_.gone}
+        return
+    last = next((one for one in reversed(given_.transcript.entries) if one.role == "assistant"), None)
+    if last is not None and any(found.type == "thinking" for found in last.blocks):
+        kept = next(one for one in kept_of(given_.transcript, given_.gone) if one.entry_id == last.entry_id)
+        thoughts = {found.index for found in last.blocks if found.type == "thinking"}
+        assert thoughts <= {index for index, _ in kept.blocks}
+
+
+@given_often(accepted_deletions())
+def test_it_is_accepted_again_as_it_is_and_its_stats_add_up(given_):
+    again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
+    assert (again.targets, again.stats) == (given_.deletion.targets, given_.deletion.stats)
+    before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
+    tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries}
+    for entry in given_.transcript.entries:
+        tokens |= {Target(entry.entry_id, found.index): found.tokens for found in entry.blocks}
+    stats = given_.deletion.stats
+    assert stats.objects_before == sum(1 + len(one.blocks) for one in before)
+    assert stats.objects_after == sum(1 + len(one.blocks) for one in after)
+    assert stats.objects_before - stats.objects_after == stats.objects_deleted
+    assert stats.tokens_before == sum(entry.tokens for entry in given_.transcript.entries)
+    assert stats.tokens_before - stats.tokens_after == sum(tokens[target] for target in given_.gone)
 
 
 Rebuilt = dict[str, list[tuple[int, str]] | str]
@@ -189,11 +225,15 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_):
         assert entry_id in after
         assert isinstance(content, str) or set(content) <= set(after[entry_id])
     assert [key for key in after if key in expected] == list(expected), "in the same order"
-    # The line that is appended leaves every byte before it.
+
+
+@given_often(accepted_deletions())
+def test_the_line_that_is_appended_leaves_every_byte_before_it(given_):
     data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
     branch, texts = branch_and_texts(longer, leaf=given_.recorded[-1]["id"])
-    assert [(one.id, texts[one.id]) for one in branch] == [(one.id, given_.texts[one.id]) for one in given_.branch]
+    before = [(one.id, given_.texts[one.id]) for one in given_.branch]
+    assert [(one.id, texts[one.id]) for one in branch] == before
 
 
 SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), result("c1")]
