@@ -1,6 +1,6 @@
 """A killed commit or restore leaves the session as before or as after, and everything usable.
 
-`test_kill` is about the files alone; here the database, the lock and the next command take part.
+The files, the database, the lock and the next command take part.
 """
 
 import hashlib
