@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from django import template
@@ -91,7 +91,7 @@ def duration(took: timedelta) -> str:
 @register.filter
 def home(path: str) -> str:
     """A path with ~ for the user's home directory, printable."""
-    own = str(Path.home())
+    own = os.path.expanduser("~")  # noqa: PTH111  # Path.home takes ten times as long, in each row
     return printable(f"~{path[len(own) :]}" if path == own or path.startswith(own + "/") else path)
 
 
