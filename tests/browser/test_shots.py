@@ -39,6 +39,7 @@ from tests.browser.scenarios import (
     finished_run,
     forked_session,
     long_session,
+    run_number,
     start_run,
     title,
     titled_session,
@@ -65,9 +66,9 @@ ACME: Final = "https://gateway.example:8443/api"
 NOBODY: Final = "http://127.0.0.1:1/v1"
 LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
 AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete"}
+"""Agents, and the writer of each by which a session is compacted here."""
 WRITTEN: Final = AGENTS if IN_EVERY_VIEW else ("claude",)
 """The agents whose commit and what follows it are shown: the pages are the same, the words differ."""
-"""Agents, and the writer of each by which a session is compacted here."""
 REFUSED: Final = r"the server responded with a status of (400|403|404|409)"
 FAILED: Final = "UPDATE compaction_app_summarydraft SET state = 'failed', failure = ?, generated = ? WHERE id = ?"
 APPENDED: Final = "UPDATE compaction_app_summarydraft SET state = 'appended', appended_id = 'e9' WHERE id = ?"
@@ -120,10 +121,9 @@ class Stage:
 
     def event_factory(self, page: str, planner: str) -> RunFactory:
         """Writes the events of a run, as its worker."""
-        run = int(page.rsplit("/", 1)[1])
-        factory = RunFactory(self.server.data / "redline.sqlite3", run, planner)
+        run = run_number(page)
         self.server.keep_alive(run)
-        return factory
+        return RunFactory(self.server.data / "redline.sqlite3", run, planner)
 
     def change_draft(self, draft: str, statement: str, *values: str) -> None:
         """Change the row of a draft, as a worker does."""
