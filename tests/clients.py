@@ -39,8 +39,15 @@ def fetched(browser: Client, page: str) -> tuple[Any, bytes]:
     """A download with its body, received as an ASGI server receives it."""
     answer: Any = browser.get(page)
     assert answer.is_async
+    return answer, body_of(answer)
+
+
+def body_of(answer: Any) -> bytes:
+    """The body of an answer, also of one that is produced piece by piece."""
+    if not answer.streaming:
+        return bytes(answer.content)
 
     async def body() -> bytes:
-        return b"".join([piece async for piece in answer.streaming_content])
+        return b"".join([piece async for piece in answer])
 
-    return answer, async_to_sync(body)()
+    return async_to_sync(body)()

@@ -136,6 +136,18 @@ def turns_of_work(turns: int) -> list[dict[str, Any]]:
     return chain(*messages)
 
 
+def mended_parser(name: str, *, turns: int, steps: int, lines: int) -> list[dict[str, Any]]:
+    """Turns of the task `Mend the NAME parser, part 1.`, each with steps that read a file of so many lines."""
+    messages: list[dict[str, Any]] = []
+    for turn in range(1, turns + 1):
+        messages.append(user(f"Mend the {name} parser, part {turn}."))
+        for step in (f"{turn}_{number}" for number in range(steps)):
+            read = "\n".join(f"line {number} of {step}" for number in range(lines))
+            messages += [assistant(text("I look."), call(f"c{step}", path=f"src/{step}.py")), result(f"c{step}", read)]
+        messages.append(assistant(text("Mended.")))
+    return chain(*messages)
+
+
 def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
     """The bytes of a session file; bytes are taken as lines."""
     lines = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded)

@@ -1,6 +1,7 @@
-"""Forked processes with fewer rights or resources than this one."""
+"""Forked processes with fewer rights or resources than this one, and what a process holds."""
 
 import _strptime  # noqa: F401  imported at its first use, and a child without rights cannot read it
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -82,6 +83,15 @@ def holding(path: Path) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def held(path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """This file is locked."""
+    descriptor = os.open(path, os.O_RDWR)
+    how(descriptor, kind)
+    yield
+    os.close(descriptor)
 
 
 def limit_file_size(size: int) -> Callable[[], None]:

@@ -19,19 +19,21 @@ def add_scripted(provider: ScriptedProvider, *scripts: str, dialect: Any = "open
         PlannerModel.objects.get_or_create(provider="scripted", name=script, defaults={**limits, **more})
 
 
-def add_provider(server: Server, name: str, base_url: str, *models: str) -> list[str]:
-    """Add a provider to a running server; returns the paths of its models."""
-    server.post("/providers/add", "/providers/add", name=name, dialect="openai", base_url=base_url)
-    limits = {"window": "100000", "output_limit": "8000"}
+def add_provider(
+    server: Server, name: str, base_url: str, *models: str, dialect: str = "openai", **more: str | list[str]
+) -> list[str]:
+    """Add a provider to a running server, and its models with `more` fields; returns the paths of its models."""
+    server.post("/providers/add", "/providers/add", name=name, dialect=dialect, base_url=base_url)
+    limits = {"window": "100000", "output_limit": "8000", **more}
     pages = [server.post("/models/add", "/models/add", provider=name, name=one, **limits) for one in models]
     return [f"/models/{page.rpartition('#model-')[2]}" for page in pages]
 
 
 @contextmanager
-def added_provider(server: Server, name: str, base_url: str, *models: str) -> Iterator[list[str]]:
+def added_provider(server: Server, name: str, base_url: str, *models: str, **more: Any) -> Iterator[list[str]]:
     """The same, until the end: other tests of the server do not meet it."""
     try:
-        yield add_provider(server, name, base_url, *models)
+        yield add_provider(server, name, base_url, *models, **more)
     finally:
         server.post(f"/providers/{name}/remove", f"/providers/{name}/remove")
 

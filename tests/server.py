@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -253,12 +252,3 @@ def start_shared_server(base: Path) -> Iterator[Server]:
     (base / "pi").mkdir()
     with start_server(base, roots=base / "atomic", REDLINE_ROOTS=json.dumps(roots)) as server:
         yield server
-
-
-def put_session(server: Server, source: Path, name: str = "") -> Path:
-    """A quiet copy of a session in the server's root."""
-    copy = server.root / (name or source.name)
-    shutil.copyfile(source, copy)
-    then = time.time() - 3_600
-    os.utime(copy, (then, then))
-    return copy

@@ -13,6 +13,7 @@ from compaction_app.scripted.server import ScriptedProvider
 from sessions_app import children
 from tests.factories import session_bytes, working_session
 from tests.files import place
+from tests.scripted_models import add_provider, start_model
 from tests.server import start_server
 
 REDLINE = Path(sysconfig.get_path("scripts")) / "redline"
@@ -56,13 +57,9 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(h
         start_server(tmp_path, command=[str(REDLINE)], started_in=hostile, **given) as server,
     ):
         place(server.root / "session.jsonl", session_bytes(working_session(steps=20)))
-        url = provider.base_url("openai")
-        server.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
-        limits = {"window": "100000", "output_limit": "8000"}
-        server.post("/models/add", "/models/add", provider="scripted", name="good-plan", **limits)
-        page = f"{server.session('session.jsonl')}/compact"
+        add_provider(server, "scripted", provider.base_url("openai"), "good-plan")
         for planner in ("embedded", "scripted/good-plan"):
-            run = server.post(f"{page}?planner={planner}", page, planner=planner, keep="50")
+            run = start_model(server, server.session("session.jsonl"), planner)
             server.wait_for(lambda run=run: "Review the proposals" in server.text(run))
     assert executed(hostile) == []
 

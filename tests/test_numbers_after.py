@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ from tests.opencode_stores import worked_session
 from tests.sessions_app.agents.codex.rollouts import token_count, work
 
 YES = ("--yes", "--live", "--not-honoured", "--allow-below-target", "--json")
-Make = Callable[[Installation], Path]
 
 
 def pi_session(redline: Installation) -> Path:

@@ -1,4 +1,7 @@
-"""The pages: what they show, and that hostile transcripts are inert. Who may see them: test_security."""
+"""The pages: what they show, how a browser's tabs tell them apart, and that hostile transcripts are inert.
+
+Who may see them: test_security.
+"""
 
 import json
 
@@ -9,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
 from sessions_app.web.launch_tokens import TOKEN_FILE, new_token
-from tests.clients import new_client
 from tests.factories import assistant, call, chain, conversation, result, text, thinking, user
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, link, links, missing, outermost, text_of, text_sent
 from tests.sessions import add_session
@@ -22,14 +25,6 @@ def words_of(browser: Client, address: str) -> str:
 
 
 # ---- access ----------------------------------------------------------------------------------------------
-
-
-def test_a_launch_token_logs_one_browser_in_once(redline, client):
-    token = new_token(django_settings.REDLINE_DATA_DIR)
-    answer = client.get("/launch", {"token": token})
-    assert (answer.status_code, answer["Location"]) == (302, "/")
-    assert client.get("/").status_code == 200
-    assert new_client().get("/launch", {"token": token}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -163,6 +158,35 @@ def test_a_session_page_needs_few_queries(browser, idle_root):
         answer = browser.get(address)
     assert len(queries) <= 12
     assert len(answer.content) < 250_000
+
+
+# ---- titles ----------------------------------------------------------------------------------------------
+
+PAGES = ("", "/tree", "/tree/compare", "/timeline", "/doctor", "/backups", "/compact", "/settings")
+
+
+def title(browser: Client, address: str) -> str:
+    (found,) = elements(browser.get(address), "title")
+    return text_of(found)
+
+
+def test_the_title_of_each_page_of_a_session_names_the_session(browser, idle_root):
+    url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
+    titles = [title(browser, url + page) for page in PAGES]
+    assert all("Mend the parser." in one for one in titles), titles
+    assert len(set(titles)) == len(PAGES)
+
+
+def test_a_title_tells_that_the_session_is_due_or_cannot_be_read(browser, idle_root):
+    url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
+    assert "due" not in title(browser, url)
+    Session.objects.update(window=1_000, context_tokens=2_000)
+    assert title(browser, url) == "Mend the parser., due · Redline"
+    (idle_root / "a.jsonl").unlink()
+    assert title(browser, url) == "Unreadable: Mend the parser. · Redline"
+
+
+# ---- hostile transcripts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)

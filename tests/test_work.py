@@ -77,17 +77,7 @@ def long_session(idle_root):
     return add_session(idle_root, "long.jsonl", chain(*said))
 
 
-def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_row(idle_root):
-    for number in range(20):
-        place(idle_root / f"{number}.jsonl", session_bytes(working_session(steps=2)))
-    index_roots()
-    with counted() as work:
-        index_roots()
-    assert work.bytes_read == 0
-    assert work.written == []
-
-
-def test_new_sessions_are_indexed_by_one_reading_and_in_few_statements(idle_root):
+def test_new_sessions_and_their_texts_are_indexed_by_one_reading_and_in_few_statements(idle_root):
     for number in range(30):
         place(idle_root / f"{number}.jsonl", session_bytes(working_session(steps=20)))
     with counted() as work:
@@ -95,6 +85,13 @@ def test_new_sessions_are_indexed_by_one_reading_and_in_few_statements(idle_root
     assert total.files == 30
     assert work.bytes_read <= total.bytes + 30 * (HEAD_BYTES + 6 * EDGE)
     assert len(work.statements) <= 40
+    with counted() as work:
+        index_roots()
+    assert (work.bytes_read, work.written) == (0, []), "nothing is new"
+    assert list(update_texts())
+    with counted() as work:
+        list(update_texts())
+    assert work.bytes_read == 0
 
 
 def test_a_page_asks_for_whole_rows_of_runs_and_questions_only_if_there_are_some(browser, known_root):
@@ -167,8 +164,7 @@ def test_a_decision_judges_again_what_it_is_about_whatever_the_number_of_proposa
 def test_a_search_needs_the_same_statements_for_many_sessions(browser, idle_root):
     def searched() -> Work:
         index_roots()
-        for _ in update_texts():
-            pass
+        list(update_texts())
         browser.get("/search?q=needle")
         with counted() as work:
             assert browser.get("/search?q=needle").status_code == 200
@@ -182,16 +178,6 @@ def test_a_search_needs_the_same_statements_for_many_sessions(browser, idle_root
     assert len(many.statements) == len(few.statements)
     # The lines of the places that it shows.
     assert many.bytes_read < 5_000
-
-
-def test_texts_that_are_indexed_are_not_read_again(idle_root):
-    place(idle_root / "s.jsonl", session_bytes(working_session()))
-    index_roots()
-    assert list(update_texts())
-    with counted() as work:
-        for _ in update_texts():
-            pass
-    assert work.bytes_read == 0
 
 
 def test_a_follower_that_finds_nothing_new_reads_and_writes_nothing(idle_root):

@@ -5,7 +5,7 @@ database in the tests that follow.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from tests.files import place
 from tests.server import Server, place_in, start_server
 from tests.wait import WAIT_SECONDS
 
-Opener = Callable[..., Watched]
 A_KEY: Final = "sk-0123456789abcdefghijkl"
 
 expect.set_options(timeout=WAIT_SECONDS * 1_000)

@@ -22,10 +22,6 @@ from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
 
 REAL: Final = "pi/before-compaction.v3.jsonl"
-
-
-LONG_STEPS: Final = 6_000
-"""The number of calls in a session whose planning takes a while."""
 MOMENT_SECONDS: Final = 0.02
 """How long a worker that is to be paused runs between two checks, in seconds."""
 
@@ -130,12 +126,6 @@ def leave_nothing_queued(server: Server) -> None:
 
 def is_over(server: Server, page: str) -> bool:
     return not html.elements(server.get(page), "[ws-connect]")
-
-
-def start_worker(server: Server, page: str) -> subprocess.Popen[bytes]:
-    """A process that works on this run only."""
-    command = [sys.executable, "-m", "redline", "worker", "--run", str(run_number(page))]
-    return subprocess.Popen(command, env=server.environment, cwd=server.root, stdout=subprocess.DEVNULL)
 
 
 def worker_pid(server: Server, run: int) -> int | None:

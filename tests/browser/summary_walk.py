@@ -17,11 +17,11 @@ from tests.browser.chromium import Watched
 from tests.factories import chain, session_bytes, summary_compaction, turns_of_work, user
 from tests.files import backdate, place
 from tests.paths import corpus
+from tests.scripted_models import add_provider
 from tests.server import Server, start_server
 
 NAME: Final = "walk.jsonl"
 EDITED: Final = "The tests of the parser come first."
-INVALID: Final = r"the server responded with a status of 422"
 
 
 def walked_session() -> bytes:
@@ -47,10 +47,8 @@ def walk_server(base: Path, provider: ScriptedProvider) -> Iterator[Server]:
     backdate(place(root / NAME, named + b"\n" + rest))
     roots = json.dumps([{"path": str(root), "agent": "pi"}])
     with start_server(base, roots=root, REDLINE_ROOTS=roots) as server:
-        url = provider.base_url("openai")
-        server.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
         limits = {"window": "400000", "output_limit": "16000", "thinking_style": "budget"}
-        server.post("/models/add", "/models/add", provider="scripted", name="good-plan", **limits)
+        add_provider(server, "scripted", provider.base_url("openai"), "good-plan", **limits)
         server.wait_for(lambda: "parser" in server.get("/") or NAME in server.get("/"))
         yield server
 

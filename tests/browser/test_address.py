@@ -1,16 +1,11 @@
 """The address in a real browser: the secret name is resolved without setup, and logging out ends the session."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import titled_session
 from tests.server import place_in, start_server
-
-Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")

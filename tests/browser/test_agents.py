@@ -1,17 +1,14 @@
 """An installation without sessions: its pages, and agents that are connected and disconnected."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults, have_no_faults_here
 from tests.files import place
 from tests.server import start_server
 
-Opener = Callable[..., Watched]
 BEFORE = b'{\n  "model": "opus" // mine\n}\n'
 
 

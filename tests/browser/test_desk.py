@@ -1,16 +1,14 @@
 """A whole review without a mouse: few key presses for hundreds of proposals, and none of them ignored."""
 
 import re
-import sqlite3
-from contextlib import closing
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import number_of
-from tests.browser.scenarios import finished_run, run_number
+from tests.browser.scenarios import finished_run, query_number, run_number
 from tests.factories import assistant, call, chain, result, text, user
-from tests.server import Server, place_in
+from tests.server import place_in
 
 PROPOSALS = 370
 REJECTIONS = 12
@@ -66,7 +64,8 @@ def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(server, 
         keyboard.press("A")
     expect(bar).to_have_attribute("data-undecided", "0")
     expect(bar.locator("dl div", has_text="Rejected").locator("dd")).to_have_text(str(REJECTIONS))
-    assert decisions(server, run) == REJECTIONS + groups
+    decisions = "SELECT count(*) FROM compaction_app_decision WHERE run_id = ?"
+    assert query_number(server, decisions, run_number(run)) == REJECTIONS + groups
     keyboard.press("g", "c")
     page.wait_for_url(re.compile("/commit$"))
     while not page.evaluate(BUTTON):
@@ -77,9 +76,3 @@ def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(server, 
     keyboard.press("Enter")
     page.wait_for_url(re.compile("/result$"))
     assert keyboard.presses < MOST_PRESSES
-
-
-def decisions(server: Server, run: str) -> int:
-    query = "SELECT count(*) FROM compaction_app_decision WHERE run_id = ?"
-    with closing(sqlite3.connect(server.data / "redline.sqlite3")) as database:
-        return int(database.execute(query, (run_number(run),)).fetchone()[0])

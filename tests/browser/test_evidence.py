@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.acts import press
 from tests.browser.chromium import hold
 from tests.browser.scenarios import finished_run
 from tests.factories import assistant, call, chain, result, text, user
@@ -44,8 +45,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width)
     page = browse(server, viewport={"width": width, "height": 900}).open(f"{run}/review")
     undecided = undecided_of(page)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
-    page.keyboard.press("n")
-    page.keyboard.press("Enter")
+    press(page, "n", "Enter")
     opened = page.locator(".proposal__open .evidence")
     expect(opened).to_contain_text("Only 30 of 40 lines still stand later in what stays; 10 do not.")
     expect(opened.locator(".is-lost")).to_have_count(10)
@@ -60,8 +60,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width)
 def test_what_loads_slowly_has_a_place_until_it_is_there(server, run, browse):
     page = browse(server).open(f"{run}/review")
     held = hold(page, "**/evidence?*")
-    page.keyboard.press("n")
-    page.keyboard.press("Enter")
+    press(page, "n", "Enter")
     expect(page.locator(".evidence > .htmx-request")).to_be_visible()
     bars = "getComputedStyle(document.querySelector('.evidence'), '::after').height"
     wait_until(lambda: page.evaluate(bars) == "32px", "nothing shows that it is being loaded")
@@ -73,12 +72,10 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
     watched = browse(server)
     undecided = undecided_of(watched.open(f"{run}/review"))
     page = watched.open(f"{run}/select")
-    page.get_by_label("Text, or a pattern between slashes").fill("renamed_7")
-    expect(page.locator("#preview")).to_contain_text("1 more stays")
-    page.get_by_label("Text, or a pattern between slashes").fill("/(/")
-    expect(page.locator("#preview")).to_contain_text("The pattern cannot be used")
-    page.get_by_label("Text, or a pattern between slashes").fill("/function_3[0-9]/")
-    expect(page.locator("#preview")).to_contain_text("1 proposal")
+    previews = {"renamed_7": "1 more stays", "/(/": "The pattern cannot be used", "/function_3[0-9]/": "1 proposal"}
+    for typed, words in previews.items():
+        page.get_by_label("Text, or a pattern between slashes").fill(typed)
+        expect(page.locator("#preview")).to_contain_text(words)
     page.get_by_role("button", name="Approve 1").click()
     expect(page.get_by_role("status").first).to_contain_text("You selected everything with /function_3[0-9]/.")
     page.wait_for_load_state()
@@ -88,10 +85,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
 
 def test_a_plan_is_started_from_what_is_like_an_entry(server, run, browse):
     page = browse(server).open(f"{server.session('the parser')}?view=all")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("+")
+    press(page, "j", "j", "j", "+")
     expect(page.get_by_role("link", name="everything older than e3")).to_be_visible()
     page.get_by_role("link", name="all results of read").click()
     page.get_by_role("button", name="Start a plan from 1").click()

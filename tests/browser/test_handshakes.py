@@ -1,7 +1,9 @@
-"""An agent that waits: every open page says so at once, and the review lets it continue."""
+"""An agent that waits: every open page says so at once, and the review lets it continue.
+
+The page of its question is also for people who use a keyboard, a screen reader or a phone.
+"""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -12,8 +14,8 @@ from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults
 from tests.factories import working_session
 from tests.server import place_in
+from tests.wait import wait_until
 
-Opener = Callable[..., Watched]
 MARK_LISTENING = """
 window.WebSocket = class extends WebSocket {
   constructor(...given) {
@@ -23,12 +25,23 @@ window.WebSocket = class extends WebSocket {
 };
 """
 """Marks a page whose socket is open: what happens from then on reaches it."""
+RECORD_SPEECH = """
+window.spoken = 0;
+new MutationObserver((changes) => {
+  const elements = changes.map(({ target }) => target.closest ? target : target.parentElement);
+  window.spoken += elements.filter((element) => !element.closest("[aria-live=off]")).length;
+}).observe(document.querySelector("#agents-waiting"), { childList: true, subtree: true, characterData: true });
+"""
+"""Counts the changes in the banner that a screen reader reads out."""
+LONG_TITLE = "Read @packages/coding-agent/src/main.ts and @packages/coding-agent/src/tui/tui-renderer.ts " * 3
 
 
 @pytest.fixture
 def server(shared_server, tmp_path):
+    recorded = working_session()
+    recorded[1]["message"]["content"] = LONG_TITLE
     with place_in(shared_server, tmp_path.name, agent="pi") as mine:
-        mine.put("work.jsonl", working_session())
+        mine.put("work.jsonl", recorded)
         mine.session("work.jsonl")
         yield mine
 
@@ -39,6 +52,14 @@ def bridge(server):
     asking = AskingBridge(server.data, server.plain, server.root / "work.jsonl")
     yield asking
     asking.report("withdrawn")
+
+
+@pytest.fixture
+def question(server, browse, bridge):
+    """The page of a question that waits for a review."""
+    bridge.ask()
+    wait_until(lambda: bridge.poll()["state"] == "waiting")
+    return browse(server).open(f"/handshakes/{bridge.number}")
 
 
 def listening(watched: Watched, path: str = "/") -> Page:
@@ -99,7 +120,7 @@ def test_a_declined_agent_does_what_was_chosen(server, browse, bridge):
     assert bridge.answered()["do"] == "compact"
 
 
-def test_the_pages_of_a_question_fit_and_are_accessible(server, browse, bridge):
+def test_the_pages_of_a_question_fit_and_are_accessible_although_the_title_is_long(server, browse, bridge):
     watched = browse(server)
     page = listening(watched)
     bridge.ask()
@@ -112,3 +133,26 @@ def test_the_pages_of_a_question_fit_and_are_accessible(server, browse, bridge):
         "asked-list": "/",
     }
     have_no_faults(watched, pages)
+
+
+def test_nothing_moves_until_something_is_decided(question):
+    question.wait_for_load_state("networkidle")
+    left = question.locator("#handshake [data-ends]")
+    expect(left).to_contain_text("left")
+    button = question.get_by_role("button", name="pi stops the turn")
+    button.focus()
+    question.evaluate(RECORD_SPEECH)
+    before = left.inner_text()
+    with question.expect_response(lambda answer: answer.status == 204):
+        expect(left).not_to_have_text(before)
+    expect(button).to_be_focused()
+    assert question.evaluate("window.spoken") == 0
+    question.keyboard.press("Enter")
+    expect(question.get_by_role("heading", name="Declined")).to_be_visible()
+
+
+def test_another_page_is_told_what_was_decided(question, bridge):
+    news = question.locator("#handshake-news")
+    expect(news).to_be_empty()
+    bridge.report("withdrawn")
+    expect(news).to_have_text("Declined")

@@ -1,15 +1,11 @@
 """The Back button shows whole, consistent pages, and the browser keeps no session content for it."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import Watched
 from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
 from tests.server import place_in
 
-Opener = Callable[..., Watched]
 STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
 
 FETCH = "([address, headers]) => fetch(address, { headers }).then((answer) => answer.text())"

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -11,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import confirm_all, number_of
-from tests.browser.chromium import Watched
 from tests.browser.scenarios import approve_everything, finished_run, title, titled_session
 from tests.budget import FACTOR
 from tests.factories import (
@@ -30,7 +28,6 @@ from tests.factories import (
 from tests.files import place
 from tests.server import place_in
 
-Opener = Callable[..., Watched]
 MARKUP: Final = (
     "<script>window.hit=1</script><img src=x onerror=window.hit=2><svg onload=window.hit=3>"
     "<iframe src=https://evil.example/></iframe><style>*{display:none}</style></pre></article></main>"
@@ -156,8 +153,7 @@ def test_a_session_is_inert_in_each_view(server, browse, address):
 
 
 def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server, browse, address):
-    watched = browse(server)
-    page = watched.open(f"{address}?view=all")
+    page = browse(server).open(f"{address}?view=all")
     links = page.evaluate("[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)")
     assert len(links) > 10
     hostile = [link for link in links if "svg" in link.rsplit(".jsonl", 1)[1]]
@@ -172,8 +168,7 @@ def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server, browse, addre
 
 
 def test_a_text_of_millions_of_characters_makes_an_ordinary_page(server, browse, address):
-    watched = browse(server)
-    page = watched.open(f"{address}?view=all&at=e29")
+    page = browse(server).open(f"{address}?view=all&at=e29")
     article = page.locator("article", has_text="long long long").first
     is_shown(page)
     article.locator("a.more").click()

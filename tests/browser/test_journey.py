@@ -22,8 +22,7 @@ def server(tmp_path_factory):
 
 def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(server, browse):
     address = server.new_launch_path()
-    watched = browse(server, known=False)
-    page = watched.open(address)
+    page = browse(server, known=False).open(address)
     assert page.url == f"{server.base}/"
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
     assert page.evaluate("document.cookie") == ""

@@ -9,7 +9,7 @@ from tests.browser.acts import ids_of, number_of, press
 from tests.browser.chromium import hold, poll, unready
 from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import finished_run, undo_all
-from tests.factories import assistant, call, chain, result, text, user
+from tests.factories import mended_parser
 from tests.server import place_in
 from tests.wait import wait_until
 
@@ -23,30 +23,13 @@ RING = """(one) => {
     const style = getComputedStyle(one);
     return style.outlineStyle !== "none" || style.boxShadow !== "none";
 }"""
-
 NOTHING_UNSAVED = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
 
 
 @pytest.fixture(scope="module")
 def server(shared_server):
-    turns = [
-        said
-        for turn in range(1, TURNS + 1)
-        for said in (
-            user(f"Mend the keyed parser, part {turn}."),
-            *(
-                said
-                for step in range(4)
-                for said in (
-                    assistant(text("I look."), call(f"c{turn}_{step}", path=f"src/{turn}_{step}.py")),
-                    result(f"c{turn}_{step}", "\n".join(f"line {n} of {turn}_{step}" for n in range(80))),
-                )
-            ),
-            assistant(text("Mended.")),
-        )
-    ]
     with place_in(shared_server, "keys") as mine:
-        mine.put("keyed.jsonl", chain(*turns))
+        mine.put("keyed.jsonl", mended_parser("keyed", turns=TURNS, steps=4, lines=80))
         yield mine
 
 
@@ -184,23 +167,18 @@ def test_undoing_a_group_goes_to_its_line_and_undoing_a_hidden_row_opens_its_gro
 
 
 def test_brackets_go_to_groups(page):
-    headers = [name for name in names_of(page) if name.startswith("r-")]
+    headers = ids_of(page.locator(".group__row"))
     assert len(headers) == TURNS
-    press(page, "]")
-    is_current(page, headers[0])
-    press(page, "]")
-    is_current(page, headers[1])
-    press(page, "[")
-    is_current(page, headers[0])
-    press(page, "j", "[")
-    is_current(page, headers[0])
+    for keys, at in (("]", 0), ("]", 1), ("[", 0), ("j[", 0)):
+        press(page, *keys)
+        is_current(page, headers[at])
     press(page, "[")
     says(page, "This is the first group.")
 
 
 def test_capital_a_and_x_decide_the_group_and_nothing_else(page):
     groups = page.locator("section.group")
-    headers = [name for name in names_of(page) if name.startswith("r-")]
+    headers = ids_of(page.locator(".group__row"))
     press(page, "]", "A")
     expect(groups.first).to_contain_text("approved")
     is_current(page, headers[1])

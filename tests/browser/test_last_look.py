@@ -22,8 +22,7 @@ def server(shared_server):
 def test_the_rest_is_looked_at_approved_and_committed(server, browse, *, scripted):
     run = finished_run(server, server.session(title("scripted" if scripted else "plain")))
     decide(server, run, reject=undecided_keys(server, run)[0])
-    watched = browse(server, java_script_enabled=scripted)
-    page = watched.open(f"{run}/commit?undecided=1")
+    page = browse(server, java_script_enabled=scripted).open(f"{run}/commit?undecided=1")
     expect(page.get_by_text("were opened by nobody")).to_be_visible()
     page.get_by_role("link", name=re.compile(r"^Look at \d")).first.click()
     samples = page.locator("article.sample")

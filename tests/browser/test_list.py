@@ -1,7 +1,6 @@
 """The list in a browser: updates disturb neither the filter nor the focus, and a lost server is announced."""
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from tests.browser.scenarios import finished_run, title, titled_session
 from tests.factories import assistant, chain, message, session_bytes, text, user
 from tests.files import append_as_agent, place
 from tests.server import Server, place_in, start_server
-
-Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
@@ -63,19 +60,14 @@ def test_updates_keep_the_focus_and_the_text_of_the_filter(server, page):
     expect(first).to_contain_text("live, just written to")
 
 
-def test_a_session_that_appears_is_announced(server, page):
+def test_a_session_that_appears_is_announced_and_leaves_the_focus_on_its_row(server, page):
     expect(page.get_by_role("status").filter(has_text="new session")).to_have_count(0)
-    add_session(server, "one more pear")
-    expect(page.locator("#said")).to_have_text("1 new session")
-    expect(page.get_by_text("one more pear")).to_be_visible()
-
-
-def test_updates_keep_the_focus_on_a_row(server, page):
     link = page.get_by_role("link", name="count the pears")
     link.focus()
     link.evaluate("link => { link.dataset.mark = 'old element'; }")
     add_session(server, "something above")
-    page.wait_for_selector("text=something above")
+    expect(page.locator("#said")).to_have_text("1 new session")
+    expect(page.get_by_text("something above")).to_be_visible()
     expect(link).to_be_focused()
     expect(link).not_to_have_attribute("data-mark", "old element")
 

@@ -3,11 +3,7 @@
 import os
 import re
 import signal
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise, product
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,12 +11,13 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from compaction_app.scripted.server import ScriptedProvider
-from tests.browser.chromium import Watched, poll
+from tests.browser.chromium import poll
 from tests.browser.conftest import idle_place
 from tests.browser.scenarios import (
     event_count,
     newest_run,
     proposal_count,
+    run_number,
     start_run,
     title,
     titled_session,
@@ -36,10 +33,9 @@ from tests.run_factories import (
     pieces_of,
     streamed_event,
 )
+from tests.scripted_models import added_provider
 from tests.server import Server, place_in
-from tests.wait import WAIT_SECONDS
 
-Opener = Callable[..., Watched]
 ABNORMAL = 1006
 """The close code of a broken connection."""
 PACE = 0.15
@@ -80,10 +76,9 @@ def new_run(server: Server, name: str) -> tuple[RunFactory, str]:
 
 def run_factory_of(server: Server, page: str) -> RunFactory:
     """The factory for the run of that page, which also keeps the run alive."""
-    database, run = server.data / "redline.sqlite3", int(page.rsplit("/", 1)[1])
-    factory = RunFactory(database, run)
+    run = run_number(page)
     server.keep_alive(run)
-    return factory
+    return RunFactory(server.data / "redline.sqlite3", run)
 
 
 def up_to(page: Page, seq: int) -> None:
@@ -173,7 +168,6 @@ def test_the_scroll_position_is_kept_while_more_arrives(idle, browse):
 
 def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     path = start_run(idle, idle.session(title("beside")))
-    number = int(path.rsplit("/", 1)[1])
     watched = browse(idle)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
@@ -189,7 +183,7 @@ def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     is_same(page, later, factory.seq)
     factory.end("target_met")
     expect(page).to_have_title(re.compile(r"^Run [0-9]+, planned, the target is met: .* · Redline$"))
-    expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {number} planned to strike")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {run_number(path)} planned to strike")
     expect(page.get_by_text("You can leave this page")).to_have_count(0)
     is_same(page, later, factory.seq)
     assert page.evaluate("window.stayed")
@@ -319,30 +313,11 @@ def server(shared_server, provider):
     with place_in(shared_server, "model") as mine:
         for name in ("watched", "killed", "asked"):
             mine.put(f"{name}.jsonl", titled_session(name, steps=40, words=200))
-        database = mine.data / "redline.sqlite3"
-        add_model(database, provider, "thinking-signed")
-        yield mine
-        remove_model(database)
-
-
-def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
-    with closing(sqlite3.connect(database, timeout=WAIT_SECONDS)) as opened, opened:
-        opened.execute(
-            "INSERT INTO compaction_app_provider (name, dialect, base_url) VALUES ('scripted', 'anthropic', ?)",
-            (provider.base_url("anthropic"),),
-        )
-        opened.execute(
-            "INSERT INTO compaction_app_plannermodel (provider, name, base_url, window, output_limit, thinking_levels, "
-            "thinking_style, price_in, price_out) VALUES ('scripted', ?, '', 100000, 8000, '[\"low\", \"high\"]', "
-            "'budget', 3, 15)",
-            (name,),
-        )
-
-
-def remove_model(database: Path) -> None:
-    with closing(sqlite3.connect(database, timeout=WAIT_SECONDS)) as opened, opened:
-        opened.execute("DELETE FROM compaction_app_plannermodel")
-        opened.execute("DELETE FROM compaction_app_provider")
+        prices = {"price_in": "3", "price_out": "15"}
+        thinking = {"thinking_levels": ["low", "high"], "thinking_style": "budget"}
+        base_url, options = provider.base_url("anthropic"), {"dialect": "anthropic", **prices, **thinking}
+        with added_provider(mine, "scripted", base_url, "thinking-signed", **options):
+            yield mine
 
 
 def test_the_form_discloses_the_host_of_a_model_before_a_run(server, browse):
@@ -361,6 +336,16 @@ def test_the_form_discloses_the_host_of_a_model_before_a_run(server, browse):
     expect(page.locator("input[name=disclosed]")).to_have_count(0)
 
 
+def plan_with_the_model(page: Page, *, keep: str) -> None:
+    """Send the form of a plan, for which the model is to think, and wait for the page of the run."""
+    page.get_by_label("Keep", exact=True).fill(keep)
+    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    page.get_by_label("Thinking").select_option("high")
+    expect(page.locator("#size")).to_contain_text("characters, about")
+    page.get_by_role("button", name="Start planning").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+
+
 def longest(page: Page, kind: str) -> list[str]:
     """The successive contents of the element of this kind that changed most often."""
     grown: dict[str, list[str]] = page.evaluate("grown")
@@ -371,12 +356,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
     watched = browse(server)
     watched.context.add_init_script(GROWTH)
     page = watched.open(server.session(title("watched")) + "/compact")
-    page.get_by_label("Keep", exact=True).fill("10")
-    page.get_by_label("Planner").select_option("scripted/thinking-signed")
-    page.get_by_label("Thinking").select_option("high")
-    expect(page.locator("#size")).to_contain_text("characters, about")
-    page.get_by_role("button", name="Start planning").click()
-    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    plan_with_the_model(page, keep="10")
     page.evaluate("window.stayed = true")
     expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
@@ -402,11 +382,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
 def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server, browse):
     """It kills the worker in the middle of an answer of its model, which takes its time."""
     page = browse(server).open(server.session(title("killed")) + "/compact")
-    page.get_by_label("Keep", exact=True).fill("60")
-    page.get_by_label("Planner").select_option("scripted/thinking-signed")
-    expect(page.locator("#size")).to_contain_text("characters, about")
-    page.get_by_role("button", name="Start planning").click()
-    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    plan_with_the_model(page, keep="60")
     run = newest_run(server)
     server.wait_for(lambda: proposal_count(server, run) > 0)
     worker = worker_pid(server, run)

@@ -91,8 +91,7 @@ def connected(page: Page) -> None:
 
 
 def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
-    watched = window(browse, server, permission="default")
-    page = watched.open("/runs/")
+    page = window(browse, server, permission="default").open("/runs/")
     expect(page.locator("#notice")).to_be_visible()
     page.get_by_role("button", name="Notify me in this browser").click()
     expect(page.get_by_role("button", name="Stop notifying me in this browser")).to_be_visible()
@@ -127,19 +126,11 @@ def test_every_page_notifies_with_the_same_tag(server, browse):
     assert len(set(tags)) == 1, "the system shows one of a tag"
 
 
-def test_without_opting_in_there_is_no_notification(server, browse):
-    watched = window(browse, server, permission="default")
-    page = watched.open("/")
-    connected(page)
-    fill(server)
-    expect(page.locator("#waiting")).to_be_visible()
-    assert notices(page) == []
-
-
-def test_notifications_can_be_switched_off_again(server, browse):
-    watched = window(browse, server)
-    page = watched.open("/runs/")
-    page.get_by_role("button", name="Stop notifying me in this browser").click()
+@pytest.mark.parametrize("permission", ["default", "granted"])
+def test_without_opting_in_and_after_opting_out_there_is_no_notification(server, browse, permission):
+    page = window(browse, server, permission).open("/runs/")
+    if permission == "granted":
+        page.get_by_role("button", name="Stop notifying me in this browser").click()
     expect(page.get_by_role("button", name="Notify me in this browser")).to_be_visible()
     page.goto(server.base + "/")
     connected(page)

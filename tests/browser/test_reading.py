@@ -8,35 +8,17 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import ids_of, press
-from tests.factories import assistant, call, chain, message, result, session_bytes, text, user
+from tests.factories import assistant, chain, mended_parser, message, result, session_bytes, text, user
 from tests.files import append_as_agent
 from tests.server import place_in
 
 TURNS = 12
 
 
-def talk(turns: int = TURNS) -> list[dict[str, Any]]:
-    messages = []
-    for turn in range(1, turns + 1):
-        messages += [
-            user(f"Mend the mapped parser, part {turn}."),
-            *(
-                said
-                for step in range(3)
-                for said in (
-                    assistant(text("I look."), call(f"c{turn}_{step}", path=f"src/{turn}_{step}.py")),
-                    result(f"c{turn}_{step}", "\n".join(f"line {n} of {turn}_{step}" for n in range(40))),
-                )
-            ),
-            assistant(text(f"Part {turn} is mended.")),
-        ]
-    return chain(*messages)
-
-
 @pytest.fixture(scope="module")
 def server(shared_server):
     with place_in(shared_server, "reading") as mine:
-        mine.put("mapped.jsonl", talk())
+        mine.put("mapped.jsonl", mended_parser("mapped", turns=TURNS, steps=3, lines=40))
         yield mine
 
 
@@ -73,9 +55,7 @@ def test_the_slider_goes_by_entry_and_by_turn_and_enter_goes_there(page):
         turn = (int(number) - 1) // 8 + 1
         expect(named(page)).to_have_text(re.compile(f"^turn {turn}, "))
         expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^turn {turn}, "))
-    page.keyboard.press("PageDown")
-    expect(slider).to_have_value("9")
-    page.keyboard.press("Enter")
+    press(page, "PageDown", "Enter")
     expect(page).to_have_url(re.compile("[?&]at=e9$"))
     expect(page.locator("article").first).to_contain_text("part 2.")
 
@@ -121,10 +101,9 @@ def test_keys_go_on_where_the_page_ends(page):
 
 def test_no_key_is_silent(page):
     status = page.locator("#said")
-    press(page, "c")
-    expect(status).to_have_text("No entry is chosen: j chooses the next one")
-    press(page, "o")
-    expect(status).to_have_text("No entry is chosen: j chooses the next one")
+    for key in "co":
+        press(page, key)
+        expect(status).to_have_text("No entry is chosen: j chooses the next one")
     press(page, "?")
     expect(page.locator("#keys-help")).to_contain_text("next, previous turn")
     press(page, "Escape", "j", "j", "o")
@@ -134,8 +113,8 @@ def test_no_key_is_silent(page):
 
 
 def test_an_entry_s_link_text_and_id_are_copied(server, browse):
-    watched = browse(server, permissions=["clipboard-read", "clipboard-write"])
-    page = watched.open(server.session("mapped parser"))
+    able = {"permissions": ["clipboard-read", "clipboard-write"]}
+    page = browse(server, **able).open(server.session("mapped parser"))
     clipboard = "navigator.clipboard.readText()"
     page.locator("#e3").hover()
     status = page.locator("#said")

@@ -1,20 +1,18 @@
 """The keys of the lists: sessions, runs and backups are gone through without a mouse, and no key is silent."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import press
-from tests.browser.chromium import Watched, unready
+from tests.browser.chromium import unready
 from tests.browser.page_checks import VIEWS, View, have_no_faults_here
 from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
 from tests.factories import chain, session_bytes, user
 from tests.files import place
 from tests.server import start_server
 
-Opener = Callable[..., Watched]
 PLAIN = 62
 """With the others, sessions for two pages of the list."""
 

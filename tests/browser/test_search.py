@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.acts import press
 from tests.factories import assistant, call, chain, result, text, user
 from tests.html import text_of
 from tests.server import place_in
@@ -59,9 +60,7 @@ def test_places_are_reached_and_opened_by_keys(server, browse):
     page = browse(server).open("/search?q=needle")
     page.locator("#search-query").press("ArrowDown")
     expect(page.locator(".hit").nth(0)).to_be_focused()
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("k")
+    press(page, "j", "j", "k")
     expect(page.locator(".hit").nth(1)).to_be_focused()
     page.keyboard.press("Enter")
     page.wait_for_url("**/entries/*?q=needle")
@@ -88,9 +87,8 @@ def test_places_in_a_session_are_reached_by_keys_and_marked(server, browse):
     marked = "[...CSS.highlights.get('found')].map((range) => range.toString())"
     assert page.evaluate(marked) == ["needle"]
     first = page.url
-    page.keyboard.press("Escape")
-    page.keyboard.press("n")
+    press(page, "Escape", "n")
     expect(page.locator(".hit-steps [role=status]")).to_have_text("2 of 2")
-    page.keyboard.press("N")
+    press(page, "N")
     expect(page.locator(".hit-steps [role=status]")).to_have_text("1 of 2")
     assert page.url == first

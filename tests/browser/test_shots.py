@@ -39,6 +39,7 @@ from tests.browser.scenarios import (
     finished_run,
     forked_session,
     long_session,
+    run_number,
     start_run,
     title,
     titled_session,
@@ -126,10 +127,9 @@ class Stage:
 
     def event_factory(self, page: str, planner: str) -> RunFactory:
         """Writes the events of a run, as its worker."""
-        run = int(page.rsplit("/", 1)[1])
-        factory = RunFactory(self.server.data / "redline.sqlite3", run, planner)
+        run = run_number(page)
         self.server.keep_alive(run)
-        return factory
+        return RunFactory(self.server.data / "redline.sqlite3", run, planner)
 
     def change_draft(self, draft: str, statement: str, *values: str) -> None:
         """Change the row of a draft, as a worker does."""

@@ -69,12 +69,6 @@ def checked(redline: Installation, path: Path) -> tuple[int, Any]:
     return ended.code, ended.json
 
 
-def refusal(redline: Installation, path: Path) -> str:
-    ended = redline.call("check_vectors", path, "--json")
-    assert ended.code == 2
-    return ended.error
-
-
 PASSED = (0, {"passed": 1, "failed": 0, "failures": []})
 
 
@@ -130,7 +124,7 @@ def test_the_sessions_of_plans_are_among_the_real_ones(redline, tmp_path, monkey
     monkeypatch.setenv("REDLINE_CORPUS", str(tmp_path / "a" / "sessions"))
     assert checked(redline, tmp_path / "a" / "plans") == PASSED
     monkeypatch.setenv("REDLINE_CORPUS", str(tmp_path))
-    assert refusal(redline, tmp_path / "a" / "plans") == "no_such_file"
+    assert redline.call("check_vectors", tmp_path / "a" / "plans", "--json").refusal == "2 no_such_file"
 
 
 def test_a_different_context_fails_and_names_the_writer_and_the_agent(redline, tmp_path):
@@ -197,7 +191,7 @@ def test_what_lies_beside_readings_and_plans_is_not_a_vector(redline, tmp_path):
 @pytest.mark.parametrize("case", [{}, {"messages": 7}])
 def test_a_reading_without_a_result_is_not_a_vector(redline, tmp_path, case):
     write_reading(tmp_path, case)
-    assert refusal(redline, tmp_path) == "not_a_vector"
+    assert redline.call("check_vectors", tmp_path, "--json").refusal == "2 not_a_vector"
 
 
 def test_the_name_of_an_agent_gives_the_reader():
@@ -311,7 +305,7 @@ def test_what_an_open_client_of_codex_does_not_see_is_left_out(redline, tmp_path
 
 def test_a_vector_of_codex_without_its_fields_is_named(redline, tmp_path):
     (write_codex(tmp_path / "01", [ASKED], []) / "meta.json").write_text("{}")
-    assert refusal(redline, tmp_path) == "not_a_vector"
+    assert redline.call("check_vectors", tmp_path, "--json").refusal == "2 not_a_vector"
 
 
 PROBE = {"role": "user", "content": "go on"}

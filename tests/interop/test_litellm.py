@@ -58,8 +58,6 @@ ERRORS: dict[str, type[ProviderError]] = {
     "server-error": Unavailable,
 }
 Plan = Callable[..., Result]
-EndpointOf = Callable[[Dialect], Endpoint]
-
 
 @pytest.fixture(scope="session")
 def provider():

@@ -177,10 +177,8 @@ def test_the_follower_is_restarted_after_any_error(monkeypatch):
 
 
 def test_compactions_are_looked_at_when_some_are_due(monkeypatch):
-    started, due = (
-        failing(OSError("no process could be started")),
-        mock.Mock(**{"exists.side_effect": [False, True, True]}),
-    )
+    started = failing(OSError("no process could be started"))
+    due = mock.Mock(**{"exists.side_effect": [False, True, True]})
     monkeypatch.setattr(redline.serving, "LOOK_BACK_SECONDS", 0)
     monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: due)
     with pytest.raises(asyncio.CancelledError):

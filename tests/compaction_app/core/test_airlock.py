@@ -212,10 +212,7 @@ ACCEPTED = {
         Case("a block beside a pinned one", "e6[1]", pins="e6[0]"),
         Case("anything beside a pin on what is not there", "e6", pins="e99 e6[9]"),
     ],
-    "block": [
-        Case("one of two blocks", "e6[1]"),
-        Case("an image among texts", "e10[1]", then=PICTURE),
-    ],
+    "block": [Case("one of two blocks", "e6[1]"), Case("an image among texts", "e10[1]", then=PICTURE)],
     "duplicate": [Case("two blocks of one entry", "e5[2] e5[1]")],
     "pairs": [
         Case("one of two blocks with the same call id", "e5 e3[1]", accepted="e5 e3[1] e4", messages=TWICE),

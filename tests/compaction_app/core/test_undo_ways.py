@@ -84,11 +84,7 @@ def test_what_comes_back_without_the_rest(wanted, deleted, back):
 
 @pytest.mark.parametrize(
     ("wanted", "deleted", "back"),
-    [
-        ("e5", "e1 e3 e2 e5 e6 e4", "e1 e5 e6"),
-        ("e1", "e1 e3 e2 e5 e6 e4", "e1"),
-        ("e5[0]", "e1 e5[0]", "e5[0]"),
-    ],
+    [("e5", "e1 e3 e2 e5 e6 e4", "e1 e5 e6"), ("e1", "e1 e3 e2 e5 e6 e4", "e1"), ("e5[0]", "e1 e5[0]", "e5[0]")],
 )
 def test_what_must_not_be_deleted_without_an_entry_comes_back_with_it(wanted, deleted, back):
     joined = {"e1": ("e5",), "e5": ("e7",), "e7": ("e6",)}

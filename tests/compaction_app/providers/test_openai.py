@@ -129,9 +129,7 @@ def test_fragments_are_put_together_by_index():
 
 ONE, TWO = '{"a": 1}', '{"b": 2}'
 WHOLE = {
-    "no index, no id": [
-        {"tool_calls": [fragment(None, one, name="look")["tool_calls"][0] for one in (ONE, TWO)]},
-    ],
+    "no index, no id": [{"tool_calls": [fragment(None, one, name="look")["tool_calls"][0] for one in (ONE, TWO)]}],
     "in two chunks": [fragment(None, ONE, name="look"), fragment(None, TWO, name="look")],
     "always the first index": [fragment(0, ONE, call_id="x", name="look"), fragment(0, TWO, call_id="y", name="look")],
     "first index, no id": [fragment(0, ONE, name="look"), fragment(0, TWO, name="look")],

@@ -15,18 +15,7 @@ from tests.clients import page
 from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, image, result, text, turns_of_work, user
 from tests.files import place, unchanged
-from tests.html import (
-    assert_inert,
-    element,
-    elements,
-    field,
-    hidden_fields,
-    link,
-    links,
-    missing,
-    text_of,
-    text_sent,
-)
+from tests.html import assert_inert, element, elements, field, hidden_fields, link, links, missing, text_of, text_sent
 from tests.sessions import add_session
 
 State = SummaryDraft.State

@@ -28,9 +28,9 @@ from tests.claude_sessions import user as claude_user
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
 from tests.html import element, elements, link, links, missing, text_of, texts
+from tests.processes import held
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
-from tests.sessions_app.storage.test_held_locks import held
 
 ANOTHER = "01a20000-0000-7000-8000-000000000002"
 

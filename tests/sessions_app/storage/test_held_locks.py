@@ -1,10 +1,6 @@
 """Whether a file is locked by another process is seen without locking it."""
 
 import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -12,19 +8,12 @@ import pytest
 from sessions_app.storage import held_locks
 from sessions_app.storage.held_locks import is_locked
 from tests.files import place
+from tests.processes import held
 
 
 @pytest.fixture
 def lock(tmp_path):
     return place(tmp_path / "thread.lock", b"")
-
-
-@contextmanager
-def held(path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR)
-    how(descriptor, kind)
-    yield
-    os.close(descriptor)
 
 
 def test_a_held_lock_is_seen_until_it_is_given_back_but_not_through_a_link(lock):

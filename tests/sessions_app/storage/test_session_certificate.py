@@ -16,18 +16,7 @@ from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.factories import (
-    HEADER,
-    assistant,
-    call,
-    chain,
-    context_edit,
-    result,
-    session_bytes,
-    text,
-    user,
-    version_1,
-)
+from tests.factories import HEADER, assistant, call, chain, context_edit, result, session_bytes, text, user, version_1
 from tests.files import append_as_agent, place
 from tests.installation import refusal
 from tests.sessions_app.agents.pi.test_repair import A, B

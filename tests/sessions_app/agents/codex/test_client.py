@@ -27,7 +27,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.storage import held_locks
 from tests.files import place, unchanged
 from tests.installation import refusal
-from tests.sessions_app.storage.test_held_locks import held as held_lock
+from tests.processes import held as held_lock
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
 
