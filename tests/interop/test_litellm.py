@@ -59,6 +59,7 @@ ERRORS: dict[str, type[ProviderError]] = {
 }
 Plan = Callable[..., Result]
 
+
 @pytest.fixture(scope="session")
 def provider():
     with ScriptedProvider() as scripted:

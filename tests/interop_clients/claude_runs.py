@@ -12,8 +12,6 @@ from typing import Any, Final
 from .messages_server import MessagesServer, ScriptedReply
 
 PROBE: Final = "REDLINE-PROBE"
-CLOSING: Final = "No response requested."
-"""The reply with which the client closes a conversation that ended with a user's message."""
 RUN_SECONDS: Final = 300
 SWITCHES: Final = (
     *("--tools", "Read,Bash,Write", "--allowedTools", "Read,Bash,Write"),
