@@ -22,7 +22,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user
 from tests.files import place, snapshot
-from tests.installation import Installation, Result, migrate_to
+from tests.installation import Installation, Result, migrate_to, use_database
 from tests.processes import start_child
 
 
@@ -38,6 +38,13 @@ def copies(redline: Installation) -> list[Path]:
 def tables(path: Path) -> set[str]:
     with closing(sqlite3.connect(path)) as opened:
         return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_a_new_database_takes_one_step_for_each_app(fresh):
+    with use_database(fresh.home / "new.sqlite3"):
+        executor = MigrationExecutor(connection)
+        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    assert [step.app_label for step, _ in plan] == ["sessions_app", "compaction_app"]
 
 
 def test_the_first_use_creates_the_database_once_also_if_two_are_first(fresh):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def measured(path: Path) -> Measured:
     branch = loaded.tree.branch(loaded.leaf_id)
     texts = loaded.texts(branch)
     return sample_of(branch, lambda entry: texts[entry.id])
+
+
+def test_halves_of_a_character_are_counted_and_no_vocabulary_is_decoded_for_it(tmp_path):
+    """Importing the tokenizer's package decodes three of them, for a second."""
+    said = (user("cut \ud83d"), assistant(text("off \ude00")))
+    assert measured(place(tmp_path / "s.jsonl", session_bytes(chain(*said)))).tokens == 4
+    assert "bpe_openai" not in sys.modules
 
 
 def place_claude(directory: Path, *lines: claude_sessions.Object) -> Path:
