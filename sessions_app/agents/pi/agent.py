@@ -17,7 +17,6 @@ from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
@@ -32,7 +31,7 @@ from .lines import new_line
 from .messages import message_json
 from .migration import migrate
 from .package import find_package
-from .parser import CURRENT_VERSION, SessionParser, read_again
+from .parser import CURRENT_VERSION, SessionParser, parse_line, read_again
 from .reader import OlderPiReader, PiReader
 from .records import KEY, MOVE, UNDO
 from .repair import repair
@@ -95,7 +94,7 @@ class PiAgent(SessionFileAgent):
         return SessionParser(state, damage)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        return message_json(message, parse(line), parse(edit_line) if edit_line is not None else None)
+        return message_json(message, parse_line(line), parse_line(edit_line) if edit_line is not None else None)
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         for message in context.messages:

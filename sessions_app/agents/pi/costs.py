@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sessions_app.model_prices import MILLION, InputPrices
-from sessions_app.sessionlog.jsjson import parse
+
+from .parser import parse_line
 
 NAMES: Final = ("input", "cacheRead", "cacheWrite")
 DIGITS: Final = 6
@@ -31,7 +32,7 @@ def recorded_prices(lines: Iterable[bytes], model: str) -> InputPrices | None:
 
 def _prices(line: bytes, model: str) -> Iterator[tuple[str, float]]:
     try:
-        message = _mapping(_mapping(parse(line)).get("message"))
+        message = _mapping(_mapping(parse_line(line)).get("message"))
     except ValueError:
         return
     usage = _mapping(message.get("usage"))

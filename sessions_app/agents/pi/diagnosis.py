@@ -24,7 +24,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from . import consequences
 from .consequences import Consequences
 from .fragments import fragments
-from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser
+from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser, parse_line
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of the messages that pi applies an edit to."""
@@ -133,7 +133,7 @@ class _Examiner:
         return f"; {len(found)} record{'s' if len(found) > 1 else ''} on it can be recovered"
 
     def _read_value(self, damage: Damage, line: Line) -> None:
-        value = parse(line.raw.removeprefix(BYTE_ORDER_MARK) if line.offset == 0 else line.raw)
+        value = parse_line(line.raw) if line.offset == 0 else parse(line.raw)
         is_skipped = not value and not isinstance(value, list)
         is_first = not self._has_value
         if not is_skipped:
@@ -144,12 +144,12 @@ class _Examiner:
 
     def _read_entry_without_id(self, damage: Damage, line: Line) -> None:
         self._has_value, self._last_value = True, line.offset
-        recorded = parse(line.raw).get("id")
+        recorded = parse_line(line.raw).get("id")
         consequence = partial(self._entry_without_id, line.offset, is_accepted=bool(recorded))
         self._add(damage.kind, line, damage.detail, consequence)
 
     def _read_header(self, line: Line) -> None:
-        data = parse(line.raw.removeprefix(BYTE_ORDER_MARK))
+        data = parse_line(line.raw)
         if not self._has_value and not isinstance(data.get("id"), str):
             self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", consequences.not_a_session)
 

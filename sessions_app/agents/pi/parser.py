@@ -147,13 +147,21 @@ def _version_of(recorded: object) -> int:
     return int(min(recorded, MAX_VERSION))
 
 
+def parse_line(raw: bytes) -> Any:
+    """The value on a line that the parser has read. Only the first line of a file may have a byte order mark.
+
+    Raises ValueError, with a message, if the agent would throw.
+    """
+    return parse(raw.removeprefix(BYTE_ORDER_MARK))
+
+
 def read_again(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
     """The entry on a line that is read again, from a file of this version; None if the line is not an object.
 
     Only the position of `place` in the file and in the tree counts.
     """
     try:
-        data = parse(raw if place.offset else raw.removeprefix(BYTE_ORDER_MARK))
+        data = parse(raw) if place.offset else parse_line(raw)
     except ValueError:
         return None
     if not isinstance(data, dict):

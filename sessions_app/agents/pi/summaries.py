@@ -16,7 +16,6 @@ from typing import Any, Final
 from sessions_app.agents.summary_format import FileLists, RecordedSummary
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.jsjson import (
-    parse,
     property_order,
     stringify,
     to_string,
@@ -26,6 +25,7 @@ from sessions_app.sessionlog.jsjson import (
 )
 
 from .lines import new_line
+from .parser import parse_line
 
 RESULT_UNITS: Final = 2_000
 """The UTF-16 units of a tool result that a model is shown."""
@@ -104,7 +104,7 @@ class PiSummaryFormat:
 
     def recorded_summary(self, line: bytes) -> RecordedSummary | None:
         try:
-            recorded = parse(line)
+            recorded = parse_line(line)
         except ValueError:
             return None
         if not isinstance(recorded, dict) or recorded.get("type") not in _SUMMARIES:

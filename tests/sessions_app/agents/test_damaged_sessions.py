@@ -3,6 +3,7 @@
 import json
 import random
 import sqlite3
+from codecs import BOM_UTF8
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from sessions_app.storage.session_certificate import certify, rebuilt_messages, 
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import seeds
 from tests.factories import session_bytes, working_session
-from tests.files import snapshot
+from tests.files import place, snapshot
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
 from tests.sessions_app.agents.claude_code.writing import story
 from tests.sessions_app.agents.codex import rollouts
@@ -107,6 +108,11 @@ def test_damaged_files(session, place, tmp_path, monkeypatch):
         read += use(path) is not None
         assert path.read_bytes() == content
     assert read > len(COPIES) // 2
+
+
+def test_the_first_line_may_have_a_byte_order_mark_whatever_it_is(tmp_path):
+    _, *lines = pi_session(random.Random(0)).splitlines(keepends=True)
+    assert use(place(tmp_path / PI, BOM_UTF8 + b"".join(lines))) is not None
 
 
 DAMAGED_VALUES: Final = (*(None, 7, -1.5, b"", b"\0\xff", b"prt_0006", "", "{", "[]", '"x"', '{"type":7}', 1 << 52),)
