@@ -95,7 +95,6 @@ class Decided:
         if step.kind is not Kind.NARROW:
             for target in step.targets:
                 self._decide(step.kind, target)
-            self._end_narrowings(keeps_pins=step.kind is Kind.REJECT)
             return
         chosen: dict[str, dict[Target, None]] = {}
         for target in step.targets:
@@ -111,6 +110,11 @@ class Decided:
                 yield from blocks
 
     def _decide(self, kind: Kind, target: Target) -> None:
+        self._apply(kind, target)
+        for one in (target, *self.followers.get(target, ())):
+            self._end_narrowing(one.entry_id, keeps_pins=kind is Kind.REJECT)
+
+    def _apply(self, kind: Kind, target: Target) -> None:
         if kind is Kind.WITHDRAW and target in self.proposed:
             self.approved.pop(target, None)
             return
@@ -136,15 +140,17 @@ class Decided:
                 self.added[target] = None
             self.approved[target] = None
 
-    def _end_narrowings(self, *, keeps_pins: bool) -> None:
+    def _end_narrowing(self, entry_id: str, *, keeps_pins: bool) -> None:
         """A narrowing of which no block goes any more is none: its entry is a proposal like any other."""
-        ended = [entry_id for entry_id, blocks in self.narrowed.items() if self.approved.keys().isdisjoint(blocks)]
-        for entry_id in ended:
-            for block in self.narrowed.pop(entry_id):
-                self.added.pop(block, None)
-            if not keeps_pins:
-                for one in self._overlapping(Target(entry_id)):
-                    self.pinned.pop(one, None)
+        blocks = self.narrowed.get(entry_id)
+        if blocks is None or not self.approved.keys().isdisjoint(blocks):
+            return
+        del self.narrowed[entry_id]
+        for block in blocks:
+            self.added.pop(block, None)
+        if not keeps_pins:
+            for one in self._overlapping(Target(entry_id)):
+                self.pinned.pop(one, None)
 
     def _narrow(self, entry_id: str, blocks: tuple[Target, ...]) -> None:
         entry = self.transcript.entry(entry_id)

@@ -7,7 +7,8 @@ a commit would write, in the order of the proposals. The `planned` plan adds wha
 airlock refuses is left out of both, with its refusal, and hides no other refusal.
 
 The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the
-call and further results follow it. A step names leaders; pair repair adds the followers.
+call and further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone
+may give it another fate than its leader's: then it leads itself.
 """
 
 from __future__ import annotations
@@ -205,10 +206,13 @@ class Reviewer:
         planned_to_go = _covered(order, would_go)
         validated = self._validated(fit.airlock, approved, place)
         approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
-        leaders, followers = self._grouped(tuple(word.inside()))
+        found = {target: self._found(target, word, fit.refusals.get(target), going, planned_to_go) for target in order}
+        leaders, followers = self._grouped(
+            tuple(word.inside()), self._apart({target: status for target, (status, _) in found.items()})
+        )
         items = {
-            target: self._item(target, word, fit.refusals.get(target), going, planned_to_go, leaders.get(target))
-            for target in order
+            target: self._made(target, status, leaders.get(target), refusal, target in word.added)
+            for target, (status, refusal) in found.items()
         }
         leading = [item for item in items.values() if item.leader is None]
         return Review(
@@ -259,13 +263,18 @@ class Reviewer:
         """The leaders that go with a plan, or that were narrowed."""
         inside = frozenset(word.inside())
         going = _covered(order, goes)
-        return frozenset(
+        accepted = {
             target
             for target in order
-            if target not in self.leaders
-            and target not in inside
+            if target not in inside
             and self._described(target)[1] is not None
             and _standing(target, word, None, going, ()) in ACCEPTED
+        }
+        return frozenset(
+            target
+            for target in accepted
+            if self.leaders.get(target) not in accepted
+            and not (target in self.leaders and self._has_other_calls(target))
         )
 
     def _judge_in_order(
@@ -320,30 +329,40 @@ class Reviewer:
                     leaders.setdefault(target, proposed[0])
         return {target: leader for target, leader in leaders.items() if leader not in leaders}
 
-    def _group(self, inside: Iterable[Target]) -> tuple[Mapping[Target, Target], Mapping[Target, tuple[Target, ...]]]:
+    def _apart(self, standings: Mapping[Target, ReviewStatus]) -> frozenset[Target]:
+        """The followers that lead themselves: a step on one side of a call alone may give it a fate of its own."""
+        return frozenset(
+            follower
+            for follower, leader in self.leaders.items()
+            if _fate(standings[follower]) is not _fate(standings[leader]) and not self._has_other_calls(follower)
+        )
+
+    def _group(
+        self, inside: Iterable[Target], apart: Container[Target]
+    ) -> tuple[Mapping[Target, Target], Mapping[Target, tuple[Target, ...]]]:
         """The leader of each follower, and the followers of each leader, with the blocks of narrowed proposals."""
-        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in inside}}
+        leaders = {follower: leader for follower, leader in self.leaders.items() if follower not in apart}
+        for block in inside:
+            whole = Target(block.entry_id)
+            leaders[block] = leaders.get(whole, whole)
         groups: dict[Target, list[Target]] = {}
         for follower, leader in leaders.items():
             groups.setdefault(leader, []).append(follower)
         return leaders, {leader: tuple(group) for leader, group in groups.items()}
 
-    def _item(
+    def _found(
         self,
         target: Target,
         word: Decided,
         refusal: Refusal | None,
         going: Container[Target],
         planned_to_go: Container[Target],
-        leader: Target | None,
-    ) -> ReviewItem:
+    ) -> tuple[ReviewStatus, Refusal | None]:
+        """The status of an object, and why it stays although something wants it to go."""
         if self._described(target)[1] is None:
-            standing, refusal = ReviewStatus.REFUSED, refusal or self._unknown(target)
-        else:
-            standing = _standing(target, word, refusal, going, planned_to_go)
-        if standing not in (ReviewStatus.REFUSED, ReviewStatus.KEPT_WITH_PAIR):
-            refusal = None
-        return self._made(target, standing, leader, refusal, target in word.added)
+            return ReviewStatus.REFUSED, refusal or self._unknown(target)
+        status = _standing(target, word, refusal, going, planned_to_go)
+        return status, refusal if status in (ReviewStatus.REFUSED, ReviewStatus.KEPT_WITH_PAIR) else None
 
     def _make(
         self,
@@ -395,6 +414,11 @@ class Reviewer:
 
 
 ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED})
+
+
+def _fate(status: ReviewStatus) -> bool | None:
+    """Whether an object goes; None if that is undecided."""
+    return None if status is ReviewStatus.UNDECIDED else status in ACCEPTED
 
 
 def _standing(

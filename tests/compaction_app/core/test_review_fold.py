@@ -371,6 +371,52 @@ def test_a_block_that_a_human_keeps_keeps_its_answer():
     assert found.unanswered == {}
 
 
+def test_a_follower_with_another_fate_leads_itself():
+    """A call that is there twice: e3 answers it, and one of the calls is approved alone."""
+    found = transcript_of(*DOUBLE)
+    reviewer = Reviewer(found, [Proposed(one, "planner", PLANNER) for one in targets("e3 e2[1] e2[2]")])
+    review = reviewer.review(steps("approve e2[1]"))
+    assert {item.target: item.standing for item in review.leads()} == {
+        whole(3): ReviewStatus.GOES_WITH_PAIR,
+        part(2, 2): ReviewStatus.UNDECIDED,
+    }
+    assert (review.total, review.accepted, review.undecided) == (2, 1, 1)
+    units = {(one.leader, one.is_approved) for one in plan_parts(found, review)}
+    assert units == {(whole(3), True), (part(2, 2), False)}
+    both = reviewer.review(steps("approve e2[1], approve e3"))
+    assert [item.target for item in both.leads()] == [whole(3)]
+
+
+def test_a_narrowed_follower_leads_itself():
+    """e2 and e3 answer e4's call; of e3 one text goes."""
+    answer = {**result("c1"), "content": [text("one " * 9), text("two " * 9)]}
+    found = transcript_of(user("mend it"), result("c1", "aaa " * 50), answer, assistant(call("c1", path="a")))
+    reviewer = Reviewer(found, [Proposed(one, "planner", PLANNER) for one in targets("e2 e4 e3")])
+    assert [item.target for item in reviewer.review([]).leads()] == [whole(2)]
+    review = reviewer.review(steps("narrow e3[0]"))
+    assert {one.leader for one in plan_parts(found, review)} == {whole(3)} <= {item.target for item in review.leads()}
+    assert review.items[part(3, 0)].leader == whole(3)
+
+
+@pytest.mark.parametrize(
+    ("before", "kind", "bulk"),
+    [("narrow e7[0]", "reject", "e7[0] e7"), ("narrow e5[0]", "approve", "e6 e5[0]")],
+    ids=["its block and then the narrowed entry", "a leader and then the block to which its follower was narrowed"],
+)
+def test_a_bulk_decision_ends_a_narrowing_as_its_parts_do(before, kind, bulk):
+    found = transcript_of(
+        *[user(f"{number}") for number in range(4)],
+        assistant(call("c1", path="a"), text("so")),
+        result("c1", "ccc " * 90),
+        assistant(text("so it is"), text("and more " * 9)),
+    )
+    reviewer = Reviewer(found, [Proposed(one, "planner", PLANNER) for one in targets("e6 e5[0] e7")])
+    parts = steps(", ".join([before, *(f"{kind} {one}" for one in bulk.split())]))
+    review = reviewer.review(parts)
+    assert reviewer.review(steps(f"{before}, {kind} {bulk}")) == review
+    assert not review.decided.narrowed
+
+
 @pytest.fixture
 def calls_of_one_entry():
     """e2 calls twice, e3 and e4 answer. Both answers are proposed, so e2 goes as a whole."""
