@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from django.conf import settings
+from django.db.models import Aggregate, Min, TextField
+from django.db.models.functions import Coalesce
 
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index.indexed_entries import entries_at
@@ -211,6 +214,13 @@ def search(
     )
 
 
+class _Listed(Aggregate):
+    """The values of a group, as one text in JSON."""
+
+    function = "json_group_array"
+    output_field = TextField()
+
+
 class _Sessions:
     """What the filters, facets and the order need to know of the sessions with places."""
 
@@ -218,11 +228,17 @@ class _Sessions:
         keys = {group.session for group in groups}
         found = Session.objects.shown() if shown_only else Session.objects.all()
         rows = found.among(keys) if len(keys) <= READ_ALL else found
-        columns = list(rows.values_list("pk", "read_as", "root__agent", "cwd", "mtime_ns"))
-        agents = {read_as: key_of_reader(read_as) for _, read_as, *_ in columns}
-        self.owners = {key: (agents[read_as] or agent, cwd) for key, read_as, agent, cwd, _ in columns}
+        self.owners: dict[int, tuple[str, str]] = {}
         """The agent and the project of each."""
-        self.used = {key: mtime_ns or 0 for key, _, _, _, mtime_ns in columns}
+        self.used: dict[int, int] = {}
+        """When each was used last, in nanoseconds."""
+        # One row for the sessions of a project, in the order of an index: a search may find thousands of them.
+        alike = rows.order_by().values_list("root", "read_as", "cwd")
+        listed = alike.annotate(Min("root__agent"), numbers=_Listed("pk"), moments=_Listed(Coalesce("mtime_ns", 0)))
+        for _, read_as, cwd, agent, in_numbers, moments in listed:
+            numbers = msgspec.json.decode(in_numbers, type=list[int])
+            self.owners |= dict.fromkeys(numbers, (key_of_reader(read_as) or agent, cwd))
+            self.used |= zip(numbers, msgspec.json.decode(moments, type=list[int]), strict=True)
 
 
 def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
