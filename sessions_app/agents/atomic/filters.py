@@ -21,6 +21,21 @@ class Filters:
     entries: frozenset[str] = frozenset()
     blocks: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
+    def targets(self) -> Iterator[Target]:
+        """What is named: the entries, then the blocks."""
+        yield from map(Target, sorted(self.entries))
+        for entry_id, indexes in self.blocks.items():
+            yield from (Target(entry_id, index) for index in sorted(indexes))
+
+    def names(self, target: Target) -> bool:
+        if target.block_index is None:
+            return target.entry_id in self.entries
+        return target.block_index in self.blocks.get(target.entry_id, ())
+
+    def hides(self, target: Target) -> bool:
+        """Whether a target is named, or its entry is."""
+        return self.names(target) or target.entry_id in self.entries
+
 
 def recorded_filters(branch: Sequence[Entry]) -> Filters:
     """All deletions on the branch, as recorded."""

@@ -10,10 +10,11 @@ from sessions_app.agents.pi.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import Target
 
-from .filters import effective_filters
+from .filters import Filters, effective_filters
 
 ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
@@ -29,6 +30,8 @@ class ContextCompactionWriter(PlainWriter):
     undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+        """Raises BadInput `brings_back`."""
+        _require_gone(branch, deletion.targets, facts)
         line = new_line(
             ENTRY_TYPE,
             facts.new_id(),
@@ -54,15 +57,26 @@ class ContextCompactionWriter(PlainWriter):
 
         The airlock accepts them, as the agent's own does; the recorded reduction includes them nevertheless.
         """
-        control = DeletionControl(tuple(targets), percent=None, backup="")
-        planned = Entry(0, 0, 0, "", None, ENTRY_TYPE, EntryKind.DELETION, control=control)
-        applied = effective_filters([*branch, planned])
-        return tuple(
-            target
-            for target in targets
-            if (
-                target.entry_id not in applied.entries
-                if target.block_index is None
-                else target.block_index not in applied.blocks.get(target.entry_id, ())
-            )
+        applied = _filters_with(branch, targets)
+        return tuple(target for target in targets if not applied.names(target))
+
+
+def _filters_with(branch: Sequence[Entry], targets: Sequence[Target]) -> Filters:
+    """What would be hidden if these targets were recorded at the end of a branch."""
+    control = DeletionControl(tuple(targets), percent=None, backup="")
+    planned = Entry(0, 0, 0, "", None, ENTRY_TYPE, EntryKind.DELETION, control=control)
+    return effective_filters([*branch, planned])
+
+
+def _require_gone(branch: Sequence[Entry], targets: Sequence[Target], facts: WriteFacts) -> None:
+    """Raise BadInput `brings_back` if replay safety would revert what earlier compactions deleted: an answer with
+    thinking, of which they deleted blocks, would be the latest one."""
+    after = _filters_with(branch, targets)
+    back = next((one for one in effective_filters(branch).targets() if not after.hides(one)), None)
+    if back is not None:
+        raise BadInput(
+            "brings_back",
+            f"{facts.session}: without the answers that the plan deletes, the latest one has thinking, and parts of it "
+            "were deleted before. Atomic sends the latest thinking with everything beside it, so it would send "
+            f"{back} again. Nothing was written. Keep a later answer, or delete that one as a whole.",
         )

@@ -17,6 +17,7 @@ from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, reading_by
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.targets import Target, request_of
 from tests import factories
@@ -110,7 +111,12 @@ def test_the_agent_rebuilds_the_approved_context(reader, writer):
     @given(plans(reading, writer))
     def check(plan: Plan) -> None:
         data = factories.session_bytes(plan.recorded)
-        after, applied = changed(reading, writer, plan)
+        try:
+            after, applied = changed(reading, writer, plan)
+        except BadInput as refused:
+            if refused.code != "brings_back":
+                raise
+            return
         approved = approved_messages(context_of(reading, data), applied)
         assert sent(reading, context_of(reading, after).messages, after) == sent(reading, approved, data)
 

@@ -15,6 +15,7 @@ from sessions_app.agents.atomic.reader import AtomicReader
 from sessions_app.agents.atomic.writer import ContextCompactionWriter
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
@@ -196,3 +197,15 @@ def test_targets_that_the_agent_will_not_apply_are_known_before_the_write():
     assert WRITER.unapplied(branch, targets) == targets
     recorded = chain(user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on"))
     assert WRITER.unapplied(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()
+
+
+def test_a_plan_that_would_bring_back_what_was_deleted_before_is_refused():
+    """Without e3, the latest answer is e2, whose thinking Atomic sends with everything beside it."""
+    messages = chain(
+        user("go"), assistant(thinking("hm"), text("old")), assistant(text("so")), user("on"), cut("e2[1]")
+    )
+    answer, both = (Target("e3"),), (Target("e2"), Target("e3"))
+    with pytest.raises(BadInput, match="would send block 1 of entry e2 again") as refused:
+        WRITER.write(branch_of(messages), Deletion(answer, (), STATS), write_facts(messages))
+    assert refused.value.code == "brings_back"
+    assert WRITER.write(branch_of(messages), Deletion(both, (), STATS), write_facts(messages)).lines
