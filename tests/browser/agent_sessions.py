@@ -72,7 +72,7 @@ class AgentHome:
 
     def codex(self, number: int, rollout: bytes, directory: str = "sessions/2026/01/05") -> Path:
         """A thread of Codex with this number in its id, in one of its directories."""
-        own = codex_id(number)
+        own = f"{rollouts.THREAD[:-2]}{number:02}"
         content = rollout.replace(rollouts.THREAD.encode(), own.encode())
         return place(self.home / ".codex" / directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content)
 
@@ -87,10 +87,6 @@ class AgentHome:
 
 def claude_id(number: int) -> str:
     return f"{SESSION_ID[:-2]}{number:02}"
-
-
-def codex_id(number: int) -> str:
-    return f"{rollouts.THREAD[:-2]}{number:02}"
 
 
 def claude_session(task: str) -> ClaudeSession:

@@ -229,14 +229,21 @@ def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking):
     assert not asking.is_compacted
 
 
-def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(asking):
+@pytest.mark.parametrize("is_ended", [True, False], ids=["after the run", "while the run is ended"])
+def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(asking, is_ended):
     asking.begin("go on", ModelReply("done", tokens=FULL))
     assert asking.redline.next_question()["reason"] == "threshold"
     asking.redline.answer = plan(asking.part("c1"))
     asking.redline.report()
-    asking.wait_for_requests(1)
-    assert asking.says("and on") == [*without("c1"), "go on", "done", "and on"]
+    if is_ended:
+        asking.wait_for_requests(1)
+    asking.begin("and on")
+    asking.wait_for_requests(2)
+    assert texts(asking.model.conversation[-1]) == [*without("c1"), "go on", "done", "and on"]
     assert len(asking.redline.questions) == 1
+    # Of the message that marked the compaction, the part was deleted first.
+    empty = "SELECT id FROM message WHERE session_id = ? AND id NOT IN (SELECT message_id FROM part)"
+    wait_until(lambda: not asking.server.runs.rows(empty, asking.session), "the message of the mark is still there")
 
 
 @pytest.mark.parametrize("is_applied", [False, True], ids=["without compacting", "with what was approved"])

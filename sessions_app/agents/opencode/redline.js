@@ -170,6 +170,11 @@ class Session {
     return this.call("GET", "/message");
   }
 
+  /** Whether a run of it goes on. */
+  async isBusy() {
+    return this.id in (await this.call("GET", "//session/status"));
+  }
+
   async version() {
     return plain((await this.call("GET", "//global/health")).version);
   }
@@ -423,6 +428,8 @@ export const Redline = async ({ client }) => {
   const waiting = new Map();
   /** Sessions whose run is ended here: the event of its end is still to come. */
   const ending = new Set();
+  /** Messages that mark no compaction any more, and could not be deleted because a new run had begun, by session. */
+  const leftovers = new Map();
   /** Sessions that are not asked about again, until their turn ends, or their context was short enough meanwhile. */
   const decided = new Set();
   /** Sessions whose length is not to be checked before their next request: it is known. */
@@ -444,7 +451,17 @@ export const Redline = async ({ client }) => {
     return wasUnchecked;
   }
 
-  /** End the run in which OpenCode would compact now, and delete the message that marks the compaction. */
+  /** Delete the message that marked a compaction: after the next run, if the person has begun one meanwhile. */
+  async function deleteMessage(session, id) {
+    try {
+      await session.call("DELETE", `/message/${id}`);
+      leftovers.delete(session.id);
+    } catch {
+      leftovers.set(session.id, id);
+    }
+  }
+
+  /** End the run in which OpenCode would compact now. */
   async function endRun(session, mark) {
     ending.add(session.id);
     try {
@@ -453,7 +470,7 @@ export const Redline = async ({ client }) => {
       ending.delete(session.id);
       throw error;
     }
-    await session.call("DELETE", `/message/${mark.messageID}`);
+    await deleteMessage(session, mark.messageID);
   }
 
   /** The question about the compaction that a session is about to make; undefined if it is not asked about. */
@@ -484,10 +501,12 @@ export const Redline = async ({ client }) => {
     const isDecided = decided.has(session.id) && reason === "threshold";
     const then = isDecided ? "continue" : await settled(question);
     if (then === "compact") return;
-    await endRun(session, mark);
     const continues = then === "continue" || then === "apply";
+    // Before the run ends: the person's next prompt may begin one at once.
     if (continues) measured.add(session.id);
-    if (continues && !isManual && (await session.resume())) decided.add(session.id);
+    await endRun(session, mark);
+    if (!continues || isManual || (await session.isBusy())) return;
+    if (await session.resume()) decided.add(session.id);
   }
 
   return {
@@ -517,6 +536,7 @@ export const Redline = async ({ client }) => {
       // The turn has ended; while a question is open, because the person stopped it.
       decided.delete(id);
       checkAgain(id);
+      if (leftovers.has(id)) deleteMessage(new Session(client, id), leftovers.get(id));
       waiting.get(id)?.stopping.abort();
     },
   };

@@ -58,10 +58,6 @@ def start(server: Server, name: str) -> str:
     return start_run(server, server.session(title(name)))
 
 
-def socket_of(server: Server, page: str) -> ClientConnection:
-    return server.socket(f"/ws{page}")
-
-
 def arrived(socket: ClientConnection) -> list[int]:
     """The rows that arrive until the server says that nothing more can come."""
     seen: list[int] = []
@@ -74,7 +70,7 @@ def arrived(socket: ClientConnection) -> list[int]:
 
 def test_nonsense_on_the_socket_is_ignored_and_a_run_that_is_not_there_closes_it(server):
     page = start(server, "small")
-    with socket_of(server, page) as socket:
+    with server.socket(f"/ws{page}") as socket:
         for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
             socket.send(nonsense)
         socket.send('{"after": 0}')
