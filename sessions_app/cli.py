@@ -34,6 +34,7 @@ from django.db import DatabaseError
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
+from .sessionlog.printable import one_line
 from .sessionlog.printable import printable as printable
 from .sqlite import failure_of
 from .storage.files import reported
@@ -85,12 +86,6 @@ def _shell_escape(character: str) -> str:
 def shell_path(path: Path) -> str:
     """A path as a command argument: if it looks like a flag, it gets the prefix `./`."""
     return f"./{path}" if str(path).startswith("-") else str(path)
-
-
-def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line, with white space collapsed."""
-    shortened = " ".join(text[: 4 * width].split())
-    return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
 
 
 def wants_json(argv: Sequence[str]) -> bool:

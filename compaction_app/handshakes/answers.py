@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake
-from sessions_app.cli import one_line
+from sessions_app.sessionlog.printable import one_line
 
 POLL_SECONDS: Final = 0.5
 PLANNING_POLL_SECONDS: Final = 0.2

@@ -19,8 +19,9 @@ from compaction_app.core.handshake_states import OPEN, TRANSITIONS, HandshakeSta
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run
 from compaction_app.runs.commands import stop_run
-from sessions_app.cli import one_line, shell_quoted
+from sessions_app.cli import shell_quoted
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.printable import one_line
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 

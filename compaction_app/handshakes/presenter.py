@@ -15,8 +15,8 @@ from django.utils import timezone
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Compaction, Handshake
 from sessions_app.agents.registry import AGENTS
-from sessions_app.cli import one_line
 from sessions_app.connections.connection_files import connections
+from sessions_app.sessionlog.printable import one_line
 
 TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20

@@ -27,9 +27,9 @@ from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.contexts import Moved
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
-from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
+from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted, text_lines
 from sessions_app.sessionlog.measure import ContextSize, significant
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column

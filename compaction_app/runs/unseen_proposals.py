@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from compaction_app.core.states import FINISHED, EventKind
 from compaction_app.models import Run, RunEvent
-from sessions_app.cli import one_line
 from sessions_app.list.session_badges import SessionBadge
+from sessions_app.sessionlog.printable import one_line
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 

@@ -18,6 +18,12 @@ def printable(text: object) -> str:
     return shown if shown.isprintable() else "".join(map(_escape, shown))
 
 
+def one_line(text: str | None, width: int) -> str:
+    """The beginning of a text on one line, with white space collapsed, at most `width` characters; empty for None."""
+    shortened = " ".join((text or "")[: 4 * width].split())
+    return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
+
+
 def printable_lines(text: str) -> str:
     """The same for a text of several lines: line breaks and tabs stay."""
     return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)

@@ -13,11 +13,11 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.text import Truncator
 
 from sessions_app.models import Session
 from sessions_app.search.snippet import SnippetPart
 from sessions_app.sessionlog.measure import Basis, ContextSize, significant
+from sessions_app.sessionlog.printable import one_line
 
 from .formatting import ago, escape_line, escape_text
 
@@ -76,8 +76,8 @@ def line_words(words: str) -> SafeString | str:
 @register.simple_tag
 def session_link(session: Session) -> SafeString:
     """A link to a session's page, with its title; the keys g and s follow it."""
-    title = escape_line(session.title or session.relative_path)
-    return format_html('<a href="{}" data-go="s">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
+    title = one_line(session.title or session.relative_path, 90)
+    return format_html('<a href="{}" data-go="s">{}</a>', session.get_absolute_url(), title)
 
 
 _BASIS: Final = {

@@ -9,15 +9,15 @@ from typing import Final
 
 from django import template
 from django.utils import timezone
-from django.utils.text import Truncator
 
 from sessions_app.models import Session
 from sessions_app.sessionlog import measure
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import duration_words
-from sessions_app.sessionlog.printable import plural, printable, printable_lines
+from sessions_app.sessionlog.printable import one_line, plural, printable, printable_lines
 
 register = template.Library()
+register.filter(one_line)
 
 SHOWN_ID: Final = 14
 """Longer ids are abbreviated."""
@@ -104,7 +104,7 @@ def escape_line(text: str | None) -> str:
 @register.filter
 def heading(session: Session) -> str:
     """The title of a session for the title of a page: one line of at most 70 characters."""
-    return Truncator(escape_line(session.heading)).chars(70)
+    return one_line(session.heading, 70)
 
 
 @register.filter

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.cli import Progress, one_line, printable, report_failure, shell_quoted, text_lines
+from sessions_app.cli import Progress, printable, report_failure, shell_quoted, text_lines
 from sessions_app.sessionlog import errors
+from sessions_app.sessionlog.printable import one_line
 from sessions_app.terminal import Column, Screen, display_width
 from tests.budget import examples
 

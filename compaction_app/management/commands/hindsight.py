@@ -11,11 +11,11 @@ from compaction_app.hindsight.presenter import Sums, view_overview
 from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 

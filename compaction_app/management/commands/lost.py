@@ -11,11 +11,11 @@ from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, one_line, printable
+from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
