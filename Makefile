@@ -95,16 +95,16 @@ format: $(VENV)/.installed-dev ## format code and styles
 	$(CSS_BEAUTIFY) --replace $(STYLES)
 
 # Parallel tests wait for agents half of the time. A worker takes tests that lie together: they share their servers.
-INTEROP_TEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 20
+IN_PAIRS := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 20
 INTEROP_INSTALL = $(MAKE) --no-print-directory --jobs
 
 interop: $(VENV)/.installed-dev ## compare with the real pi and Atomic, and run plans through LiteLLM's proxy
 	@$(INTEROP_INSTALL) $(INTEROP)/.installed $(INTEROP)/pi/.newest $(INTEROP)/atomic/.installed
-	$(INTEROP_TEST) tests/interop
+	$(IN_PAIRS) tests/interop
 
 interop-core: $(VENV)/.installed-dev ## the same once for each writer and each generation, in four minutes
 	@$(INTEROP_INSTALL) $(INTEROP)/.installed $(INTEROP)/pi/.pinned $(INTEROP)/atomic/.installed
-	$(INTEROP_TEST) tests/interop -m core
+	$(IN_PAIRS) tests/interop -m core
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(PYTHON) -m venv $(INTEROP)
@@ -130,7 +130,7 @@ interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCo
 	else echo "The tests in terminals need tmux: install it." >&2; fi
 	@$(INTEROP_INSTALL) $(INTEROP)/pi/.pinned $(INTEROP)/atomic/.installed
 	REDLINE_CLIENTS='$(CLIENTS)' $(BIN)/python -m tests.interop_clients.install_clients
-	REDLINE_CLIENTS='$(CLIENTS)' $(INTEROP_TEST) tests/interop_clients
+	REDLINE_CLIENTS='$(CLIENTS)' $(IN_PAIRS) tests/interop_clients
 
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
@@ -139,7 +139,7 @@ bench: test-deps $(VENV)/.installed-dev ## measure the performance figures that 
 	$(BIN)/redline bench
 
 soak: $(VENV)/.installed-dev ## kill commits by each writer, undos, restores, moves and summaries, 300 times each
-	REDLINE_KILL_ROUNDS=300 $(BIN)/python -m pytest tests/compaction_app/commit/test_kill_commands.py tests/compaction_app/undo/test_kill.py tests/compaction_app/navigation/test_kill.py
+	REDLINE_KILL_ROUNDS=300 $(IN_PAIRS) tests/compaction_app/commit/test_kill_commands.py tests/compaction_app/undo/test_kill.py tests/compaction_app/navigation/test_kill.py
 
 clean: ## remove build products and caches
 	rm -rf $(VENV) $(INTEROP) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
