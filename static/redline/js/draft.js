@@ -43,7 +43,11 @@
     if (!button) return;
     event.preventDefault();
     if (hasCursor) {
-      text.setRangeText(button.value, text.selectionStart, text.selectionEnd, "end");
+      const { selectionStart: start, selectionEnd: end } = text;
+      /* A name that touches a word is another name. */
+      const before = /[\p{L}\p{N}_./-]$/u.test(text.value.slice(0, start)) ? " " : "";
+      const after = /^[\p{L}\p{N}_/-]/u.test(text.value.slice(end)) ? " " : "";
+      text.setRangeText(`${before}${button.value}${after}`, start, end, "end");
     } else {
       text.setRangeText(`${text.value.trimEnd()}\n\n${button.value}`, 0, text.value.length, "end");
       hasCursor = true;
