@@ -20,8 +20,11 @@ def printable(text: object) -> str:
 
 def one_line(text: str | None, width: int) -> str:
     """The beginning of a text on one line, with white space collapsed, at most `width` characters; empty for None."""
-    shortened = " ".join((text or "")[: 4 * width].split())
-    return printable(shortened if len(shortened) <= width else shortened[: width - 1] + "…")
+    text = (text or "").strip()
+    beginning = text[: 4 * width]  # a text may be millions of characters long
+    shortened = " ".join(beginning.split())
+    is_whole = len(beginning) == len(text) and len(shortened) <= width
+    return printable(shortened if is_whole else shortened[: width - 1] + "…")
 
 
 def printable_lines(text: str) -> str:

@@ -67,8 +67,8 @@ def test_the_beginning_of_a_text_is_one_harmless_line(text, width):
 
 def test_the_beginning_of_a_text_is_cut_only_if_there_is_more():
     assert one_line("  a \n\t b\u2028c  ", 10) == "a b c"
-    assert one_line("exactly", 7) == "exactly"
-    assert one_line("exactly!", 7) == "exactl…"
+    assert (one_line("exactly", 7), one_line("exactly!", 7)) == ("exactly", "exactl…")
+    assert (one_line(" " * 99 + "a", 5), one_line("a" + " " * 99 + "b", 5)) == ("a", "a…")
     assert one_line("a" * 1_000_000, 5) == "aaaa…"
     assert one_line("", 5) == one_line(" \n", 5) == ""
 
