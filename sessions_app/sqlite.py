@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.conf import settings
 from django.db import DatabaseError, OperationalError, connection
@@ -90,6 +91,8 @@ _NO_TEXT: Final = "Could not decode to UTF-8"
 
 _log = logging.getLogger("redline")
 
+Kept = TypeVar("Kept")
+
 
 class ServedDatabase(sqlite3.Connection):
     """A connection of the server to the database that was there at its start, and to no other.
@@ -116,6 +119,59 @@ def only_this_database() -> Iterator[FileIdentity | None]:
         yield ServedDatabase.identity
     finally:
         del options["factory"]
+
+
+class UntilWritten(Generic[Kept]):
+    """A value that is computed from the database, and kept until something is written there.
+
+    Within a transaction nothing is kept: what it has written is not there for others yet. Raises what computing raises,
+    and Django's DatabaseError.
+    """
+
+    def __init__(self, compute: Callable[[], Kept]) -> None:
+        self._compute = compute
+        self._kept: tuple[object, Kept] | None = None
+
+    def __call__(self) -> Kept:
+        # The state is read before the value: after a write between the two, the value is computed once more.
+        state = _observer.state()
+        if state is None or connection.in_atomic_block:
+            return self._compute()
+        kept = self._kept
+        if kept is None or kept[0] != state:
+            kept = self._kept = state, self._compute()
+        return kept[1]
+
+
+class _Observer:
+    """A connection that only observes whether others have written to the database."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: FileIdentity | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def state(self) -> object:
+        """What differs after a transaction that has written; None if there is no file."""
+        path = database_path()
+        with self._lock, connection.wrap_database_errors:
+            file = file_identity(path)
+            if self._connection is None or file != self._file:
+                self._close()
+                if file is None:
+                    return None
+                # The mode: SQLite must not make a file in place of one that was moved away.
+                self._connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, check_same_thread=False)
+                self._file = file
+            return self._connection, self._connection.execute("PRAGMA data_version").fetchone()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+_observer: Final = _Observer()
 
 
 def database_path() -> Path:

@@ -17,6 +17,7 @@ from compaction_app.models import Compaction, Handshake
 from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.printable import one_line
+from sessions_app.sqlite import UntilWritten
 
 TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20
@@ -36,8 +37,8 @@ class WaitingAgent:
 
 def waiting_agents() -> list[WaitingAgent]:
     """The agents that wait, the one whose time ends first at the beginning."""
-    # Every page asks, and mostly nobody waits: to ask for whole rows would take five times as long.
-    if not Handshake.objects.open().exists():
+    # Every page asks, and mostly nobody waits.
+    if not _is_any_open():
         return []
     found = Handshake.objects.open().shown().with_session().order_by("ends_at")
     return [
@@ -49,6 +50,9 @@ def waiting_agents() -> list[WaitingAgent]:
         )
         for one in found
     ]
+
+
+_is_any_open: Final = UntilWritten(lambda: Handshake.objects.open().exists())
 
 
 def asking_agents() -> list[str]:

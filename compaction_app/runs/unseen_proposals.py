@@ -12,11 +12,11 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.core.states import FINISHED, EventKind
+from compaction_app.core.states import EventKind
 from compaction_app.models import Run, RunEvent
 from sessions_app.list.session_badges import SessionBadge
 from sessions_app.sessionlog.printable import one_line
-from sessions_app.sqlite import left_out_if_busy
+from sessions_app.sqlite import UntilWritten, left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 
 TITLE_CHARACTERS: Final = 120
@@ -28,10 +28,7 @@ def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
     return {"proposals_waiting": _count}
 
 
-def _count() -> int:
-    # Every page asks, and mostly no plan is new.
-    is_any = Run.objects.filter(reviewed_at=None, state__in=FINISHED).exists()
-    return Run.objects.unseen().count() if is_any else 0
+_count: Final = UntilWritten(lambda: Run.objects.unseen().count())
 
 
 def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:

@@ -23,10 +23,12 @@ from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session
+from sessions_app.querysets import SessionQuerySet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.printable import printable
+from sessions_app.sqlite import UntilWritten
 
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
@@ -44,8 +46,8 @@ FACETS: Final = ("agent", "in", "is", "tool", "project")
 """The names of the filters by which results can be narrowed."""
 _Traits = tuple[str, int, int, str, str]
 WHO_CHARACTERS: Final = 24
-READ_ALL: Final = 500
-"""If more sessions have places, all rows are read rather than so many by their keys."""
+READ_ALL: Final = 20
+"""If at least one of so many sessions has places, all rows are read rather than those by their keys."""
 CHOICES: Final = 12
 """The tools and projects that are offered to narrow a search, those with most places."""
 
@@ -190,7 +192,7 @@ def search(
         if not filters.query.finds:
             return empty
         matches = Matches(store, filters)
-        known = _Sessions(matches.groups, shown_only)
+        known = _sessions_of(matches.groups, empty.progress.sessions, shown_only=shown_only)
         matching, facets = _narrow(matches.groups, known, filters)
         order = _order(matching, known, filters.sort)
         per_page = limit or SESSIONS_ON_PAGE
@@ -222,12 +224,9 @@ class _Listed(Aggregate):
 
 
 class _Sessions:
-    """What the filters, facets and the order need to know of the sessions with places."""
+    """What the filters, facets and the order need to know of sessions."""
 
-    def __init__(self, groups: Iterable[MatchGroup], shown_only: bool) -> None:
-        keys = {group.session for group in groups}
-        found = Session.objects.shown() if shown_only else Session.objects.all()
-        rows = found.among(keys) if len(keys) <= READ_ALL else found
+    def __init__(self, rows: SessionQuerySet) -> None:
         self.owners: dict[int, tuple[str, str]] = {}
         """The agent and the project of each."""
         self.used: dict[int, int] = {}
@@ -239,6 +238,18 @@ class _Sessions:
             numbers = msgspec.json.decode(in_numbers, type=list[int])
             self.owners |= dict.fromkeys(numbers, (key_of_reader(read_as) or agent, cwd))
             self.used |= zip(numbers, msgspec.json.decode(moments, type=list[int]), strict=True)
+
+
+_shown_sessions: Final = UntilWritten(lambda: _Sessions(Session.objects.shown()))
+
+
+def _sessions_of(groups: Iterable[MatchGroup], known: int, *, shown_only: bool) -> _Sessions:
+    """Those with places. If they are many of the known ones, all are read, and kept for the next search."""
+    keys = {group.session for group in groups}
+    if shown_only and len(keys) * READ_ALL > known:
+        return _shown_sessions()
+    found = Session.objects.shown() if shown_only else Session.objects.all()
+    return _Sessions(found.among(keys))
 
 
 def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:

@@ -31,6 +31,7 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.sqlite import UntilWritten
 from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import read_again
 from sessions_app.web.broadcast import SESSIONS, publish
@@ -58,12 +59,15 @@ _log = logging.getLogger("redline")
 
 def text_progress(store: TextStore) -> TextProgress:
     """The progress so far. A session that cannot be read is not counted."""
-    return TextProgress(store.searchable(), _readable().count())
+    return TextProgress(store.searchable(), _readable_count())
 
 
 def _readable() -> SessionQuerySet:
     """The sessions whose entries are in the index."""
     return Session.objects.filter(HAS_ENTRIES, schema=SCHEMA).latest_first()
+
+
+_readable_count: Final = UntilWritten(lambda: _readable().count())
 
 
 @contextmanager

@@ -19,7 +19,10 @@ def printable(text: object) -> str:
 
 
 def one_line(text: str | None, width: int) -> str:
-    """The beginning of a text on one line, with white space collapsed, at most `width` characters; empty for None."""
+    """The beginning of a text on one line, with white space collapsed; empty for None.
+
+    It is cut to `width` characters before control characters are escaped, which makes each of them longer.
+    """
     text = (text or "").strip()
     beginning = text[: 4 * width]  # a text may be millions of characters long
     shortened = " ".join(beginning.split())

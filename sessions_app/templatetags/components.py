@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from django import template
 from django.forms import BoundField
+from django.template import defaulttags
+from django.template.base import Node, Parser, TextNode, Token
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from sessions_app.models import Session
@@ -30,6 +33,15 @@ MOMENT_FORMS: Final = {
     "minute": "%-d %b %Y, %H:%M",
     "second": "%-d %b %Y, %H:%M:%S",
 }
+
+
+@register.tag
+def url(parser: Parser, token: Token) -> Node:
+    """Django's tag of this name. An address without arguments is the same on every page, so it is made once."""
+    node = defaulttags.url(parser, token)
+    if node.args or node.kwargs or node.asvar or node.view_name.is_var:
+        return node
+    return TextNode(escape(reverse(node.view_name.var)))
 
 
 @register.simple_tag

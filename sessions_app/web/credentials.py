@@ -35,6 +35,15 @@ API: Final = "/api/"
 Headers = Iterable[tuple[bytes, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchSession:
+    """A browser's session, from its first request with a launch token to its end."""
+
+    id: str
+    is_old: bool
+    """Whether its cookie is old enough to be renewed."""
+
+
 @dataclass(frozen=True)
 class Credentials:
     """Four headers of a request, unchanged; a repeated header is joined with commas.
@@ -78,10 +87,11 @@ class Credentials:
 
     def name_browser_host(self) -> bool:
         """Whether browsers are admitted at this host."""
-        if self.name_plain_host():
-            return bool(settings.REDLINE_PLAIN)
+        return self._name_browser_host(browser_host(settings.REDLINE_DATA_DIR))
+
+    def _name_browser_host(self, ours: str) -> bool:
         domain, _ = split_domain_port(self.host)
-        return domain == browser_host(settings.REDLINE_DATA_DIR)
+        return bool(settings.REDLINE_PLAIN) if domain in PLAIN_HOSTS else domain == ours
 
     def come_from_our_page(self) -> bool:
         """Whether the page that sent the request has the request's host as its origin, including the port.
@@ -93,25 +103,26 @@ class Credentials:
 
     def have_launch_cookie(self) -> bool:
         """Whether there is a cookie that admits a browser at this host."""
-        return bool(self.launch_session())
+        return self.launch_session() is not None
 
-    def need_new_cookie(self) -> bool:
-        """Whether the cookie is valid but old enough to be renewed."""
-        return bool(self.launch_session()) and not self.launch_session(RENEWAL_SECONDS)
-
-    def launch_session(self, max_age: int = SESSION_SECONDS) -> str:
-        """The browser session of the cookie; empty unless it is valid here and at most this old, in seconds.
+    def launch_session(self) -> LaunchSession | None:
+        """The browser session of the cookie; None unless it is valid here.
 
         The name of the host is part of the signature: a new name ends all sessions.
         """
-        if not self.name_browser_host():
-            return ""
+        host = browser_host(settings.REDLINE_DATA_DIR)
         value = parse_cookie(self.cookies).get(COOKIE, "")
+        if not value or not self._name_browser_host(host):
+            return None
+        salt, is_old = _salt(host), False
         try:
-            session: str = signing.loads(value, salt=_salt(), max_age=max_age)
+            try:
+                session: str = signing.loads(value, salt=salt, max_age=RENEWAL_SECONDS)
+            except signing.SignatureExpired:
+                session, is_old = signing.loads(value, salt=salt, max_age=SESSION_SECONDS), True
         except signing.BadSignature:
-            return ""
-        return "" if has_ended(settings.REDLINE_DATA_DIR, session) else session
+            return None
+        return None if has_ended(settings.REDLINE_DATA_DIR, session) else LaunchSession(session, is_old)
 
     def have_token_for(self, path: str) -> bool:
         """Whether Authorization is `Bearer` with the token that counts at a path of the API."""
@@ -145,7 +156,8 @@ def is_for_agents(path: str) -> bool:
 
 def new_launch_cookie(session: str = "") -> str:
     """The value of a cookie that admits a browser from now on; without a given session, it starts a new one."""
-    return signing.dumps(session or secrets.token_hex(8), salt=_salt())
+    host = browser_host(settings.REDLINE_DATA_DIR)
+    return signing.dumps(session or secrets.token_hex(8), salt=_salt(host))
 
 
 def page_address(request: HttpRequest, path: str) -> str:
@@ -155,5 +167,5 @@ def page_address(request: HttpRequest, path: str) -> str:
     return f"http://{browser_host(settings.REDLINE_DATA_DIR)}:{request.get_port()}{path}"
 
 
-def _salt() -> str:
-    return f"{SALT}.{browser_host(settings.REDLINE_DATA_DIR)}"
+def _salt(host: str) -> str:
+    return f"{SALT}.{host}"

@@ -14,7 +14,9 @@ from .launch_tokens import end_session
 @require_POST
 def log_out(request: HttpRequest) -> HttpResponse:
     """Log this browser out, including copies of its cookie."""
-    end_session(settings.REDLINE_DATA_DIR, Credentials.of_request(request).launch_session())
+    session = Credentials.of_request(request).launch_session()
+    if session is not None:
+        end_session(settings.REDLINE_DATA_DIR, session.id)
     response = render(request, "web/launch.html", {"why": "ended"})
     response.delete_cookie(COOKIE, samesite="Strict")
     return response

@@ -106,14 +106,14 @@ class LaunchMiddleware:
             # Django's flag for a request that needs no CSRF token.
             request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
             return self.get_response(request)
-        if credentials.name_browser_host() and request.path == LAUNCH_PATH:
+        if request.path == LAUNCH_PATH and credentials.name_browser_host():
             return _launch(request)
         session = credentials.launch_session()
-        if not session:
+        if session is None:
             return _refusal(request, credentials)
         response = self.get_response(request)
-        if credentials.need_new_cookie():
-            _let_in(response, session)
+        if session.is_old:
+            _let_in(response, session.id)
         return response
 
 

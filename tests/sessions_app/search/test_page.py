@@ -131,15 +131,16 @@ def test_htmx_gets_the_results_only(browser, sessions):
 
 
 def test_queries_do_not_grow_with_the_results(browser, known_root):
+    def queries():
+        with CaptureQueriesContext(connection) as made:
+            searched(browser, "needle")
+        return len(made)
+
     add(known_root, "a.jsonl", user("needle"))
-    searched(browser, "needle")
-    with CaptureQueriesContext(connection) as few:
-        searched(browser, "needle")
+    few = [queries(), queries()]
     for number in range(5):
         add(known_root, f"{number}.jsonl", user("needle"), user("a needle"))
-    with CaptureQueriesContext(connection) as many:
-        searched(browser, "needle")
-    assert len(many) == len(few)
+    assert [queries(), queries()] == few == [6, 2]
 
 
 def test_odd_addresses_are_answered(browser, sessions):

@@ -1,0 +1,41 @@
+"""Values that are kept until something is written to the database."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from django.db import transaction
+
+from sessions_app.models import Root
+from sessions_app.sqlite import UntilWritten, database_path
+
+
+@pytest.fixture
+def count(redline):
+    """How many roots there are, as a value that is kept, with the number of times it was computed."""
+
+    def compute():
+        count.computed += 1
+        return Root.objects.count()
+
+    count = UntilWritten(compute)
+    count.computed = 0
+    return count
+
+
+def test_a_value_is_computed_again_only_after_a_write_of_this_or_another_process(count):
+    assert [count(), count(), count.computed] == [0, 0, 1]
+    Root.objects.create(path="/one")
+    assert [count(), count(), count.computed] == [1, 1, 2]
+    with closing(sqlite3.connect(database_path())) as other:
+        other.execute("DELETE FROM sessions_app_root")
+        other.commit()
+    assert [count(), count.computed] == [0, 3]
+
+
+def test_what_a_transaction_has_written_is_kept_for_nobody(count):
+    with transaction.atomic():
+        Root.objects.create(path="/one")
+        assert count() == 1
+        transaction.set_rollback(True)
+    assert count() == 0
