@@ -38,7 +38,7 @@ class ModelStrategy:
     def _plan(self, transcript: Transcript, share: float) -> tuple[Target, ...]:
         """Raises Stopped, and what the planner raises."""
         wanted = transcript.with_ratio(1 - share)
-        plan = Plan(wanted.entries[-1].entry_id, wanted, EffectiveParameters({}, {}), NO_RESTRAINTS)
+        plan = Plan(wanted.entries[-1].entry_id, wanted, EffectiveParameters(), NO_RESTRAINTS)
         plan.complete(
             lambda: planner_named(self._model.planner, "", plan, self._listener, self._listener.usage, self._model),
             self._listener,

@@ -2,38 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from compaction_app.core import parameters as normal
 from sessions_app.agents.agent_settings import AgentSettings
+from sessions_app.agents.settings_in_force import CompactionSetting, SettingInForce
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.sourced_value import resolve
 
-PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
-DEFAULT_SOURCE: Final = "default"
 OWN_SOURCE: Final = "this run"
+PARAMETERS: Final = (
+    CompactionSetting(
+        "compression_ratio",
+        "The fraction of the tokens that a plan keeps.",
+        f"{normal.DEFAULT_RATIO:g}",
+        partial(normal.is_usable, "compression_ratio"),
+        normal.DEFAULT_RATIO,
+        within=(),
+    ),
+    CompactionSetting(
+        "preserve_recent",
+        "How many of the last entries are never deleted.",
+        f"{normal.DEFAULT_PRESERVE_RECENT}",
+        partial(normal.is_usable, "preserve_recent"),
+        normal.DEFAULT_PRESERVE_RECENT,
+        within=(),
+    ),
+    CompactionSetting(
+        "query",
+        "What matters: a model keeps it, and the embedded planner keeps what its words find.",
+        "your last message, for a model; nothing, for the embedded planner",
+        bool,  # an empty query is none
+        "the failing test",
+        within=(),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveParameters:
-    """Compaction settings that apply to a project, with the source of each."""
+    """The parameters that apply to a project, with their values as they count."""
 
-    values: Mapping[str, object]
-    """As they count, without those that are the default."""
-    sources: Mapping[str, str]
-    refused: Mapping[str, Path] = field(default_factory=dict)
-    """The file whose value of a parameter cannot be used."""
-    hidden: Mapping[str, Sequence[Path]] = field(default_factory=dict)
-    """The later files that set the same parameter, which are not asked for it."""
+    found: tuple[SettingInForce, ...] = ()
     unusable: tuple[str, ...] = ()
     """The files that cannot be used, each with the reason."""
 
     @property
+    def values(self) -> dict[str, object]:
+        """The values by name, without those that are the default."""
+        return {one.name: one.value for one in self.found if not one.is_default}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        return {one.name: one.source for one in self.found}
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """What was ignored, and why: unusable files, values out of range."""
-        return (*self.unusable, *(f"{path}: {name} cannot be used" for name, path in self.refused.items()))
+        refused = (f"{path}: {one.name} cannot be used" for one in self.found for path in one.refused)
+        return (*self.unusable, *refused)
 
 
 def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object]) -> EffectiveParameters:
@@ -41,23 +71,21 @@ def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object
 
     The first file that sets a parameter decides: if its value cannot be used, the default applies, as in Atomic.
     """
-    values = {name: own[name] for name in PARAMETERS if own.get(name) is not None}
-    sources = {name: OWN_SOURCE if name in values else DEFAULT_SOURCE for name in PARAMETERS}
-    refused: dict[str, Path] = {}
-    hidden: dict[str, list[Path]] = {}
-    for name in PARAMETERS:
-        files = [found for found in agent_settings.files if name in found.parameters]
-        if not files or name in values:
-            continue
-        first, *later = files
-        hidden[name] = [found.path for found in later]
-        value = normal.in_force(name, first.parameters[name])
-        if value is None:
-            refused[name] = first.path
-        else:
-            values[name], sources[name] = value, str(first.path)
-    unusable = tuple(f"{found.path}: {found.fault}" for found in agent_settings.files if found.fault)
-    return EffectiveParameters(values, sources, refused, hidden, unusable)
+    given = [
+        (OWN_SOURCE, {name: value for name, value in own.items() if value is not None}),
+        *((str(file.path), file.parameters) for file in agent_settings.files),
+    ]
+    found = []
+    for setting in PARAMETERS:
+        name, default = setting.name, SettingInForce(None, setting=setting, within=agent_settings.parameters_within)
+        offers = (
+            replace(default, value=normal.in_force(name, values[name]), source=source)
+            for source, values in given
+            if name in values
+        )
+        found.append(resolve(offers, default, first_decides=True))
+    unusable = tuple(f"{file.path}: {file.fault}" for file in agent_settings.files if file.fault)
+    return EffectiveParameters(tuple(found), unusable)
 
 
 def own_parameters(ratio: float | None, preserve_recent: int | None, query: str | None) -> dict[str, object]:

@@ -11,8 +11,8 @@ from compaction_app.core.prune import PrunePlanner
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE
 
-from .effective_parameters import DEFAULT_SOURCE
 from .model_registry import ResolvedModel, endpoint_of, model_named
 from .plan import Plan, PlanListener
 from .usage import UsageTotals

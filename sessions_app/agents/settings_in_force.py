@@ -1,19 +1,24 @@
-"""The settings of an agent's compaction that are in force, from what its files say.
+"""The settings of an agent's compaction that are in force, from its files.
 
-An agent names its settings once, with defaults (`CompactionSetting`). Each is looked for in its files, in their order;
-the first usable value counts, as in the agent.
+An agent defines its settings once, with defaults (`CompactionSetting`). Each is looked up in its files, in order of
+precedence; the first usable value counts, as in the agent.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.sourced_value import SourcedValue, resolve
 
 TOKENS_LIMIT: Final = 2**31
 EXAMPLE_LENGTH: Final = 200
 """A longer value is not repeated in a line to paste: the example is there instead."""
+TEXT_LENGTH: Final = 300
+"""Characters of a value that are shown."""
 
 
 def is_switch(value: object) -> bool:
@@ -48,37 +53,43 @@ class SettingsSection(NamedTuple):
     """The keys of the objects that the values are in; None for those of each setting."""
 
 
-class SettingInForce(NamedTuple):
-    """A setting with its value, and the file that has it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInForce(SourcedValue[object]):
+    """A setting with its value as recorded, or None for the default; its source is the path of a file."""
 
     setting: CompactionSetting
-    value: object = None
-    """As it is recorded; None for the default."""
-    section: SettingsSection | None = None
-    """What has the value; None for the default."""
-    ignored: tuple[Path, ...] = ()
-    """The files before that whose value cannot be used."""
+    within: tuple[str, ...] | None
+    """The keys of the objects that its line is in; None if no file can have one."""
+
+    @property
+    def name(self) -> str:
+        """Its name with the keys of the objects that it is in, separated by dots."""
+        return ".".join((*self.setting.within, self.setting.name))
+
+    @property
+    def text(self) -> str:
+        """The value as text, which may be cut; the default without a value."""
+        if not self.setting.is_usable(self.value):
+            return self.setting.default
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return f"{text[:TEXT_LENGTH]}…" if len(text) > TEXT_LENGTH else text
 
     @property
     def line(self) -> str:
-        """The line that sets it: a switch turned over, another value as it is now, or an example."""
+        """The line that sets it: a switch turned over, another value as it is now, or an example. Empty without one."""
+        if self.within is None:
+            return ""
         value = self.setting.example
         if isinstance(self.value, bool):
             value = not self.value
         elif self.value is not None and len(json.dumps(self.value)) <= EXAMPLE_LENGTH:
             value = self.value
-        within = self.section.within if self.section is not None else None
-        return line_of(self.setting, value, self.setting.within if within is None else within)
-
-
-def line_of(setting: CompactionSetting, value: object, within: Sequence[str]) -> str:
-    """The line of a file that gives a setting this value, inside the objects with these keys."""
-    if setting.is_toml:
-        return f"{setting.name} = {json.dumps(value)}"
-    line = f"{json.dumps(setting.name)}: {json.dumps(value)}"
-    for key in reversed(within):
-        line = f"{json.dumps(key)}: {{{line}}}"
-    return line
+        if self.setting.is_toml:
+            return f"{self.setting.name} = {json.dumps(value)}"
+        line = f"{json.dumps(self.setting.name)}: {json.dumps(value)}"
+        for key in reversed(self.within):
+            line = f"{json.dumps(key)}: {{{line}}}"
+        return line
 
 
 def settings_in_force(
@@ -89,12 +100,15 @@ def settings_in_force(
 
 
 def _in_force(setting: CompactionSetting, sections: Sequence[SettingsSection]) -> SettingInForce:
-    ignored: list[Path] = []
-    for section in sections:
-        if setting.name not in section.values:
-            continue
-        value = section.values[setting.name]
-        if setting.is_usable(value):
-            return SettingInForce(setting, value, section, tuple(ignored))
-        ignored.append(section.path)
-    return SettingInForce(setting, ignored=tuple(ignored))
+    default = SettingInForce(None, setting=setting, within=setting.within)
+    offers = (
+        replace(
+            default,
+            value=value if setting.is_usable(value := section.values[setting.name]) else None,
+            source=str(section.path),
+            within=setting.within if section.within is None else section.within,
+        )
+        for section in sections
+        if setting.name in section.values
+    )
+    return resolve(offers, default)

@@ -24,6 +24,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import is_in_configuration, managed_place, shown_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE, SourcedValue
 from sessions_app.storage.discovery import fault_of_root
 
 SHOWN: Final = 200
@@ -32,15 +33,11 @@ VALUE_LENGTH: Final = 300
 UNKNOWN_IN_SNIPPET: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of the configuration."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field(SourcedValue[list[str]]):
+    """One field of the configuration; its value as text, one for each item of a list or table."""
 
     name: str
-    values: list[str]
-    """The value as text; one for each item of a list or table."""
-    sources: list[str]
-    """The variable, the file, or both if they are merged; empty for the default."""
     meaning: str
 
 
@@ -151,15 +148,13 @@ def effective_settings(home: Path) -> EffectiveSettings:
 def _fields() -> list[Field]:
     configuration = settings.REDLINE
     described = _descriptions(type(configuration))
-    return [
-        Field(
-            name,
-            _in_words(getattr(configuration, name)),
-            settings.REDLINE_SOURCES.get(name, []),
-            " ".join(described.get(name, "").replace("`", "").split()),
-        )
-        for name in type(configuration).model_fields
-    ]
+    fields = []
+    for name in type(configuration).model_fields:
+        source, *merged = settings.REDLINE_SOURCES.get(name) or [DEFAULT_SOURCE]
+        meaning = " ".join(described.get(name, "").replace("`", "").split())
+        value = _in_words(getattr(configuration, name))
+        fields.append(Field(value, source, tuple(merged), name=name, meaning=meaning))
+    return fields
 
 
 def _descriptions(model: type) -> dict[str, str]:

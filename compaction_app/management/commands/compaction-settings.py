@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
+from compaction_app.settings_in_force.presenter import SettingsView, view_settings
+from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.printable import plural
@@ -43,8 +44,8 @@ class Command(RedlineCommand):
         return None
 
 
-def _cells(row: SettingRow) -> list[str]:
-    return [row.name, printable(row.value), row.default, printable(row.source) or "default", row.line]
+def _cells(row: SettingInForce) -> list[str]:
+    return [row.name, printable(row.text), row.setting.default, printable(row.source), row.line]
 
 
 def _words(view: SettingsView) -> Iterator[str]:
@@ -56,10 +57,10 @@ def _words(view: SettingsView) -> Iterator[str]:
     else:
         yield f"Automatic compaction is off, by {printable(view.switched_off_in)}."
     for row in (*view.of_agent, *view.of_plans):
-        yield from (f"The value of {row.name} in {printable(path)} cannot be used." for path in row.ignored)
+        yield from (f"The value of {row.name} in {printable(path)} cannot be used." for path in row.refused)
         yield from (
             f"The value of {row.name} in {printable(path)} is not read: the file before it sets it too."
-            for path in row.hidden
+            for path in row.unread
         )
     for path, hooks in view.hooks:
         yield f"Hooks in {printable(path)}: {', '.join(map(printable, hooks))}"
@@ -73,8 +74,8 @@ def _document(view: SettingsView) -> dict[str, Any]:
         "automatic": view.compacts_automatically,
         "switchedOffIn": view.switched_off_in or None,
         "threshold": view.threshold,
-        "settings": [_row(row) for row in view.of_agent],
-        "parameters": [_row(row) for row in view.of_plans],
+        "settings": [_row(row, view) for row in view.of_agent],
+        "parameters": [_row(row, view) for row in view.of_plans],
         "hooks": [{"file": path, "hooks": hooks} for path, hooks in view.hooks],
         "ownHooks": view.own_hooks,
         "files": view.files,
@@ -82,15 +83,15 @@ def _document(view: SettingsView) -> dict[str, Any]:
     }
 
 
-def _row(row: SettingRow) -> dict[str, Any]:
+def _row(row: SettingInForce, view: SettingsView) -> dict[str, Any]:
     return {
         "name": row.name,
-        "meaning": row.meaning,
-        "value": row.value,
-        "default": row.default,
-        "source": row.source or None,
-        "ignored": row.ignored,
-        "hidden": row.hidden,
+        "meaning": row.setting.meaning,
+        "value": row.text,
+        "default": row.setting.default,
+        "source": None if row.is_default else row.source,
+        "ignored": row.refused,
+        "hidden": row.unread,
         "line": row.line or None,
-        "pasteInto": row.paste_into,
+        "pasteInto": view.user_file if row.is_default else row.source,
     }

@@ -52,8 +52,8 @@ def test_a_value_has_the_form_in_which_it_counts_or_the_default_stays(tmp_path, 
     of_project = put("p/.pi", f'{{"{name}": {recorded}}}')
     put(".pi/agent", '{"compression_ratio": 0.9, "preserve_recent": 7, "query": "y"}')
     found = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {})
-    refused = {} if value is not None else {name: of_project}
-    assert (found.values.get(name), found.refused) == (value, refused)
+    refused = {} if value is not None else {name: (str(of_project),)}
+    assert (found.values.get(name), {one.name: one.refused for one in found.found if one.refused}) == (value, refused)
     assert found.sources[name] == ("default" if refused else str(of_project))
     assert found.faults == tuple(f"{of_project}: {one} cannot be used" for one in refused)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
+from compaction_app.settings_in_force.presenter import SettingsView, view_settings
 from sessions_app.agents.registry import AGENTS
+from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.clients import page
@@ -43,7 +44,7 @@ def of_agent(session: Session, key: str) -> Session:
     return session
 
 
-def row(view: SettingsView, name: str) -> SettingRow:
+def row(view: SettingsView, name: str) -> SettingInForce:
     return next(one for one in (*view.of_agent, *view.of_plans) if one.name == name)
 
 
@@ -64,12 +65,12 @@ def of_project(home):
 
 def test_without_files_everything_is_a_default_and_with_one_a_switch_is_turned_over(session, home, own):
     view = view_settings(of_agent(session, "pi"), home)
-    assert all(one.is_default and one.value == one.default for one in (*view.of_agent, *view.of_plans))
+    assert all(one.is_default and one.text == one.setting.default for one in (*view.of_agent, *view.of_plans))
     branches = {"branchSummary.reserveTokens": "16384", "branchSummary.skipPrompt": "false"}
     kept = {"compaction.reserveTokens": "16384", "compaction.keepRecentTokens": "20000"}
-    assert {one.name: one.value for one in view.of_agent} == {"compaction.enabled": "true", **kept, **branches}
-    assert [one.value for one in view.of_plans] == ["0.5", "2", view.of_plans[2].default]
-    assert {one.paste_into for one in view.of_agent} == {str(own)}
+    assert {one.name: one.text for one in view.of_agent} == {"compaction.enabled": "true", **kept, **branches}
+    assert [one.text for one in view.of_plans] == ["0.5", "2", view.of_plans[2].setting.default]
+    assert view.user_file == str(own)
     write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
     view = view_settings(of_agent(session, "pi"), home)
     assert row(view, "compaction.enabled").line == '"compaction": {"enabled": true}'
@@ -82,7 +83,7 @@ def test_the_page_names_the_file_of_each_value(browser, session, home, own, of_p
     write(own, {"compaction": {"enabled": False, "reserveTokens": 6, **override}})
     view = view_settings(of_agent(session, "pi"), home)
     rows = [one for one in (*view.of_agent, *view.of_plans) if not one.is_default]
-    assert {one.name: (one.value, one.source) for one in rows} == {
+    assert {one.name: (one.text, one.source) for one in rows} == {
         "compaction.reserveTokens": ("5", str(of_project)),
         "query": ("tests", str(of_project)),
         "compaction.enabled": ("false", str(own)),
@@ -102,15 +103,15 @@ def test_a_pasted_line_is_in_force(session, home, key):
     assert before.of_agent
     rows = [one for one in (*before.of_agent, *before.of_plans) if one.line]
     for one in rows:
-        path = Path(one.paste_into)
+        path = Path(before.user_file)
         is_toml = path.suffix == ".toml"
         write(path, one.line if is_toml else f"{{{one.line}}}")
         after = row(view_settings(session, home), one.name)
-        assert (after.source, after.ignored) == (str(path), ()), one
+        assert (after.source, after.refused) == (str(path), ()), one
         pasted = tomllib.loads(one.line) if is_toml else json.loads(f"{{{one.line}}}")
         while isinstance(pasted, dict):
             (pasted,) = pasted.values()
-        assert after.value == (pasted if isinstance(pasted, str) else json.dumps(pasted))
+        assert after.text == (pasted if isinstance(pasted, str) else json.dumps(pasted))
         path.unlink()
 
 
@@ -120,11 +121,10 @@ def test_a_value_that_cannot_be_used_is_named_and_passed_over(session, home, own
         write(of_project, {"compaction": {"reserveTokens": value, "compression_ratio": 7}})
         view = view_settings(of_agent(session, "pi"), home)
         found = row(view, "compaction.reserveTokens")
-        assert (found.value, found.source, found.ignored) == ("9", str(own), (str(of_project),)), value
+        assert (found.text, found.source, found.refused) == ("9", str(own), (str(of_project),)), value
         # A plan's parameter is then the default, and the user's value is not called unusable.
-        found = row(view, "compression_ratio")
-        assert (found.value, found.source) == ("0.5", "")
-        assert (found.ignored, found.hidden) == ((str(of_project),), (str(own),))
+        one = row(view, "compression_ratio")
+        assert (one.text, one.source, one.refused, one.unread) == ("0.5", "default", found.refused, (str(own),))
 
 
 def test_hooks_of_the_agent_and_of_redline_are_listed(session, home):
