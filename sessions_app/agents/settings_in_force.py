@@ -62,6 +62,11 @@ class SettingInForce(SourcedValue[object]):
     """The keys of the objects that its line is in; None if no file can have one."""
 
     @property
+    def switched_off_in(self) -> Path | None:
+        """The file that turns this switch off; None if it is on."""
+        return Path(self.source) if self.value is False else None
+
+    @property
     def name(self) -> str:
         """Its name with the keys of the objects that it is in, separated by dots."""
         return ".".join((*self.setting.within, self.setting.name))

@@ -16,13 +16,14 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.hook_commands import hook_commands
 from sessions_app.agents.json_file import JsonFile, read_json_file
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
+    SettingInForce,
     SettingsSection,
     is_switch,
     settings_in_force,
@@ -58,9 +59,11 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None = None) ->
     """The effective settings for a project and a model."""
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     window = model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
-    reserve = window - _threshold([found.compaction for found in files], window)
     in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
-    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files), in_force=in_force)
+    by_name = {one.setting.name: one for one in in_force}
+    reserve = window - _threshold(by_name, window)
+    disabled_by = _file_with_off_variable(files) or by_name[ENABLED].switched_off_in
+    return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
 
 
 def user_settings(home: Path) -> SettingsFile:
@@ -98,20 +101,15 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     return SettingsFile(found.path, True, shown, {}, found.fault, hooks=hooks)
 
 
-def _threshold(sections: Sequence[Mapping[str, Any]], model_window: int) -> int:
+def _threshold(in_force: Mapping[str, SettingInForce], model_window: int) -> int:
     """The number of tokens above which the client compacts."""
-    chosen = _first_number(sections, WINDOW_VARIABLE) or _first_number(sections, WINDOW)
+    chosen = _number(in_force[WINDOW_VARIABLE].value) or _number(in_force[WINDOW].value)
     window = min(model_window, max(int(chosen), LEAST_WINDOW)) if chosen else model_window
     threshold = window - RESERVE
-    percent = _first_number(sections, PERCENT_VARIABLE)
+    percent = _number(in_force[PERCENT_VARIABLE].value)
     if chosen and percent:
         threshold = min(threshold, int((window - PERCENT_RESERVE) * percent / 100))
     return threshold - 1  # it compacts from there on
-
-
-def _first_number(sections: Sequence[Mapping[str, Any]], name: str) -> float:
-    """The first usable positive number, which a variable has as text; 0 if there is none."""
-    return next((number for number in (_number(section.get(name)) for section in sections) if number), 0)
 
 
 def _number(value: object) -> float:
@@ -125,15 +123,11 @@ def _number(value: object) -> float:
     return number if 0 < number < math.inf else 0
 
 
-def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
-    """The file that disables automatic compaction: a variable does so before the setting is read."""
+def _file_with_off_variable(files: Sequence[SettingsFile]) -> Path | None:
+    """The file with a variable that disables automatic compaction, whatever the setting is."""
     for found in files:
         if any(str(found.compaction.get(name, "")).lower() in ("1", "true") for name in OFF_VARIABLES):
             return found.path
-    for found in files:
-        enabled = found.compaction.get(ENABLED)
-        if isinstance(enabled, bool):
-            return None if enabled else found.path
     return None
 
 

@@ -33,9 +33,9 @@ def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> P
 def read_settings(home: Path) -> AgentSettings:
     """The effective settings."""
     found = user_settings(home)
-    budget = CompactionBudget(reserve_percent=10, limit=_count(found.compaction.get(LIMIT)))
     files = (found,) if found.exists else ()
     in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+    budget = CompactionBudget(reserve_percent=10, limit=_count(in_force[0].value))
     return AgentSettings((*files, *_hooks_file(home)), budget, None, in_force=in_force)
 
 

@@ -32,12 +32,11 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentS
     """The effective settings for a project and a model: the project's take precedence over the user's."""
     found = list(_files(cwd, home))
     files = tuple(_settings_file(file) for file in found)
-    reserves = (_count(file.compaction.get("reserved")) for file in files)
-    reserved = next((one for one in reserves if one is not None), None)
     limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
     in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
-    budget = CompactionBudget(_reserve(limits, reserved))
-    return AgentSettings(files, budget, _switched_off_in(files), None, in_force, ("compaction",))
+    automatic, reserved, *_ = in_force
+    budget = CompactionBudget(_reserve(limits, _count(reserved.value)))
+    return AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
@@ -126,14 +125,6 @@ def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) 
         if limit:
             return limit
     return 0
-
-
-def _switched_off_in(files: tuple[SettingsFile, ...]) -> Path | None:
-    for file in files:
-        automatic = file.compaction.get("auto")
-        if isinstance(automatic, bool):
-            return None if automatic else file.path
-    return None
 
 
 def _count(value: object) -> int | None:

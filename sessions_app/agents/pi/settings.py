@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -71,10 +71,17 @@ def read_settings(directories: Sequence[str], cwd: str, home: Path) -> AgentSett
     The project's own files take precedence over the user's.
     """
     files = tuple(map(_settings_file, _json_files(directories, cwd, home)))
-    budget = CompactionBudget(_first_count("reserveTokens", _sections(files), DEFAULT_RESERVE))
-    in_force = (*settings_in_force((ENABLED, RESERVE), _whole_sections(files)), *_of_summaries(files))
-    summaries = _branch_summary(files)
-    return AgentSettings(files, budget, _switched_off_in(files), summaries, in_force, SECTION)
+    of_summaries = [SettingsSection(found.path, found.branch_summary) for found in files]
+    enabled, reserve = settings_in_force((ENABLED, RESERVE), _sections(files))
+    summary_reserve, skips = settings_in_force(SUMMARY_SETTINGS, of_summaries)
+    return AgentSettings(
+        files,
+        CompactionBudget(_count(reserve, DEFAULT_RESERVE)),
+        enabled.switched_off_in,
+        BranchSummarySettings(_count(summary_reserve, DEFAULT_RESERVE), skips.value is True),
+        (enabled, reserve, summary_reserve, skips),
+        SECTION,
+    )
 
 
 def read_model_settings(
@@ -82,19 +89,11 @@ def read_model_settings(
 ) -> AgentSettings:
     """The same for a model, of an agent with settings for single models: these take precedence in every file."""
     found = read_settings(directories, cwd, home)
-    of_model = list(_sections_for(model, found.files))
-    sections = [*(section.values for section in of_model), *_sections(found.files)]
-    budget = CompactionBudget(
-        _first_count("reserveTokens", sections, DEFAULT_RESERVE),
-        _first_count("keepRecentTokens", sections, DEFAULT_KEEP_RECENT),
-    )
-    whole = _whole_sections(found.files)
-    in_force = (
-        *settings_in_force((ENABLED,), whole),
-        *settings_in_force((RESERVE, KEEP_RECENT), [*of_model, *whole]),
-        *_of_summaries(found.files),
-    )
-    return replace(found, budget=budget, in_force=in_force)
+    enabled, _, *of_summaries = found.in_force
+    sections = [*_sections_for(model, found.files), *_sections(found.files)]
+    reserve, keep_recent = settings_in_force((RESERVE, KEEP_RECENT), sections)
+    budget = CompactionBudget(_count(reserve, DEFAULT_RESERVE), _count(keep_recent, DEFAULT_KEEP_RECENT))
+    return replace(found, budget=budget, in_force=(enabled, reserve, keep_recent, *of_summaries))
 
 
 def user_settings(directory: str, home: Path) -> SettingsFile:
@@ -127,16 +126,8 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     )
 
 
-def _sections(files: Sequence[SettingsFile]) -> list[Mapping[str, Any]]:
-    return [found.compaction for found in files]
-
-
-def _whole_sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
+def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
     return [SettingsSection(found.path, found.compaction) for found in files]
-
-
-def _of_summaries(files: Sequence[SettingsFile]) -> tuple[SettingInForce, ...]:
-    return settings_in_force(SUMMARY_SETTINGS, [SettingsSection(found.path, found.branch_summary) for found in files])
 
 
 def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) -> Iterator[SettingsSection]:
@@ -151,30 +142,9 @@ def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) 
             yield SettingsSection(found.path, override, (*SECTION, "modelOverrides", name))
 
 
-def _first_count(name: str, sections: Iterable[Mapping[str, Any]], default: int) -> int:
-    """The first usable number of tokens; what pi would report as a fault is skipped."""
-    for section in sections:
-        count = section.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**31:
-            return count
-    return default
-
-
-def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
-    for found in files:
-        enabled = found.compaction.get("enabled")
-        if isinstance(enabled, bool):
-            return None if enabled else found.path
-    return None
-
-
-def _branch_summary(files: Sequence[SettingsFile]) -> BranchSummarySettings:
-    sections = [found.branch_summary for found in files]
-    skips = (section.get("skipPrompt") for section in sections)
-    return BranchSummarySettings(
-        _first_count("reserveTokens", sections, DEFAULT_RESERVE),
-        next((value for value in skips if isinstance(value, bool)), False),
-    )
+def _count(found: SettingInForce, default: int) -> int:
+    """The tokens of a setting, else the default."""
+    return found.value if isinstance(found.value, int) else default
 
 
 def model_windows(directory: str, home: Path) -> dict[str, int]:
