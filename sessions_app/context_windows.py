@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from .sessionlog.model_names import of_model
+from .sessionlog.sourced_value import SourcedValue
 
 # By the longest matching prefix of a model id. As published by the providers; other models are unknown.
 KNOWN_WINDOWS: Final[Mapping[str, int]] = {
@@ -26,16 +27,9 @@ KNOWN_WINDOWS: Final[Mapping[str, int]] = {
 }
 
 
-class Window(NamedTuple):
-    """A context window and its source."""
-
-    tokens: int
-    source: str
-
-
 def window_of(
-    model: str, chosen: Mapping[str, Window], agents: Mapping[str, int], recorded: int | None = None
-) -> Window | None:
+    model: str, chosen: Mapping[str, SourcedValue[int]], agents: Mapping[str, int], recorded: int | None = None
+) -> SourcedValue[int] | None:
     """The window of a model: the user's choice, that of the agent's configuration, what the session records, or this
     table; None if unknown."""
     chosen_one = of_model(chosen, model)
@@ -43,10 +37,10 @@ def window_of(
         return chosen_one
     configured = of_model(agents, model)
     if configured is not None:
-        return Window(configured, "the agent's configuration")
+        return SourcedValue(configured, "the agent's configuration")
     if recorded is not None:
-        return Window(recorded, "the session")
+        return SourcedValue(recorded, "the session")
     # Aggregators name a model after its maker: "anthropic/claude-…".
     name = model.rpartition("/")[2]
     known = max((prefix for prefix in KNOWN_WINDOWS if name.startswith(prefix)), key=len, default=None)
-    return Window(KNOWN_WINDOWS[known], "Redline's table") if known is not None else None
+    return SourcedValue(KNOWN_WINDOWS[known], "Redline's table") if known is not None else None

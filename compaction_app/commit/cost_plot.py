@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from compaction_app.core.cost import InputCost, input_cost
-from compaction_app.planning.model_prices import KnownPrices, prices_of_session
+from compaction_app.planning.model_prices import prices_of_session
 from compaction_app.planning.usage import dollars
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .units import ReviewAccount
 
@@ -49,7 +51,7 @@ class CostView:
     """Tokens that the first request writes to the prompt cache anew: what stays after the first deletion."""
     turn: int
     """The turn of the first deletion."""
-    known: KnownPrices | None
+    known: SourcedValue[InputPrices] | None
     cost: InputCost | None
     plot: CostPlot | None
 
@@ -76,7 +78,7 @@ class CostView:
     @property
     def assumptions(self) -> list[str]:
         """What was counted as something else because its price is not known."""
-        prices = self.known.prices if self.known is not None else None
+        prices = self.known.value if self.known is not None else None
         if prices is None:
             return []
         unknown = []
@@ -99,7 +101,7 @@ def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
     rewritten = account.before.of(max(0, following))
     known = prices_of_session(session, home or Path.home())
     before, after = account.before.tokens, account.after.tokens
-    cost = input_cost(before, after, rewritten, known.prices.read, known.prices.write) if known is not None else None
+    cost = input_cost(before, after, rewritten, known.value.read, known.value.write) if known is not None else None
     return CostView(
         model=session.model,
         saved_tokens=before - after,

@@ -16,13 +16,15 @@ from compaction_app.audit_entry import written_by_redline
 from compaction_app.display.lost_subjects import below_project
 from compaction_app.lab.hindsight import Fetched, Hindsight, Returned, Way
 from compaction_app.models import CompactionCost
-from compaction_app.planning.model_prices import KnownPrices, prices_of_session
+from compaction_app.planning.model_prices import prices_of_session
 from compaction_app.planning.usage import dollars
 from sessions_app.agents.registry import AGENTS
+from sessions_app.model_prices import InputPrices
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .service import Figures, due_sessions, figures_of, look_back
 
@@ -270,7 +272,7 @@ class HindsightView:
     fetched: Sequence[FetchedRow]
     more_fetched: int
     returned: Sequence[ReturnedList]
-    known: KnownPrices | None
+    known: SourcedValue[InputPrices] | None
 
 
 _WAYS: Final = {
@@ -287,7 +289,7 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
     """
     found = look_back(session, leaf_id)
     known = prices_of_session(session, Path.home()) if found.hindsights else None
-    prices = known.prices if known is not None else None
+    prices = known.value if known is not None else None
     figures = [figures_of(one, found.size, prices) for one in found.hindsights]
     place = _selected(found.hindsights, figures, entry_id)
     own = written_by_redline(session)

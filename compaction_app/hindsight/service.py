@@ -165,7 +165,7 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
     if not found.hindsights:
         return []
     known = prices_of_session(session, Path.home())
-    prices = known.prices if known is not None else None
+    prices = known.value if known is not None else None
     own = written_by_redline(session)
     rows = {}
     for one in found.hindsights:

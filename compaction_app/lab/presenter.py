@@ -227,7 +227,7 @@ def about(experiment: Experiment) -> dict[str, Any]:
 
 def _prices(session: Session) -> Any:
     known = prices_of_session(session, Path.home())
-    return known.prices if known is not None else None
+    return known.value if known is not None else None
 
 
 def _strategy_rows(

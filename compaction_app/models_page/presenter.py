@@ -13,9 +13,9 @@ from compaction_app.planning.model_registry import (
     models_by_provider,
     providers,
 )
-from sessions_app.context_windows import Window
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 SUGGESTED: Final = 12
 """The most models of sessions that are suggested."""
@@ -45,7 +45,7 @@ class Suggestion:
     provider: ResolvedProvider
     name: str
     sessions: int
-    window: Window | None
+    window: SourcedValue[int] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def new_model(request: HttpRequest) -> HttpResponse:
     initial = {
         "provider": chosen_provider(request.GET.get("provider", "")),
         "name": name,
-        "window": window.tokens if window is not None else None,
+        "window": window.value if window is not None else None,
         "output_limit": OUTPUT_LIMIT,
     }
     return _model_page(request, PlannerModelForm(initial=initial), window=window)

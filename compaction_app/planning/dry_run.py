@@ -61,7 +61,7 @@ def dry_run(
         effective,
         Restraints(frozenset(answers.pins), settings.REDLINE.thinking_guard),
         answers,
-        window.tokens if window is not None else None,
+        window.value if window is not None else None,
     )
     if thinking is None:
         levels = model_named(planner).thinking_levels if is_llm(planner) else ()

@@ -51,7 +51,7 @@ def measure_first_request(
     home = Path.home()
     window = ContextWindowLookup(home).window_of_session(session)
     in_force = effective_parameters(session.agent_settings(home), own)
-    prepared = prepare_snapshot(session, leaf_id, in_force.values, window.tokens if window is not None else None)
+    prepared = prepare_snapshot(session, leaf_id, in_force.values, window.value if window is not None else None)
     transcript = prepared.transcript(_TextsOnDemand(session.real_path(), prepared))
     prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)

@@ -4,7 +4,7 @@ session, if it records what its replies cost, or the list prices that come with 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from django.conf import settings
 
@@ -14,6 +14,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.model_names import of_model, undated
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .list_prices import list_prices
 from .model_registry import models
@@ -23,14 +24,7 @@ REPLIES: Final = 20
 """The latest replies of a session in which a price is looked for."""
 
 
-class KnownPrices(NamedTuple):
-    """What a model's input costs, and where that is configured."""
-
-    prices: InputPrices
-    source: str
-
-
-def prices_of_session(session: Session, home: Path) -> KnownPrices | None:
+def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices] | None:
     """The prices of the model that a session was last written with; None if nothing gives them.
 
     A model whose name ends with a date also has the prices that are configured for its name without it.
@@ -38,19 +32,19 @@ def prices_of_session(session: Session, home: Path) -> KnownPrices | None:
     configured = of_model(settings.REDLINE.prices, session.model)
     if configured is not None:
         prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
-        return KnownPrices(prices, "your configuration")
+        return SourcedValue(prices, "your configuration")
     entered = _entered(session)
     if entered is not None:
-        return KnownPrices(entered, "the Models page")
+        return SourcedValue(entered, "the Models page")
     of_agents = of_model(model_prices(home, session.continuing_agent), session.model)
     if of_agents is not None:
-        return KnownPrices(of_agents, "the agent's configuration")
+        return SourcedValue(of_agents, "the agent's configuration")
     recorded = _recorded(session)
     if recorded is not None:
-        return KnownPrices(recorded, "the session")
+        return SourcedValue(recorded, "the session")
     listed = list_prices(session.model, provider=session.provider) if session.model else None
     of_list = _of_input(listed)
-    return KnownPrices(of_list, "list prices") if of_list is not None else None
+    return SourcedValue(of_list, "list prices") if of_list is not None else None
 
 
 def _entered(session: Session) -> InputPrices | None:

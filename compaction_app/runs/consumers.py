@@ -15,7 +15,7 @@ from compaction_app.models import Run
 from sessions_app.web.broadcast import run_group
 from sessions_app.web.page_socket import PageConsumer
 
-from .presenter import Followed, FollowedRun, facts_of, follow_run
+from .presenter import Followed, FollowedRun, follow_run, shown_parameters
 
 ROW_CHECK_SECONDS: Final = 1.0
 """The rows are polled this often even without an announcement: a lost one only makes the page wait."""
@@ -92,7 +92,7 @@ def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str
     context: dict[str, Any] = {
         "run": found.run,
         "steps": found.steps,
-        "facts": facts_of(found.run),
+        "parameters": shown_parameters(found.run),
         "seq": found.shown.seq,
     }
     now = dict(parts)

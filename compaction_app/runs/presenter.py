@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from compaction_app.core.states import ACTIVE, EventKind
 from compaction_app.models import Run, RunEvent
 from compaction_app.planning.planners import source_of_query
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .event_rows import EventRow
 from .turn_log import OF_A_TURN, Change, Event, Log, ModelTurn
@@ -34,15 +35,6 @@ class Steps:
     target: float
     calls: int
     refused: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One parameter in effect, and its source."""
-
-    name: str
-    value: str
-    source: str
 
 
 @dataclass(slots=True)
@@ -78,7 +70,7 @@ class RunView:
     """A run's page."""
 
     steps: Steps
-    facts: list[Fact]
+    parameters: dict[str, SourcedValue[str]]
     items: list[ModelTurn | EventRow]
     earlier: int
     """How many rows came before those shown."""
@@ -98,7 +90,7 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
     if run.state not in ACTIVE:
         log.close()
     earlier = run.events.filter(seq__lte=first).exclude(kind=EventKind.STREAMED).count() if first else 0
-    return RunView(_steps(run, _points(run)), facts_of(run), log.items, earlier, seq)
+    return RunView(_steps(run, _points(run)), shown_parameters(run), log.items, earlier, seq)
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
@@ -208,16 +200,16 @@ def _steps(run: Run, points: Sequence[tuple[float, bool]]) -> Steps:
     return Steps(STEP_WIDTH, STEP_HEIGHT, f"{path}H{STEP_WIDTH}", y(target), len(percents), refused)
 
 
-def facts_of(run: Run) -> list[Fact]:
-    """The parameters that were given or are in effect."""
+def shown_parameters(run: Run) -> dict[str, SourcedValue[str]]:
+    """The parameters that were given or are in effect, by label."""
     values: Mapping[str, Any] = run.parameters if run.parameters is not None else run.requested_parameters
     names = {"compression_ratio": "Keep", "preserve_recent": "Recent entries kept", "query": "Query"}
-    facts = []
+    found = {}
     for name, label in names.items():
         value = values.get(name)
         if value is None:
             continue
         shown = f"{100 * float(value):g}% of the tokens" if name == "compression_ratio" else str(value)
         source = run.sources.get(name, "")
-        facts.append(Fact(label, shown, source_of_query(run.planner, source) if name == "query" else source))
-    return facts
+        found[label] = SourcedValue(shown, source_of_query(run.planner, source) if name == "query" else source)
+    return found

@@ -105,7 +105,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call as it comes, and the plan's progress."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
-    context = {"run": found, "view": view, "steps": view.steps, "facts": view.facts, "here": "runs"}
+    context = {"run": found, "view": view, "steps": view.steps, "parameters": view.parameters, "here": "runs"}
     return render(request, "runs/run.html", context)
 
 

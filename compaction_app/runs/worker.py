@@ -177,7 +177,7 @@ def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -
         session,
         run.leaf_id,
         effective.values,
-        window.tokens if window is not None else None,
+        window.value if window is not None else None,
         run.writer,
     )
     save_snapshot(run, prepared)

@@ -13,23 +13,24 @@ from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Agent
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.registry import model_windows, version_installed
-from sessions_app.context_windows import Window, window_of
+from sessions_app.context_windows import window_of
 from sessions_app.models import ChosenWindow, Session
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 UPDATED_AT_ONCE: Final = 200
 REFRESHED: Final = ["window", "window_source", "reserve_tokens", "keep_recent_tokens", "compacts_automatically"]
 """The fields of a session that depend on files of its agent."""
 
 
-def configured_windows() -> dict[str, Window]:
+def configured_windows() -> dict[str, SourcedValue[int]]:
     """The windows that the user's configuration sets, by model."""
-    return {model: Window(tokens, "your configuration") for model, tokens in settings.REDLINE.windows.items()}
+    return {model: SourcedValue(tokens, "your configuration") for model, tokens in settings.REDLINE.windows.items()}
 
 
-def chosen_windows() -> dict[str, Window]:
+def chosen_windows() -> dict[str, SourcedValue[int]]:
     """The windows that the user chose, by model: those of the configuration come before those of the settings page."""
     here = ChosenWindow.objects.values_list("model", "tokens")
-    return {model: Window(tokens, "this page") for model, tokens in here} | configured_windows()
+    return {model: SourcedValue(tokens, "this page") for model, tokens in here} | configured_windows()
 
 
 @dataclass(slots=True)
@@ -42,11 +43,11 @@ class ContextWindowLookup:
     home: Path = field(default_factory=Path.home)
     _windows: dict[str, Mapping[str, int]] = field(default_factory=dict)
     """By the key of the agent whose own configuration takes precedence; "" for none."""
-    _chosen: Mapping[str, Window] | None = None
+    _chosen: Mapping[str, SourcedValue[int]] | None = None
     _versions: dict[str, Version | None] = field(default_factory=dict)
     _settings: dict[tuple[str, str, str, str], AgentSettings] = field(default_factory=dict)
 
-    def window(self, model: str, recorded: int | None = None, own: Agent | None = None) -> Window | None:
+    def window(self, model: str, recorded: int | None = None, own: Agent | None = None) -> SourcedValue[int] | None:
         """The context window of a model; `recorded` is that in the session, `own` the agent that continues it."""
         if self._chosen is None:
             self._chosen = chosen_windows()
@@ -55,7 +56,7 @@ class ContextWindowLookup:
             self._windows[key] = model_windows(self.home, own)
         return window_of(model, self._chosen, self._windows[key], recorded)
 
-    def window_of_session(self, session: Session) -> Window | None:
+    def window_of_session(self, session: Session) -> SourcedValue[int] | None:
         """The context window of the model that a session was last written with."""
         return self.window(session.model, session.recorded_window, session.continuing_agent)
 
@@ -75,7 +76,7 @@ class ContextWindowLookup:
     def fields(self, session: Session) -> dict[str, Any]:
         """The values of REFRESHED for a session."""
         window, found = self.window_of_session(session), self.settings(session)
-        tokens = window.tokens if window is not None else None
+        tokens = window.value if window is not None else None
         return {
             "window": tokens,
             "window_source": window.source if window is not None else "",

@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import Count, Q, Sum
 
 from sessions_app.agents.registry import AGENTS, READERS, model_windows
-from sessions_app.context_windows import Window, window_of
+from sessions_app.context_windows import window_of
 from sessions_app.index.context_window_lookup import chosen_windows, configured_windows
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import is_in_configuration, managed_place, shown_roots
@@ -71,7 +71,7 @@ class ModelWindow:
 
     name: str
     sessions: int
-    window: Window | None
+    window: SourcedValue[int] | None
     is_configured: bool
     """Whether the configuration sets it, so that it cannot be changed on the page."""
     chosen: int | None
@@ -259,7 +259,7 @@ def _models(agents: Mapping[str, int]) -> list[ModelWindow]:
             sessions,
             window_of(model, chosen, agents),
             model in configured,
-            chosen[model].tokens if model in chosen and model not in configured else None,
+            chosen[model].value if model in chosen and model not in configured else None,
         )
         for model, sessions in counted.items()
     ]

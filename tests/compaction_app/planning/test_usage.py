@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.planning.model_prices import KnownPrices, prices_of_session
+from compaction_app.planning.model_prices import prices_of_session
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.usage import Prices, UsageTotals
 from compaction_app.providers.types import ReportedUsage
@@ -17,6 +17,7 @@ from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.model_prices import InputPrices
 from sessions_app.models import Session
+from sessions_app.sessionlog.sourced_value import SourcedValue
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
 from tests.installation import override_configuration
@@ -91,10 +92,10 @@ def reply(tokens: int, cost: dict[str, float], model: str = "m") -> dict[str, An
     return assistant(text("Done."), provider="own", model=model, usage=usage)
 
 
-RECORDED = KnownPrices(InputPrices(7, 0.7), "the session")
+RECORDED = SourcedValue(InputPrices(7, 0.7), "the session")
 
 
-def known(session: Session, prices: Mapping[str, PriceSetting] | None = None) -> KnownPrices | None:
+def known(session: Session, prices: Mapping[str, PriceSetting] | None = None) -> SourcedValue[InputPrices] | None:
     with override_configuration(prices=prices or {}):
         return prices_of_session(session, Path.home())
 
@@ -115,20 +116,20 @@ def test_each_source_gives_way_to_the_one_before_it(session):
     models = {"providers": {"p": {"models": [{"id": "m", "cost": {"input": 1}}]}}}
     assert known(session) == RECORDED
     place(Path.home() / ".pi" / "agent" / "models.json", json.dumps(models).encode())
-    assert known(session) == KnownPrices(InputPrices(1), "the agent's configuration")
+    assert known(session) == SourcedValue(InputPrices(1), "the agent's configuration")
     enter("own", 2)
-    assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
+    assert known(session) == SourcedValue(InputPrices(2, 2), "the Models page")
     configured = {"m": PriceSetting(input=3, cache_write=4)}
-    assert known(session, configured) == KnownPrices(InputPrices(3, None, 4), "your configuration")
+    assert known(session, configured) == SourcedValue(InputPrices(3, None, 4), "your configuration")
 
 
 def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
     enter("other", 5)
-    assert known(session) == KnownPrices(InputPrices(5, 5), "the Models page")
+    assert known(session) == SourcedValue(InputPrices(5, 5), "the Models page")
     enter("third", 6)
     assert known(session) == RECORDED
     enter("own", 2)
-    assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
+    assert known(session) == SourcedValue(InputPrices(2, 2), "the Models page")
 
 
 DATED = "claude-sonnet-4-5-20250929"
@@ -138,12 +139,11 @@ def test_without_settings_list_prices_count_and_a_dated_model_has_those_of_its_u
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("the network was used"))
     said = chain(user("Go."), assistant(text("Done."), provider="anthropic", model=DATED))
     session = index_file(place(known_root / "work.jsonl", session_bytes(said)))
-    assert known(session) == KnownPrices(InputPrices(3, 0.3, 3.75), "list prices")
+    assert known(session) == SourcedValue(InputPrices(3, 0.3, 3.75), "list prices")
     configured = {"claude-sonnet-4-5": PriceSetting(input=4), "claude-sonnet-4": PriceSetting(input=9)}
-    assert known(session, configured) == KnownPrices(InputPrices(4), "your configuration")
-    assert known(session, {**configured, DATED: PriceSetting(input=5)}) == KnownPrices(
-        InputPrices(5), "your configuration"
-    )
+    assert known(session, configured) == SourcedValue(InputPrices(4), "your configuration")
+    configured[DATED] = PriceSetting(input=5)
+    assert known(session, configured) == SourcedValue(InputPrices(5), "your configuration")
     # Another provider has other prices: one on this machine has none.
     session.provider = "own"
     assert known(session) is None

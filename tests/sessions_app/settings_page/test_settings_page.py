@@ -15,6 +15,7 @@ from sessions_app.checks import check_configuration, check_distinct_roots, check
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import ChosenWindow, Root, Session
+from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.settings_page.effective_settings import effective_settings
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
@@ -177,15 +178,15 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
     for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
         put(known_root, f"{number}.jsonl", of_model(model))
     assert {model.name: (model.window, model.sessions) for model in effective_settings(Path.home()).models} == {
-        "m-own": ((1_000, "your configuration"), 1),
-        "m-agent": ((7_777, "the agent's configuration"), 1),
-        "gpt-5-mini": ((400_000, "Redline's table"), 1),
+        "m-own": (SourcedValue(1_000, "your configuration"), 1),
+        "m-agent": (SourcedValue(7_777, "the agent's configuration"), 1),
+        "gpt-5-mini": (SourcedValue(400_000, "Redline's table"), 1),
         "m-nobody-knows": (None, 1),
-        "m-unused": ((5, "your configuration"), 0),
+        "m-unused": (SourcedValue(5, "your configuration"), 0),
     }
     shown = page(browser, "/settings")
-    assert "7,777" in text_of(shown)
-    assert '[windows]\n"m-nobody-knows" = 200000' in element(shown, "pre").text()
+    snippet = '[windows]\n"m-nobody-knows" = 200000'
+    assert ("7,777" in text_of(shown), snippet in element(shown, "pre").text()) == (True, True)
 
 
 def test_the_suggested_lines_are_valid_configuration(browser, known_root):
