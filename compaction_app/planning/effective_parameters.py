@@ -14,7 +14,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.sourced_value import resolve
 
 OWN_SOURCE: Final = "this run"
-PARAMETERS: Final = (
+PLAN_SETTINGS: Final = (
     CompactionSetting(
         "compression_ratio",
         "The fraction of the tokens that a plan keeps.",
@@ -71,20 +71,21 @@ def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object
 
     The first file that sets a parameter decides: if its value cannot be used, the default applies, as in Atomic.
     """
+    within, files = agent_settings.parameters_within, agent_settings.files
     given = [
         (OWN_SOURCE, {name: value for name, value in own.items() if value is not None}),
-        *((str(file.path), file.parameters) for file in agent_settings.files),
+        *((str(file.path), file.compaction) for file in files if within is not None),
     ]
     found = []
-    for setting in PARAMETERS:
-        name, default = setting.name, SettingInForce(None, setting=setting, within=agent_settings.parameters_within)
+    for setting in PLAN_SETTINGS:
+        name, default = setting.name, SettingInForce(None, setting=setting, within=within)
         offers = (
             replace(default, value=normal.in_force(name, values[name]), source=source)
             for source, values in given
             if name in values
         )
         found.append(resolve(offers, default, first_decides=True))
-    unusable = tuple(f"{file.path}: {file.fault}" for file in agent_settings.files if file.fault)
+    unusable = tuple(f"{file.path}: {file.fault}" for file in files if file.fault)
     return EffectiveParameters(tuple(found), unusable)
 
 

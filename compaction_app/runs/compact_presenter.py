@@ -1,8 +1,7 @@
-"""The form that starts a run: its planners, the sources of its values, and what leaves this machine."""
+"""The form that starts a run: its planners, the level of thinking, and other plans of the session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -22,13 +21,10 @@ from .forms import CompactForm
 class CompactPage:
     """What surrounds the fields of the form."""
 
-    sources: Mapping[str, str]
-    """The source of each parameter in effect."""
     planner_source: str
     """Why this planner is preselected."""
     models: list[ResolvedModel]
     level_source: str
-    faults: tuple[str, ...]
     in_flight: Run | None
     waiting: list[Run]
     """Runs of this session whose plan can be reviewed."""
@@ -42,11 +38,9 @@ def compact_page(session: Session, form: CompactForm) -> CompactPage:
     model = form.model
     is_own = model is not None and model == model_of_session(session)
     return CompactPage(
-        sources=form.effective.sources,
         planner_source="This is the session’s own model." if is_own else "",
         models=models(),
         level_source=_level_source(form),
-        faults=form.effective.faults,
         in_flight=session.runs.active().first(),
         waiting=list(_reviewable(session)[:5]),
         torn=known_torn_line(session),

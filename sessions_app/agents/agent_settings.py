@@ -17,9 +17,7 @@ class SettingsFile:
     path: Path
     exists: bool
     compaction: Mapping[str, Any]
-    """The compaction section, with the agent's names: to be shown."""
-    parameters: Mapping[str, Any]
-    """Its values for `compression_ratio`, `preserve_recent` and `query`, unchanged."""
+    """The compaction section, with the agent's names; it may have parameters of plans."""
     fault: str = ""
     """The reason why it cannot be used."""
     branch_summary: Mapping[str, Any] = field(default_factory=dict)

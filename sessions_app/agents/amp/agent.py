@@ -120,7 +120,7 @@ class AmpAgent(SessionFileAgent):
         return AgentSettings((), CompactionBudget(0), None)
 
     def user_settings(self, home: Path) -> SettingsFile:
-        return SettingsFile(home / ".config" / "amp" / "settings.json", False, {}, {})
+        return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
 
 
 def _is_document(entry: os.DirEntry[str]) -> bool:

@@ -70,7 +70,7 @@ def user_settings(home: Path) -> SettingsFile:
     """The user's settings for all projects."""
     path = config_directory(home) / "settings.json"
     found = read_json_file(path)
-    return _settings_file(found) if found is not None else SettingsFile(path, False, {}, {})
+    return _settings_file(found) if found is not None else SettingsFile(path, False, {})
 
 
 def model_windows(home: Path) -> dict[str, int]:
@@ -98,7 +98,7 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     shown = {name: found.values[name] for name in (WINDOW, ENABLED) if name in found.values}
     shown |= {name: variables[name] for name in VARIABLES if name in variables}
     hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
-    return SettingsFile(found.path, True, shown, {}, found.fault, hooks=hooks)
+    return SettingsFile(found.path, True, shown, found.fault, hooks=hooks)
 
 
 def _threshold(in_force: Mapping[str, SettingInForce], model_window: int) -> int:

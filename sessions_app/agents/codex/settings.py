@@ -44,10 +44,10 @@ def user_settings(home: Path) -> SettingsFile:
     path = home_directory(home) / "config.toml"
     found = read_toml_file(path)
     if found is None:
-        return SettingsFile(path, False, {}, {})
+        return SettingsFile(path, False, {})
     values = _effective(found.values)
     compaction = {name: values[name] for name in SHOWN if name in values}
-    return SettingsFile(path, True, compaction, {}, found.fault)
+    return SettingsFile(path, True, compaction, found.fault)
 
 
 def model_windows(home: Path) -> dict[str, int]:
@@ -71,7 +71,7 @@ def _hooks_file(home: Path) -> Iterator[SettingsFile]:
     if found is not None:
         hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
         if hooks or found.fault:
-            yield SettingsFile(found.path, True, {}, {}, found.fault, hooks=hooks)
+            yield SettingsFile(found.path, True, {}, found.fault, hooks=hooks)
 
 
 def _count(value: object) -> int | None:

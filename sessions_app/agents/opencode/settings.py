@@ -25,7 +25,6 @@ OUTPUT: Final = 32_000
 """The most tokens that OpenCode lets a model reply with."""
 BUFFER: Final = 20_000
 """The most tokens that it leaves free of a model's limit of input, unless its settings say otherwise."""
-_PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 
 
 def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
@@ -55,7 +54,7 @@ def user_settings(home: Path) -> SettingsFile:
     """The user's own settings, for all projects."""
     directory = user_directory(home)
     found = next(_existing(directory, None), None)
-    return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {}, {})
+    return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {})
 
 
 def model_windows(home: Path) -> dict[str, int]:
@@ -108,11 +107,10 @@ def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
 
 def _settings_file(found: JsonFile) -> SettingsFile:
     compaction = mapping_of(found.values.get("compaction"))
-    parameters = {name: compaction[name] for name in _PARAMETERS if name in compaction}
     plugins = found.values.get("plugin")
     named = plugins if isinstance(plugins, list) else []
     hooks = tuple(f"plugin: {name}" for name in named if isinstance(name, str))
-    return SettingsFile(found.path, True, compaction, parameters, found.fault, hooks=hooks)
+    return SettingsFile(found.path, True, compaction, found.fault, hooks=hooks)
 
 
 def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) -> int:

@@ -28,7 +28,6 @@ DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""
 DEFAULT_KEEP_RECENT: Final = 20_000
 """The latest tokens that pi does not summarise unless its settings say otherwise."""
-PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 SECTION: Final = ("compaction",)
 RESERVE: Final = CompactionSetting(
     "reserveTokens",
@@ -100,7 +99,7 @@ def user_settings(directory: str, home: Path) -> SettingsFile:
     """The user's settings in an agent's directory."""
     path = _user_path(directory, home)
     found = read_json_file(path)
-    return _settings_file(found) if found is not None else SettingsFile(path, False, {}, {})
+    return _settings_file(found) if found is not None else SettingsFile(path, False, {})
 
 
 def _user_path(directory: str, home: Path) -> Path:
@@ -119,11 +118,8 @@ def _json_files(directories: Sequence[str], cwd: str, home: Path) -> Iterator[Js
 def _settings_file(found: JsonFile) -> SettingsFile:
     section = found.values.get("compaction")
     compaction = section if isinstance(section, dict) else {}
-    parameters = {name: compaction[name] for name in PARAMETERS if name in compaction}
     summary = found.values.get("branchSummary")
-    return SettingsFile(
-        found.path, True, compaction, parameters, found.fault, summary if isinstance(summary, dict) else {}
-    )
+    return SettingsFile(found.path, True, compaction, found.fault, summary if isinstance(summary, dict) else {})
 
 
 def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
