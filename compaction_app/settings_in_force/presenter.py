@@ -1,4 +1,4 @@
-"""The page of a session's compaction settings: what is in force, where it comes from, and the line that changes it."""
+"""The page of a session's compaction settings: each value with its source, and the line that changes it."""
 
 from __future__ import annotations
 

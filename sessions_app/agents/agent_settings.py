@@ -1,4 +1,4 @@
-"""What an agent's settings say of its own compaction."""
+"""An agent's settings of its own compaction."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class CompactionSetting(NamedTuple):
 
 
 class SettingsSection(NamedTuple):
-    """What a file says of compaction, or of a part of it."""
+    """The settings of compaction in a file, or some of them."""
 
     path: Path
     values: Mapping[str, Any]
@@ -55,11 +55,11 @@ class SettingsSection(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingInForce(SourcedValue[object]):
-    """A setting with its value as recorded, or None for the default; its source is the path of a file."""
+    """A setting with its value, or None for the default. The source is the path of a file, or a description."""
 
     setting: CompactionSetting
     within: tuple[str, ...] | None
-    """The keys of the objects that its line is in; None if no file can have one."""
+    """The keys of the objects around its line; None if no file can set it."""
 
     @property
     def switched_off_in(self) -> Path | None:
@@ -81,7 +81,7 @@ class SettingInForce(SourcedValue[object]):
 
     @property
     def line(self) -> str:
-        """The line that sets it: a switch turned over, another value as it is now, or an example. Empty without one."""
+        """The line that sets it: a switch turned over, another value as it is, or an example; empty if no file can."""
         if self.within is None:
             return ""
         value = self.setting.example
