@@ -1,6 +1,7 @@
 """EDGE: bridges that are files of their own: extensions of pi and Atomic, plugins of OpenCode.
 
-Their sources are beside the agents' modules. One line of each names the connection file:
+Their sources are beside the agents' modules. An installed one is a single file: in place of its import of
+bridge_core.js it has the text of that file, one line of which names the connection file:
 
     const CONNECTION = "/home/me/.local/share/redline/connections/pi.json";
 """
@@ -17,19 +18,24 @@ from typing import Final
 from sessions_app.agents.dry_resume.scratch import Scratch, new_scratch
 from sessions_app.sessionlog.errors import BadInput
 
+CORE: Final = Path(__file__).with_name("bridge_core.js")
 PLACEHOLDER: Final = b'"@CONNECTION@"'
+_CORE_IMPORT: Final = re.compile(rb'^import \{[^}]*\} from "\.\./bridge_core\.js";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(rb"^export ", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^const BRIDGE = (\d{1,6});?[ \t]*\r?$", re.MULTILINE)
 _CONNECTION: Final = re.compile(rb'^const CONNECTION = ("[^\r\n]*");?[ \t]*\r?$', re.MULTILINE)
 
 
 class FileBridge(ABC):
-    """A bridge that is a file. `source` is the file that it is made from."""
+    """A bridge that is a file. `source` is the file that it is made from, together with the core."""
 
     source: Path
 
     @property
     def _source(self) -> bytes:
-        return self.source.read_bytes()
+        # OpenCode takes each export of a plugin for a plugin: the core has none in an installed bridge.
+        core = _EXPORT.sub(b"", CORE.read_bytes())
+        return _CORE_IMPORT.sub(lambda _: core, self.source.read_bytes())
 
     @property
     def version(self) -> int:

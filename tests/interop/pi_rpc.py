@@ -10,15 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
+from sessions_app.agents.pi.bridge import ExtensionBridge
 from tests import factories
 from tests.interop.pi_runs import atomic_command, environment_in, pi_command, scripted_model
 from tests.interop.stand_in import StandIn
 from tests.interop_clients.messages_server import MessagesServer
-from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS, wait_until
 
-BRIDGE: Final = PROJECT / "sessions_app" / "agents" / "pi" / "redline.ts"
-PLACEHOLDER: Final = '"@CONNECTION@"'
+BRIDGE: Final = ExtensionBridge("pi", "pi", ".pi")
 WINDOW: Final = 20_000
 """The context window of the model, in tokens."""
 FULL: Final = WINDOW - 1_000
@@ -79,9 +78,7 @@ class PiHome:
         scripted_model(agent, base_url, api, "talk", window)
         compaction = {"enabled": True, "reserveTokens": RESERVE, "keepRecentTokens": 1}
         (agent / "settings.json").write_text(json.dumps({"compaction": compaction}), encoding="utf-8")
-        source = BRIDGE.read_text(encoding="utf-8")
-        assert source.count(PLACEHOLDER) == 1
-        self.bridge.write_text(source.replace(PLACEHOLDER, json.dumps(str(self.connection_file))))
+        self.bridge.write_bytes(BRIDGE.content(None, self.bridge, self.connection_file, ""))
 
     def command(self) -> list[str]:
         return pi_command()

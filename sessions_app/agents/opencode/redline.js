@@ -1,143 +1,26 @@
 /**
  * Redline's bridge for OpenCode: before a compaction it asks Redline, and waits until the plan is reviewed.
  *
- * `redline connect` installs it and fills in CONNECTION. The protocol is described in Redline's docs/handshake.md.
- *
  * OpenCode marks a compaction by a user message with a part of its own, and then asks its plugins. An approved plan is
  * applied part by part through OpenCode's own interface. A plugin can only keep OpenCode from compacting by ending the
  * run, so the run is ended, the mark is deleted, and a run that was in the middle of a turn is started again with the
  * same user message. OpenCode judges by the last reply whether a context is too long; that reply was made before the
  * plan was applied, so this check is passed over once.
  *
- * It fails open. If Redline was never reached, OpenCode compacts as usual. If Redline was lost while it was waited for,
- * an automatic compaction proceeds, and a manual one is cancelled.
- *
- * It needs no package, reads only the connection file, and sends to this computer only.
+ * It reads only the connection file. What it shares with the bridges for other agents is in bridge_core.js.
  */
-import { createHash } from "node:crypto";
-import { existsSync, readFileSync } from "node:fs";
-import { request } from "node:http";
+import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
-
-const BRIDGE = 1;
-const CONNECTION = "@CONNECTION@";
+import { CONNECTION, Question, Unfit, branchOf, knownCompactions, plain, sendTest } from "../bridge_core.js";
 
 /** The oldest version whose interface keeps all that a part has. */
 const OLDEST = [1, 18, 33];
 /** Commands that end with the run that they started: none could be started again in them. */
 const ONE_RUN = ["run", "acp", "github"];
-const REQUEST_MS = 10_000;
-/** Before it answers a question, Redline reads what is new of the session. */
-const QUESTION_MS = 60_000;
-const WITHDRAWAL_MS = 2_000;
 const NOTICE_MS = 10_000;
 /** How long a status stays if nothing replaces it. */
 const STATUS_MS = 65_000;
-const ANSWER_BYTES = 256 * 1024 * 1024;
-const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
-
-/** Redline answered, but with an error. The messages of these errors are sentences for the person. */
-class Refused extends Error {}
-
-/** Redline has the question, but gives no decision. */
-class Lost extends Error {}
-
-/** The approved plan cannot be applied. */
-class Unfit extends Error {
-  constructor(why) {
-    super(`The approved plan was not applied: ${why}.`);
-  }
-}
-
-// ---- requests to Redline -----------------------------------------------------------------------------------------
-
-/** Where Redline is. It is read for each request, because a new start of Redline may change its port. */
-function connection() {
-  const { url, token } = JSON.parse(readFileSync(CONNECTION, "utf8"));
-  const parsed = new URL(url);
-  if (parsed.protocol !== "http:" || !LOOPBACK.includes(parsed.hostname)) throw new Error("it is not on this computer");
-  if (typeof token !== "string") throw new Error("the connection file has no token");
-  return { url: parsed, token };
-}
-
-/** One request and its answer. Neither proxies nor redirects are followed. */
-function exchange(method, path, body, ms = REQUEST_MS) {
-  return new Promise((resolve, reject) => {
-    const { url, token } = connection();
-    const content = body === undefined ? "" : JSON.stringify(body);
-    const headers = {
-      authorization: `Bearer ${token}`,
-      "content-type": "application/json",
-      "content-length": Buffer.byteLength(content),
-    };
-    const sent = request(
-      { host: url.hostname.replace(/^\[|\]$/g, ""), port: url.port || 80, path, method, headers, agent: false },
-      (response) => {
-        const chunks = [];
-        let size = 0;
-        response.on("data", (chunk) => {
-          size += chunk.length;
-          if (size > ANSWER_BYTES) sent.destroy(new Error("its answer is too long"));
-          chunks.push(chunk);
-        });
-        response.on("error", reject);
-        response.on("end", () => {
-          let answer;
-          try {
-            answer = JSON.parse(Buffer.concat(chunks).toString("utf8"));
-          } catch {
-            answer = undefined;
-          }
-          const status = response.statusCode ?? 0;
-          if (status >= 200 && status < 300 && typeof answer?.do === "string") resolve(answer);
-          else reject(new Refused(plain(answer?.error?.message) || `Redline answered with status ${status}.`));
-        });
-      },
-    );
-    const limit = setTimeout(() => sent.destroy(new Error(`it did not answer within ${ms / 1000} s`)), ms);
-    sent.on("close", () => clearTimeout(limit));
-    sent.on("error", reject);
-    sent.end(content);
-  });
-}
-
-/** The path of a question. */
-const pathOf = (id) => `/api/handshakes/${encodeURIComponent(String(id))}`;
-
-// ---- small helpers -----------------------------------------------------------------------------------------------
-
-/** A text of Redline as one line without control characters. */
-function plain(text) {
-  const unsafe = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]+/g;
-  return typeof text === "string" ? text.replace(unsafe, " ").trim().slice(0, 500) : "";
-}
-
-/** A number of an answer within its limits, in milliseconds. */
-function milliseconds(seconds, otherwise, most, least = 0) {
-  const value = typeof seconds === "number" && Number.isFinite(seconds) ? seconds : otherwise;
-  return Math.min(Math.max(value, least), most) * 1000;
-}
-
-/** The time that is left, as exact as is useful: the status does not change twice a second. */
-function left(ms) {
-  const seconds = Math.max(0, ms / 1000);
-  if (seconds > 90) return `${Math.round(seconds / 60)} min left`;
-  return `${Math.ceil(seconds / 10) * 10} s left`;
-}
-
-/** Waits; ends early if `stop` is aborted. */
-const pause = (ms, stop) =>
-  new Promise((resolve) => {
-    const wake = () => {
-      clearTimeout(timer);
-      stop?.removeEventListener("abort", wake);
-      resolve();
-    };
-    const timer = setTimeout(wake, ms);
-    stop?.addEventListener("abort", wake);
-    if (stop?.aborted) wake();
-  });
 
 /** Whether a version is one that can apply plans. */
 function canApply(version) {
@@ -244,164 +127,62 @@ function pathOfSession(id) {
 
 // ---- one question ------------------------------------------------------------------------------------------------
 
-class Question {
+class OpenCodeQuestion extends Question {
+  /** `mark` is the part by which OpenCode marks the compaction. */
   constructor(session, mark) {
+    const stopping = new AbortController();
+    super("OpenCode", mark.auto ? (mark.overflow ? "overflow" : "threshold") : "manual", stopping.signal);
     this.session = session;
-    /** The part by which OpenCode marks the compaction. */
     this.mark = mark;
-    this.reason = mark.auto ? (mark.overflow ? "overflow" : "threshold") : "manual";
-    this.isManual = !mark.auto;
+    this.stopping = stopping;
     this.honours = "nothing";
-    /** Aborted when the run ends, because the person stopped it. */
-    this.stopping = new AbortController();
-    this.stop = this.stopping.signal;
-    this.stopped = new Promise((resolve) => this.stop.addEventListener("abort", () => resolve(undefined)));
-    this.id = undefined;
-    this.shown = undefined;
   }
 
   /** Show a message in OpenCode's interface; other clients of its server ignore it. */
-  async notify(message, variant = "info", duration = NOTICE_MS) {
-    if (!message) return;
+  async showNotice(message, variant, duration = NOTICE_MS) {
     await this.session.client.tui.showToast({ body: { title: "Redline", message, variant, duration } }).catch(() => {});
   }
 
-  status(message) {
-    if (message === this.shown) return;
-    this.shown = message;
-    this.notify(message, "info", STATUS_MS);
+  showStatus(message) {
+    this.showNotice(message, "info", STATUS_MS);
   }
 
   /** The question about the session without the mark. */
   async fields() {
     const messages = await this.session.messages();
     const version = await this.session.version();
-    const digest = createHash("sha256");
     const ids = idsOf(messages);
-    for (const id of ids) digest.update(`${id}\n`);
     const user = messages.findLast(({ info }) => info.role === "user").info;
     const reply = messages.findLast(({ info }) => info.role === "assistant" && info.finish)?.info;
     this.honours = canApply(version) ? "parts" : "nothing";
     return {
       agent: "opencode",
       version,
-      bridge: BRIDGE,
       session: pathOfSession(this.session.id),
       reason: this.reason,
       honours: this.honours,
       leaf: ids.at(-1),
-      branch: { entries: ids.length, sha256: digest.digest("hex") },
+      branch: branchOf(ids),
       preparation: { model: plain(user.model?.modelID), tokens: reply?.tokens },
     };
   }
 
-  report(outcome, message, ms = REQUEST_MS) {
-    return exchange("POST", pathOf(this.id), { outcome, message }, ms);
-  }
-
-  async withdraw() {
-    await this.report("withdrawn", "The compaction was stopped in OpenCode.", WITHDRAWAL_MS).catch(() => {});
-  }
-
-  /** Report an applied plan, which Redline then verifies by the session itself. */
-  async confirm() {
-    for (let tries = 0; tries < 4; tries++) {
-      if (tries) await pause(1_000);
-      try {
-        const { state, message } = await this.report("applied", "", REQUEST_MS / 4);
-        return this.notify(plain(message), state === "failed" ? "error" : "success");
-      } catch {
-        // Redline may be restarting.
-      }
-    }
-    return this.notify("The approved plan was applied, but Redline was not reached to verify it.", "warning");
-  }
-
-  /** Ask, and wait for an answer other than `wait`. undefined: the question was withdrawn. */
-  async decision() {
-    this.status("Redline: preparing the review");
-    const asking = exchange("POST", "/api/handshakes", await this.fields(), QUESTION_MS);
-    let answer = await Promise.race([asking, this.stopped]);
-    if (!answer) {
-      // Redline may have the question already: it is withdrawn as soon as its id is known.
-      const withdrawn = asking.then(({ id }) => {
-        this.id = id;
-        return this.withdraw();
-      });
-      await Promise.race([withdrawn.catch(() => {}), pause(WITHDRAWAL_MS)]);
-      return undefined;
-    }
-    this.id = answer.id;
-    let end = Infinity;
-    let failingSince;
-    while (!this.stop.aborted) {
-      if (answer.do !== "wait") return answer;
-      const now = performance.now();
-      const grace = milliseconds(answer.grace, 30, 600);
-      if (failingSince === undefined) {
-        const rest = milliseconds(answer.seconds, 0, 7 * 86_400);
-        end = Math.min(end, now + rest + grace);
-        this.status(`${plain(answer.message)} (${left(rest)})`);
-      } else {
-        if (now - failingSince >= grace) throw new Lost("Redline does not answer any more.");
-        this.status("Redline does not answer. Asking again.");
-      }
-      if (now >= end) throw new Lost("Redline gave no decision in time.");
-      await pause(milliseconds(answer.poll, 1, 60, 0.02), this.stop);
-      try {
-        answer = (await Promise.race([exchange("GET", pathOf(this.id)), this.stopped])) ?? answer;
-        failingSince = undefined;
-      } catch {
-        failingSince ??= performance.now();
-      }
-    }
-    await this.withdraw();
-    return undefined;
-  }
-
-  /** Do what was decided. Returns what OpenCode does then: `compact`; `continue`, or `apply`, which continues too; or
-   * `stop`, also if the person has stopped it. */
-  async act(answer) {
-    if (!answer) {
-      await this.notify("The compaction was stopped. Nothing was compacted.");
-      return "stop";
-    }
-    if (answer.do === "apply") {
-      if (this.honours !== "parts") throw new Unfit("this version of OpenCode cannot apply it");
-      const last = (await this.session.messages()).at(-1);
-      if (last?.info.id !== this.mark.messageID) throw new Unfit("the session continued while the plan was reviewed");
-      await this.session.applyParts(answer.parts);
-      await this.confirm();
-      return "apply";
-    }
-    if (!["compact", "continue", "stop"].includes(answer.do)) throw new Unfit("this version of the bridge is too old");
-    await this.notify(plain(answer.message));
-    // A request that was too long is too long again.
-    return answer.do === "continue" && this.reason !== "threshold" ? "stop" : answer.do;
-  }
-
-  /** What OpenCode does if something went wrong. */
-  async failOpen(error) {
-    const wasAsked = this.id !== undefined;
-    const asUsual = !wasAsked || !this.isManual;
-    const isKnown = error instanceof Refused || error instanceof Lost || error instanceof Unfit;
-    const why = isKnown ? plain(error.message) : wasAsked ? "Redline's bridge failed." : "Redline was not reached.";
-    if (wasAsked && !(error instanceof Lost)) {
-      await this.report("failed", isKnown ? why : plain(error.message)).catch(() => {});
-    }
-    await this.notify(`${why} ${asUsual ? "Compacting as usual." : "Nothing was compacted."}`, "warning");
-    return asUsual ? "compact" : "stop";
+  async apply(answer) {
+    if (answer.do !== "apply") throw new Unfit("this version of the bridge is too old");
+    if (this.honours !== "parts") throw new Unfit("this version of OpenCode cannot apply it");
+    const last = (await this.session.messages()).at(-1);
+    if (last?.info.id !== this.mark.messageID) throw new Unfit("the session continued while the plan was reviewed");
+    await this.session.applyParts(answer.parts);
+    await this.confirm();
   }
 
   /** Ask about the session without the mark, which is put back if OpenCode compacts. */
   async settle() {
-    let then;
-    try {
-      await this.session.deletePart(this.mark);
-      then = await this.act(await this.decision());
-    } catch (error) {
-      then = await this.failOpen(error);
-    }
+    const then = await this.session.deletePart(this.mark).then(
+      () => super.settle(),
+      (error) => this.failOpen(error),
+    );
+    if (then === "withdrawn") await this.notify("The compaction was stopped. Nothing was compacted.");
     if (then === "compact") await this.session.putPart(this.mark);
     return then;
   }
@@ -409,18 +190,10 @@ class Question {
 
 // ---- the bridge --------------------------------------------------------------------------------------------------
 
-/** Compactions that were asked about, also by another copy of this bridge: a user and a project may both have one. */
-const known = (globalThis[Symbol.for("redline.bridge.compactions")] ??= new Set());
-
-/** Send a test when OpenCode starts; Redline notices if it does not arrive. */
-async function sendTest() {
-  const test = { test: true, agent: "opencode", version: "", bridge: BRIDGE };
-  const rest = { session: "", reason: "manual", honours: "parts", leaf: "", branch: null, preparation: {} };
-  await exchange("POST", "/api/handshakes", { ...test, ...rest }).catch(() => {});
-}
+const known = knownCompactions(new Set());
 
 export const Redline = async ({ client }) => {
-  if (process.env.REDLINE_BRIDGE_TEST === "1") await sendTest();
+  await sendTest(() => ({ agent: "opencode", version: "", honours: "parts" }));
 
   /** OpenCode's configuration in memory. */
   let configuration = {};
@@ -483,7 +256,7 @@ export const Redline = async ({ client }) => {
     // A subagent's run is part of another one, and that of these commands is all they do.
     if ((await session.call("GET", "")).parentID || (mark.auto && ONE_RUN.includes(process.argv[2]))) return undefined;
     known.add(mark.id);
-    return new Question(session, mark);
+    return new OpenCodeQuestion(session, mark);
   }
 
   async function settled(question) {
@@ -501,7 +274,8 @@ export const Redline = async ({ client }) => {
     const isDecided = decided.has(session.id) && reason === "threshold";
     const then = isDecided ? "continue" : await settled(question);
     if (then === "compact") return;
-    const continues = then === "continue" || then === "apply";
+    // A request that was too long is too long again.
+    const continues = then === "apply" || (then === "continue" && reason === "threshold");
     // Before the run ends: the person's next prompt may begin one at once.
     if (continues) measured.add(session.id);
     await endRun(session, mark);
