@@ -18,6 +18,9 @@ import { CONNECTION, Question, Unfit, branchOf, knownCompactions, plain, sendTes
 const OLDEST = [1, 18, 33];
 /** Commands that end with the run that they started: none could be started again in them. */
 const ONE_RUN = ["run", "acp", "github"];
+/** What OpenCode answers if the session is busy, or there is no such session any more. */
+const BUSY = 409;
+const MISSING = 404;
 const NOTICE_MS = 10_000;
 /** How long a status stays if nothing replaces it. */
 const STATUS_MS = 65_000;
@@ -40,13 +43,15 @@ class Session {
     this.id = id;
   }
 
-  /** The document of an answer; `place` is below the session, unless it starts with `//`. Raises Error. */
+  /** The document of an answer; `place` is below the session, unless it starts with `//`. Raises Error with the
+   * `status`. */
   async call(method, place, body) {
     const url = place.startsWith("//") ? place.slice(1) : `/session/${this.id}${place}`;
     const headers = { "content-type": "application/json" };
     const { data, response } = await this.client._client.request({ method, url, body, headers });
-    if (!response?.ok) throw new Error(`OpenCode answered ${method} ${url} with status ${response?.status}`);
-    return data;
+    if (response?.ok) return data;
+    const status = response?.status;
+    throw Object.assign(new Error(`OpenCode answered ${method} ${url} with status ${status}`), { status });
   }
 
   messages() {
@@ -201,7 +206,7 @@ export const Redline = async ({ client }) => {
   const waiting = new Map();
   /** Sessions whose run is ended here: the event of its end is still to come. */
   const ending = new Set();
-  /** Messages that mark no compaction any more, and could not be deleted because a new run had begun, by session. */
+  /** Messages that mark no compaction any more and are to be deleted, by session. */
   const leftovers = new Map();
   /** Sessions that are not asked about again, until their turn ends, or their context was short enough meanwhile. */
   const decided = new Set();
@@ -224,14 +229,17 @@ export const Redline = async ({ client }) => {
     return wasUnchecked;
   }
 
-  /** Delete the message that marked a compaction: after the next run, if the person has begun one meanwhile. */
+  /** Delete the message that marked a compaction. If it fails, and also if the person has begun a run meanwhile, the
+   * message is deleted after the next run. Raises Error. */
   async function deleteMessage(session, id) {
+    leftovers.set(session.id, id);
     try {
       await session.call("DELETE", `/message/${id}`);
-      leftovers.delete(session.id);
-    } catch {
-      leftovers.set(session.id, id);
+    } catch (error) {
+      if (error.status === BUSY) return;
+      if (error.status !== MISSING) throw error;
     }
+    leftovers.delete(session.id);
   }
 
   /** End the run in which OpenCode would compact now. */
@@ -310,7 +318,8 @@ export const Redline = async ({ client }) => {
       // The turn has ended; while a question is open, because the person stopped it.
       decided.delete(id);
       checkAgain(id);
-      if (leftovers.has(id)) deleteMessage(new Session(client, id), leftovers.get(id));
+      // OpenCode does not wait for this handler, so nothing would catch the error.
+      if (leftovers.has(id)) deleteMessage(new Session(client, id), leftovers.get(id)).catch(() => {});
       waiting.get(id)?.stopping.abort();
     },
   };
