@@ -29,8 +29,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import StateApps
 
 from .database import newer_database, only_migration
-from .index.index_store import SETTLED
-from .models import Session
+from .models import INDEXED_FIELDS, Session
 from .search.store import forget_texts
 from .sessionlog.errors import BadInput, Conflict, SystemFailure
 from .sqlite import NOT_THE_INDEX, database_path
@@ -41,7 +40,7 @@ from .web.running_server import only_server
 NOTHING: Final = "Nothing was salvaged."
 INDEX: Final = frozenset({"sessions_app.entry"})
 """The tables that only repeat what session files have."""
-REBUILT: Final[Mapping[str, frozenset[str]]] = {"sessions_app.session": frozenset(SETTLED)}
+REBUILT: Final[Mapping[str, frozenset[str]]] = {"sessions_app.session": frozenset(INDEXED_FIELDS)}
 """The fields of other tables that do: one that cannot be read is left to the next reading."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "sessions_app.root": ("path",),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from compaction_app.audit_entry import written_by_redline
+from compaction_app.models import written_by_redline
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts

@@ -14,16 +14,14 @@ from typing import Final, NamedTuple
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from compaction_app.audit_entry import written_by_redline
 from compaction_app.core.cost import MILLION, input_cost
 from compaction_app.display.branches import branch_state
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.lab.hindsight import Hindsight, Way, hindsights
-from compaction_app.models import Compaction, CompactionCost, HindsightCheck
+from compaction_app.models import Compaction, CompactionCost, HindsightCheck, written_by_redline
 from compaction_app.planning.model_prices import prices_of_session
 from sessions_app.model_prices import InputPrices
-from sessions_app.models import Session
-from sessions_app.querysets import HAS_ENTRIES
+from sessions_app.models import HAS_ENTRIES, Session
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import RedlineError

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
-from compaction_app.audit_entry import written_by_redline
 from compaction_app.core.replaced_turns import FileTouch, ReplacedTurn
 from compaction_app.core.summary_loss import Replacement, SummaryLoss
 from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
 from compaction_app.display.shown_text import ShownText, TextSource, whole
-from compaction_app.models import SummaryDraft
+from compaction_app.models import SummaryDraft, written_by_redline
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import tokens_of
 from sessions_app.sessionlog.jsjson import utf16_length

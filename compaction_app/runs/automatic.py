@@ -37,8 +37,7 @@ from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
 from compaction_app.planning.planners import EMBEDDED, PLANNERS
 from sessions_app.agents.registry import READERS
-from sessions_app.models import Session
-from sessions_app.querysets import WRITTEN_BY_OTHERS
+from sessions_app.models import WRITTEN_BY_OTHERS, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 from .commands import start_run

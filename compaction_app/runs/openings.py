@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from compaction_app.models import Run
-from compaction_app.opening_row import WHOLE_ENTRY, Opening
+from compaction_app.models import WHOLE_ENTRY, Opening, Run
 from sessions_app.sessionlog.targets import Target
 
 

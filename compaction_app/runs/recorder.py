@@ -28,6 +28,7 @@ from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import Plan, PlanListener
+from sessions_app.models import insert_statement
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
@@ -45,10 +46,7 @@ STATES: Final = {
 NOTHING: Final = "The planner found nothing to delete."
 KEPT: Final = "What had been validated is kept."
 ROWS_AT_ONCE: Final = 500
-_INSERT: Final = (
-    'INSERT INTO compaction_app_proposal (run_id, "order", entry_id, block_index, source, call, tool, reason)'
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
-)
+_INSERT: Final = insert_statement(Proposal)
 
 
 def progress_of(store: DeletionStore) -> dict[str, Any]:
@@ -204,13 +202,13 @@ class Recorder(LeaseHolder):
 
 
 def _row(run: Run, order: int, target: Target, origin: Origin) -> tuple[int | str | None, ...]:
-    """The row of a proposal: Django takes thirty times as long to make one, and a long session has thousands."""
+    """The columns of a proposal, of which a long session has thousands. SQLite chooses its key."""
     source = Proposal.Source.REPAIR if origin.by_repair else Proposal.Source.PLANNER
     if origin.tool == Proposal.Source.HUMAN:
         source = Proposal.Source.HUMAN
     elif origin.tool == Proposal.Source.HOOK and not origin.by_repair:
         source = Proposal.Source.HOOK
-    return run.pk, order, *target, source.value, origin.call, origin.tool, well_formed(origin.reason)
+    return None, run.pk, order, *target, source.value, origin.call, origin.tool, well_formed(origin.reason)
 
 
 def _called(event: Called) -> dict[str, Any]:

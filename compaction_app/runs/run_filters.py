@@ -9,8 +9,7 @@ from typing import Final
 from django.db.models import Count
 
 from compaction_app.core.states import ACTIVE, FINISHED, WRITTEN, RunState
-from compaction_app.models import Run
-from compaction_app.querysets import RunQuerySet
+from compaction_app.models import Run, RunQuerySet
 
 _FILTERS: Final[dict[str, tuple[str, Collection[RunState]]]] = {
     "": ("All", frozenset(RunState)),

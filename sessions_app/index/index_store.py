@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import DateTimeField, F, Func, IntegerField, JSONField, Value
 
+from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
 from sessions_app.models import Entry as EntryRow
-from sessions_app.models import Root, Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
@@ -35,22 +35,10 @@ INDEX_LOCKS: Final = 256
 """The number of lock files, which sessions share."""
 LOCK_SECONDS: Final = 600
 """How long indexing waits for another process indexing the same session, which may have gigabytes to read."""
-SETTLED: Final = (
-    "header_id version parent_path is_subagent cwd name first_user_message title leaf_id provider model read_as "
-    "fitting_reader window window_source recorded_window reserve_tokens keep_recent_tokens compacts_automatically "
-    "size entry_count damage_count damage compaction_count context_tokens context_basis context_ratio context_estimate "
-    "tokens_after_first overflow broken broken_at last_used mtime_ns indexed_at missing taken_over fault schema "
-    "fingerprint state"
-).split()
-"""The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
 _LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'sessions_app_entry'"
 """The largest key that an entry ever had: SQLite uses none twice."""
-_INSERT: Final = (
-    "INSERT INTO sessions_app_entry"
-    ' (id, session_id, number, "offset", length, entry_id, parent_id, digest, kind, role, tool, tokens, recorded_at)'
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-)
-_FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
+_INSERT: Final = insert_statement(EntryRow)
+_FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in INDEXED_FIELDS]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
 """The places of the fields whose values SQLite does not store as they are."""
 _SETTLE: Final = (

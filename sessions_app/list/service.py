@@ -18,8 +18,7 @@ from sessions_app.index import progress
 from sessions_app.index.open_sessions import OpenSessions, open_sessions
 from sessions_app.index.progress import Indexing, TextProgress
 from sessions_app.index.roots import managed_place, shown_roots
-from sessions_app.models import Root, Session
-from sessions_app.querysets import DUE, SessionQuerySet, live
+from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
 
 from .session_badges import SessionBadge, marks_of
 

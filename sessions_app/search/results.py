@@ -22,8 +22,7 @@ from django.db.models.functions import Coalesce
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.index.progress import TextProgress
-from sessions_app.models import Session
-from sessions_app.querysets import SessionQuerySet
+from sessions_app.models import Session, SessionQuerySet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.moments import moment_of

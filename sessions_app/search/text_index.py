@@ -23,9 +23,8 @@ from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts
 from sessions_app.index.progress import TextProgress
 from sessions_app.index.scan import RebuiltSession
+from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
-from sessions_app.models import Session
-from sessions_app.querysets import HAS_ENTRIES, SessionQuerySet
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure

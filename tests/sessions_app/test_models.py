@@ -6,8 +6,7 @@ from itertools import product
 import pytest
 from django.urls import reverse
 
-from sessions_app.models import Root, Session
-from sessions_app.querysets import live
+from sessions_app.models import Root, Session, live
 from sessions_app.sessionlog.overflow import ANY_WINDOW
 from tests.installation import override_configuration
 

@@ -11,8 +11,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from compaction_app.core.states import RunState
-from compaction_app.models import Run
-from compaction_app.querysets import RunQuerySet
+from compaction_app.models import Run, RunQuerySet
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.lease import claim
 from compaction_app.workers import worker_pool, worker_processes

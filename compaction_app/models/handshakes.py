@@ -1,18 +1,17 @@
-"""The rows of running agents that ask for a review before they compact. `models` imports them."""
+"""Running agents that ask for a review before they compact."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from django.db import models
 
+from compaction_app.core.handshake_states import OPEN, OUTCOMES, HandshakeState, NextStep
 from sessions_app.agents.registry import AGENTS
 from sessions_app.models import Root, Session
 
-from .core.handshake_states import OPEN, OUTCOMES, HandshakeState, NextStep
-
-MANUAL: Final = "manual"
+from .runs import Run
 
 
 class HandshakeQuerySet(models.QuerySet["Handshake"]):
@@ -44,7 +43,7 @@ class Handshake(models.Model):
     version = models.TextField(blank=True, default="")
     """The agent's version, as it says."""
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handshakes")
-    run = models.ForeignKey("compaction_app.Run", on_delete=models.SET_NULL, null=True, related_name="handshakes")
+    run = models.ForeignKey(Run, on_delete=models.SET_NULL, null=True, related_name="handshakes")
     """The run that plans for it; null before, and if it could not be planned."""
     reason = models.CharField(max_length=10)
     """As `Run.reason`."""
@@ -108,7 +107,7 @@ class Handshake(models.Model):
     @property
     def is_manual(self) -> bool:
         """Whether the person at the agent asked for the compaction."""
-        return self.reason == MANUAL
+        return self.reason == Run.Reason.MANUAL
 
     @property
     def sentence(self) -> str:

@@ -1,4 +1,4 @@
-"""The rows of hindsight: what each compaction cost, as far as it was looked at. `models` imports them.
+"""The rows of hindsight: what each compaction cost, as far as it was looked at.
 
 They can be computed again from the sessions at any time.
 """

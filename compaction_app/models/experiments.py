@@ -1,4 +1,4 @@
-"""The rows of the lab. `models` imports them."""
+"""Experiments of the lab, with the sessions that they measure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import msgspec
 from django.db import models
 from django.urls import reverse
 
+from compaction_app.planning.usage import UsageTotals
 from sessions_app.models import Session
-
-from .planning.usage import UsageTotals
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):

@@ -1,4 +1,4 @@
-"""The rows of drafts of summaries. `models` imports them."""
+"""Drafts of summaries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import msgspec
 from django.db import models
 from django.urls import reverse
 
+from compaction_app.planning.usage import UsageTotals
 from sessions_app.models import Session
-
-from .planning.usage import UsageTotals
 
 
 class SummaryDraftQuerySet(models.QuerySet["SummaryDraft"]):

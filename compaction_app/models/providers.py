@@ -1,4 +1,4 @@
-"""The rows of providers and their models. `models` imports them."""
+"""Providers and their models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 from django.urls import reverse
 
-from .providers.types import Dialect, ThinkingStyle
+from compaction_app.providers.types import Dialect, ThinkingStyle
 
 
 class Provider(models.Model):

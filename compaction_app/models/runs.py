@@ -1,60 +1,77 @@
-"""Planning, reviewing and writing: runs with their events and proposals, human decisions, compactions."""
+"""Planning and review: runs with their events and proposals, and the decisions on them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import msgspec
 from django.db import models
+from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
+from compaction_app.core.decisions import Kind
+from compaction_app.core.handshake_states import HandshakeState
+from compaction_app.core.loop import Origin
+from compaction_app.core.parameters import DEFAULT_RATIO
+from compaction_app.core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
+from compaction_app.core.stats import target_reduction, tokens_to_delete, tokens_to_go
+from compaction_app.planning.usage import UsageTotals
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.targets import Target
 
-from .audit_entry import AuditEntry as AuditEntry
-from .core.decisions import Kind
-from .core.loop import Origin
-from .core.parameters import DEFAULT_RATIO
-from .core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
-from .core.stats import target_reduction, tokens_to_delete, tokens_to_go
-from .draft_row import SummaryDraft as SummaryDraft
-from .experiment_rows import Experiment as Experiment
-from .experiment_rows import MeasuredSession as MeasuredSession
-from .handshake_rows import Handshake as Handshake
-from .handshake_rows import PassRule as PassRule
-from .handshake_rows import WaitRule as WaitRule
-from .hindsight_rows import CompactionCost as CompactionCost
-from .hindsight_rows import HindsightCheck as HindsightCheck
-from .opening_row import Opening as Opening
-from .planning.usage import UsageTotals
-from .provider_rows import Agreement as Agreement
-from .provider_rows import PlannerModel as PlannerModel
-from .provider_rows import Provider as Provider
-from .querysets import RunQuerySet
-from .undo_row import Undo as Undo
+WHOLE_ENTRY: Final = -1
+_OF_LLM: Final = Q(planner__contains="/")
+"""The rule of `Run.is_by_llm`."""
 
 
-class Backup(models.Model):
-    """A byte-exact copy beside a session, with its expected hash."""
+class RunQuerySet(models.QuerySet["Run"]):
+    def shown(self) -> Self:
+        """Those of sessions in configured roots: pages and the API show no others."""
+        return self.filter(session__root__configured=True)
 
-    class Reason(models.TextChoices):
-        COMPACT = "compact"
-        RESTORE = "restore"
-        UNDO = "undo"
-        ENTRIES = "entries"
+    def with_session(self) -> Self:
+        return self.select_related("session__root")
 
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="backups")
-    path = models.TextField(unique=True)
-    sha256 = models.CharField(max_length=64)
-    size = models.BigIntegerField()
-    taken_at = models.DateTimeField()
-    reason = models.CharField(max_length=10, choices=Reason)
+    def queued(self) -> Self:
+        return self.filter(state=RunState.QUEUED)
 
-    def __str__(self) -> str:
-        return self.path
+    def running(self) -> Self:
+        return self.filter(state=RunState.RUNNING)
+
+    def active(self) -> Self:
+        return self.filter(state__in=ACTIVE)
+
+    def reviewable(self) -> Self:
+        return self.filter(state__in=REVIEWABLE)
+
+    def unseen(self) -> Self:
+        """Those whose finished proposal nobody has looked at: a later plan of its session takes its place.
+
+        An agent that asked for a plan is announced while it waits, and its plan counts for nothing afterwards.
+        """
+        later = self.model.objects.filter(session=OuterRef("session"), pk__gt=OuterRef("pk"))
+        own = self.shown().filter(reviewed_at=None, state__in=FINISHED, handshakes=None)
+        return own.exclude(Exists(later))
+
+    def being_committed(self) -> Self:
+        """Those whose commit has begun and is still under way, or was killed; not those that wait for an agent."""
+        waiting = Q(handshakes__state=HandshakeState.APPROVED)
+        return self.filter(committing_since__isnull=False).exclude(waiting)
+
+    def of_llm(self) -> Self:
+        """Those of LLM planners, which mostly wait for an answer."""
+        return self.filter(_OF_LLM)
+
+    def of_embedded(self) -> Self:
+        """Those of planners without a model, which need the processor."""
+        return self.exclude(_OF_LLM)
+
+    def numbers(self) -> list[int]:
+        """Their keys, the oldest first."""
+        return list(self.order_by("pk").values_list("pk", flat=True))
 
 
 class Run(models.Model):
@@ -341,33 +358,21 @@ class Decision(models.Model):
         return f"{self.run_id}/{self.seq} {self.kind}"
 
 
-class Compaction(models.Model):
-    """One compaction that Redline wrote, with what the session itself does not contain."""
+class Opening(models.Model):
+    """That somebody opened an object of a review, and when first. What was only listed was not opened."""
 
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
-    backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
-    run = models.OneToOneField(Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction")
-    """The run it came from; null for old ones of the command line, which then made no runs."""
-    writer = models.CharField(max_length=30, default="context-compaction")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="openings", db_index=False)
     entry_id = models.TextField()
-    """The leaf that it appended, or the id of the new session."""
-    leaf_id = models.TextField()
-    """The entry that it was written after."""
-    created = models.TextField(blank=True, default="")
-    """The path of the new session, if one was made."""
-    server = models.TextField(blank=True, default="")
-    """The address of the agent's server that made the change, if one did."""
-    certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What was checked before it was written, or last since, as `sessionlog.certificate.Certificate`."""
-    planner = models.TextField()
-    reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
-    written_at = models.DateTimeField()
-    parameters: models.JSONField[Any, Any] = models.JSONField()
-    stats: models.JSONField[Any, Any] = models.JSONField()
-    context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The size of the context before it, as `sessionlog.measure.ContextSize`; null for old ones."""
-    origins: models.JSONField[Any, Any] = models.JSONField()
-    """For each deleted target: which call proposed it, and why."""
+    block = models.IntegerField(default=WHOLE_ENTRY)
+    """The index of the block, or WHOLE_ENTRY. Not null, so that the constraint covers entries as well."""
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("run", "entry_id", "block"), name="opening_by_target"),)
 
     def __str__(self) -> str:
-        return self.entry_id
+        return f"{self.run_id}: {self.target}"
+
+    @property
+    def target(self) -> Target:
+        return Target(self.entry_id, None if self.block == WHOLE_ENTRY else self.block)
