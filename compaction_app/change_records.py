@@ -43,7 +43,6 @@ from .audit import service as audit
 from .change_notes import BackupNote, CommitNote, EntriesNote, ForkNote, Note, RestoreNote, UndoNote
 from .core.states import RunState
 from .models import AuditEntry, Backup, Compaction, Run, SummaryDraft, Undo
-from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
 
@@ -67,7 +66,7 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
             defaults={**_columns(note), "session": session, "backup": backup, "run": run},
         )
         if run is not None:
-            change_state(run.pk, RunState.COMMITTED, committing_since=None)
+            Run.change(run.pk, RunState.COMMITTED, committing_since=None)
         audit.append(_commit_facts(path, note, audit.FileContent(size, sha256) if sha256 else None))
     if note.created:
         remember_own_write(Path(note.created), size, note.measure, made_from=path)
@@ -106,7 +105,7 @@ def record_undo(note: UndoNote, size: int, sha256: str) -> None:
             },
         )
         if note.is_whole and compaction is not None and compaction.run_id is not None:
-            change_state(compaction.run_id, RunState.RESTORED)
+            Run.change(compaction.run_id, RunState.RESTORED)
         after = None
         if not note.removed:
             after = audit.FileContent(size, sha256) if sha256 else None
@@ -266,7 +265,7 @@ def _record_compactions_left(session: Session, path: Path) -> None:
     taken_back = {compaction for compaction, entry_id in undone if entry_id in left}
     for compaction, entry_id, run_id in written:
         is_in_force = entry_id in left and compaction not in taken_back
-        change_state(run_id, RunState.COMMITTED if is_in_force else RunState.RESTORED)
+        Run.change(run_id, RunState.COMMITTED if is_in_force else RunState.RESTORED)
 
 
 def entries_in(path: Path, sought: Collection[str]) -> set[str]:

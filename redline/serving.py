@@ -21,11 +21,10 @@ from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.hindsight.service import due_sessions
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
-from compaction_app.runs.waking import wake_by
-from compaction_app.workers.worker_pool import watches_of_all
-from compaction_app.workers.worker_processes import WorkerProcesses
 from sessions_app.children import Children
 from sessions_app.index import progress
+from sessions_app.jobs.lease import watches
+from sessions_app.jobs.processes import WorkerProcesses, wake_by
 from sessions_app.web import broadcast
 
 SWEEP_SECONDS: Final = 2
@@ -119,10 +118,10 @@ async def _look_back(children: Children) -> None:
 
 async def _look_after_workers(processes: WorkerProcesses) -> None:
     """Start workers for what is queued, and give up what a worker had that is gone."""
-    watches = watches_of_all()
+    watched = watches()
     while True:
         try:
-            for watch in watches:
+            for watch in watched:
                 await sync_to_async(watch.give_up_dead)()
             if settings.REDLINE.work_in == "server":
                 await processes.start_needed()

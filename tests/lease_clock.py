@@ -1,6 +1,6 @@
 """The clock of a watch of leases, set by a test."""
 
-from compaction_app.runs.lease import LeaseWatch
+from sessions_app.jobs.lease import LeaseWatch
 
 
 class Clock:

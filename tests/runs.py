@@ -8,9 +8,9 @@ from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.commands import start_run
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.reviews import decide
 from compaction_app.runs.worker import work
+from sessions_app.jobs.job import worker_name
 from sessions_app.models import Session
 from sessions_app.sessionlog.targets import Target
 

@@ -25,10 +25,10 @@ from compaction_app.models import Compaction, Experiment, Handshake, PlannerMode
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
+from sessions_app.jobs.job import worker_name
 from sessions_app.models import Root, Session
 from sessions_app.sqlite import left_out_if_busy, only_this_database
 from sessions_app.web.running_server import LOCK_FILE, RunningServer
@@ -391,9 +391,9 @@ def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(session, monkeyp
     step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
-        if self.run.proposals.exists():
+        if self.job.proposals.exists():
             with failing(code):
-                Run.objects.filter(pk=self.run.pk).update(planner_note="x" * 100_000)
+                Run.objects.filter(pk=self.job.pk).update(planner_note="x" * 100_000)
         step(self, *arguments, **named)
 
     run = start_run(session, planner="embedded", requested_parameters={"compression_ratio": 0.1})

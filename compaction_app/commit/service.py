@@ -36,7 +36,6 @@ from compaction_app.core.states import REVIEWABLE
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
-from compaction_app.runs.lease import require_state, wrong_state
 from compaction_app.runs.reviews import approved_of, pins_of
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -93,7 +92,7 @@ def approval(run: Run) -> Approved:
 
     Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
     """
-    require_state(run, REVIEWABLE, "Nothing was written.")
+    run.require_state(REVIEWABLE, "Nothing was written.")
     validated, pins, origins = approved_of(run)
     if validated is None or not validated.targets:
         raise BadInput(
@@ -217,7 +216,7 @@ def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> It
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
         run.refresh_from_db(fields=["state"])
-        raise wrong_state(run, "Nothing was written.")
+        raise run.wrong_state("Nothing was written.")
     try:
         run.refresh_from_db()
         yield

@@ -64,10 +64,6 @@ class Exhausted(Exception):
     """A planner has used all its turns. The message says so."""
 
 
-class Stopped(Exception):
-    """A planner was stopped while it waited for an answer."""
-
-
 class Planner(Protocol):
     """Decides what to delete. It sees results, and acts only through tool calls."""
 

@@ -20,6 +20,7 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run
 from compaction_app.runs.commands import stop_run
 from sessions_app.cli import shell_quoted
+from sessions_app.jobs.job import change_rows
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.printable import one_line
 from sessions_app.sqlite import left_out_if_busy
@@ -32,7 +33,7 @@ def change_handshake(
     handshake: Handshake,
     to: HandshakeState,
     *,
-    leaving: Collection[HandshakeState] = tuple(HandshakeState),
+    leaving: Collection[HandshakeState] | None = None,
     **fields: Any,
 ) -> bool:
     """Change the state of a handshake and of its object, if the table allows the transition; returns whether it did.
@@ -40,8 +41,8 @@ def change_handshake(
     `leaving` names the only states that it may leave. The row decides: the object may have been read before another
     process changed it.
     """
-    leading = [state for state, others in TRANSITIONS.items() if to in others and state in leaving]
-    changed = Handshake.objects.filter(pk=handshake.pk, state__in=leading).update(state=to, **fields) == 1
+    rows = Handshake.objects.filter(pk=handshake.pk)
+    changed = change_rows(rows, TRANSITIONS, to, leaving, **fields) == 1
     handshake.refresh_from_db()
     if changed:
         transaction.on_commit(lambda: publish_change(handshake))

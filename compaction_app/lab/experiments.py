@@ -10,12 +10,13 @@ from django.utils import timezone
 
 from compaction_app.models import Experiment, MeasuredSession
 from compaction_app.planning.model_registry import ResolvedModel
-from compaction_app.runs.waking import wake_workers
+from sessions_app.jobs.processes import wake_workers
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .experiment_lease import State, end_experiment
 from .strategies import Strategy
+
+State = Experiment.State
 
 
 def start_experiment(
@@ -45,9 +46,9 @@ def start_experiment(
 
 def stop_experiment(experiment: Experiment) -> None:
     """Ask the worker to stop, or end what is queued. Raises Conflict `wrong_state`."""
-    if end_experiment(experiment.pk, State.STOPPED, states={State.QUEUED}):
+    if Experiment.end(experiment.pk, State.STOPPED, leaving={State.QUEUED}):
         return
-    if not Experiment.objects.measuring().filter(pk=experiment.pk).update(stop_requested=True):
+    if not Experiment.objects.working().filter(pk=experiment.pk).update(stop_requested=True):
         raise Conflict("wrong_state", f"Experiment {experiment.pk} has ended. Nothing was stopped.")
 
 

@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 from django.utils import timezone
 
-from compaction_app.core.loop import Event, Stopped
+from compaction_app.core.loop import Event
 from compaction_app.models import Experiment, MeasuredSession
 from compaction_app.planning.model_registry import ResolvedModel, model_named
 from compaction_app.planning.plan import Plan
-from compaction_app.runs.heartbeat import LeaseHolder, LostLease, work_under_lease
 from sessions_app.index.session_reading import reading_of_session
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.jobs.recorder import JobRecorder, work_under_lease
+from sessions_app.sessionlog.errors import BadInput, RedlineError, Stopped
 from sessions_app.storage.session_loader import load_session
 
 from .branches import branch_to_measure
-from .experiment_lease import KEPT, State, claim_experiment, end_experiment, renew_experiment
+from .experiments import State
 from .model_strategy import ModelStrategy
 from .strategies import Strategy, strategies_named
 from .trials import Trial, trials_of
@@ -36,27 +36,12 @@ STORE_SECONDS: Final = 0.3
 
 
 @dataclass
-class ExperimentRecorder(LeaseHolder):
+class ExperimentRecorder(JobRecorder[Experiment]):
     """Stores the progress of an experiment, as long as its worker has the lease."""
 
-    experiment: Experiment
-    worker: str
-    ending: threading.Event | None = None
-    stop_requested: bool = False
-    lost: bool = False
     trials: int = 0
     usage: Mapping[str, Any] | None = None
     _stored: float = field(default=0.0, init=False)
-
-    @property
-    def name(self) -> str:
-        return f"experiment {self.experiment.pk}"
-
-    def wants_stop(self) -> bool:
-        return Experiment.objects.filter(pk=self.experiment.pk, stop_requested=True).exists()
-
-    def renew(self) -> bool | None:
-        return renew_experiment(self.experiment.pk, self.worker)
 
     def begin(self, plan: Plan) -> None:
         """A model begins to plan."""
@@ -77,20 +62,19 @@ class ExperimentRecorder(LeaseHolder):
 
     def _progress(self) -> None:
         if time.monotonic() - self._stored >= STORE_SECONDS:
-            self.store()
+            self.store_progress()
 
-    def store(self) -> None:
+    def store_progress(self) -> None:
         """Store the progress. Raises LostLease."""
         self._stored = time.monotonic()
-        stop_requested = renew_experiment(self.experiment.pk, self.worker, trials=self.trials, usage=self.usage)
-        if stop_requested is None:
-            raise LostLease
-        self.stop_requested = self.stop_requested or stop_requested
+        self.store(trials=self.trials, usage=self.usage)
 
-    def end(self, to: str, failure: str = "") -> None:
-        """End the experiment; does nothing if the lease is lost."""
-        renew_experiment(self.experiment.pk, self.worker, trials=self.trials, usage=self.usage)
-        end_experiment(self.experiment.pk, to, failure, states={State.MEASURING}, held_by=self.worker)
+    def stopped(self) -> None:
+        self.end(State.STOPPED, f"You stopped it. {Experiment.KEPT}")
+
+    def end(self, to: str, failure: str = "", **fields: Any) -> None:
+        """End the experiment with its progress; does nothing if the lease is lost."""
+        super().end(to, failure, trials=self.trials, usage=self.usage, **fields)
 
 
 def measure_experiment(experiment_id: int, worker: str, ending: threading.Event | None = None) -> None:
@@ -99,21 +83,14 @@ def measure_experiment(experiment_id: int, worker: str, ending: threading.Event 
     `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
     so is a SystemFailure of the database.
     """
-    experiment = claim_experiment(experiment_id, worker)
-    if experiment is None:
-        return
-    recorder = ExperimentRecorder(experiment, worker, ending)
-    work_under_lease(
-        recorder,
-        lambda: _measure(recorder),
-        lambda: recorder.end(State.STOPPED, f"You stopped it. {KEPT}"),
-        lambda failure: recorder.end(State.FAILED, failure),
-        KEPT,
-    )
+    experiment = Experiment.claim(experiment_id, worker)
+    if experiment is not None:
+        recorder = ExperimentRecorder(experiment, worker, ending)
+        work_under_lease(recorder, lambda: _measure(recorder))
 
 
 def _measure(recorder: ExperimentRecorder) -> None:
-    experiment = recorder.experiment
+    experiment = recorder.job
     strategies = strategies_named(experiment.strategies) if experiment.strategies else []
     if experiment.planner:
         strategies.append(ModelStrategy(_model_of(experiment), recorder).strategy)
@@ -122,7 +99,7 @@ def _measure(recorder: ExperimentRecorder) -> None:
         if recorder.is_stopped():
             raise Stopped
         # Only this worker's: if the lease is lost, another one may be storing its own.
-        recorder.store()
+        recorder.store_progress()
         measured.trials, measured.failure, measured.measured_at = trials, failure, timezone.now()
         measured.save(update_fields=["trials", "failure", "measured_at"])
     recorder.end(State.DONE)
@@ -138,7 +115,7 @@ def _trials_of(
         loaded = load_session(session.real_path())
         reading = reading_of_session(session, loaded.path, loaded.tree.entries, loaded.log.state)
         branch = branch_to_measure(loaded, reading)
-        for trial in trials_of(branch, strategies, recorder.experiment.keeps, recorder.is_stopped):
+        for trial in trials_of(branch, strategies, recorder.job.keeps, recorder.is_stopped):
             trials.append(trial)
             recorder.made()
     except RedlineError as fault:

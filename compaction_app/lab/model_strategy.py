@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from compaction_app.core.gates import NO_RESTRAINTS
-from compaction_app.core.loop import Stopped
 from compaction_app.core.transcript import Transcript
 from compaction_app.planning.effective_parameters import EffectiveParameters
 from compaction_app.planning.model_registry import ResolvedModel
 from compaction_app.planning.plan import Plan, PlanListener
 from compaction_app.planning.planners import planner_named
+from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.targets import Target
 
 from .strategies import Strategy

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any, Self
-from urllib.parse import urlsplit
 
-import msgspec
 from django.db import models
 from django.urls import reverse
 
-from compaction_app.planning.usage import UsageTotals
+from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
 
+from .model_jobs import ModelJob
 
-class SummaryDraftQuerySet(models.QuerySet["SummaryDraft"]):
-    def shown(self) -> Self:
-        """Those of sessions in configured roots: pages show no others."""
-        return self.filter(session__root__configured=True)
 
-    def with_session(self) -> Self:
-        return self.select_related("session__root")
-
-    def queued(self) -> Self:
-        return self.filter(state=SummaryDraft.State.QUEUED)
-
-    def asking(self) -> Self:
-        return self.filter(state=SummaryDraft.State.ASKING)
-
+class SummaryDraftQuerySet(JobQuerySet["SummaryDraft"]):
     def unfinished(self) -> Self:
         """Those that are not appended."""
         return self.exclude(state=SummaryDraft.State.APPENDED)
 
-    def numbers(self) -> list[int]:
-        """Their keys, the oldest first."""
-        return list(self.order_by("pk").values_list("pk", flat=True))
 
-
-class SummaryDraft(models.Model):
+class SummaryDraft(ModelJob):
     """The draft of a summary: what a model or a hook wrote, and what a human made of it.
 
         queued ──▶ asking ──▶ ready ──▶ appended
@@ -54,6 +37,20 @@ class SummaryDraft(models.Model):
         FAILED = "failed", "failed"
         APPENDED = "appended", "appended"
 
+    NOUN = "draft"
+    TRANSITIONS = {
+        State.QUEUED: frozenset({State.ASKING, State.FAILED}),
+        State.ASKING: frozenset({State.READY, State.FAILED}),
+        State.FAILED: frozenset({State.READY}),
+        State.READY: frozenset({State.READY, State.APPENDED}),
+        State.APPENDED: frozenset(),
+    }
+    WORKING = State.ASKING
+    ABANDONED = FAILED = State.FAILED
+    NOTHING_DONE = "Nothing was sent."
+    KEPT = "Nothing was written."
+    WORK = "compaction_app.summaries.drafting.write_draft"
+
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="drafts")
     entry_id = models.TextField(blank=True, default="")
     """The entry that a move leads to, if it is the summary of the branch that is left; empty for a compaction."""
@@ -65,18 +62,8 @@ class SummaryDraft(models.Model):
     """What the summary should emphasise, in the user's words."""
     planner = models.TextField(blank=True, default="")
     """The model of the request, as `provider/name`; empty if there was none."""
-    base_url = models.TextField(blank=True, default="")
-    """The model's address, as confirmed before the request."""
 
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    failure = models.TextField(blank=True, default="")
-    stop_requested = models.BooleanField(default=False)
-    worker = models.TextField(blank=True, default="")
-    """The worker that has the lease."""
-    beats = models.PositiveBigIntegerField(default=0)
-    """The number of heartbeats: see `runs.lease.LeaseWatch`."""
-    created_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
     edited_at = models.DateTimeField(null=True)
     """When its text was last saved."""
 
@@ -90,8 +77,6 @@ class SummaryDraft(models.Model):
     """What a hook supplied beside the text; null if none did. See `drafts.supplied_by`."""
     hook_messages: models.JSONField[Any, Any] = models.JSONField(default=list)
     """What each hook answered, in words."""
-    usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
     appended_id = models.TextField(blank=True, default="")
     """The entry that it became."""
 
@@ -103,8 +88,9 @@ class SummaryDraft(models.Model):
             models.Index(fields=["state"], name="draft_by_state"),
         ]
 
-    def __str__(self) -> str:
-        return f"draft {self.pk}"
+    @classmethod
+    def to_work_on(cls) -> SummaryDraftQuerySet:
+        return cls.objects.with_session()
 
     def get_absolute_url(self) -> str:
         return reverse("compaction:draft", args=(self.pk,))
@@ -115,24 +101,10 @@ class SummaryDraft(models.Model):
         return bool(self.entry_id)
 
     @property
-    def is_active(self) -> bool:
-        return self.state in (self.State.QUEUED, self.State.ASKING)
-
-    @property
     def is_edited(self) -> bool:
         return self.text.strip() != self.generated.strip()
 
     @property
     def text_digest(self) -> str:
-        """What a page that shows the text says of it when it saves another one."""
+        """Digest of the text, sent back by the form to detect a concurrent edit."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-    @property
-    def model_host(self) -> str:
-        """Host and port to which its request goes; empty without a model."""
-        return urlsplit(self.base_url).netloc
-
-    @property
-    def traffic(self) -> UsageTotals | None:
-        """What was sent and received; None if nothing has left the machine."""
-        return msgspec.convert(self.usage, UsageTotals) if self.usage else None

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from typing import Any, Self
-from urllib.parse import urlsplit
 
-import msgspec
 from django.db import models
 from django.urls import reverse
 
-from compaction_app.planning.usage import UsageTotals
+from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
 
+from .model_jobs import ModelJob
 
-class ExperimentQuerySet(models.QuerySet["Experiment"]):
-    def queued(self) -> Self:
-        return self.filter(state=Experiment.State.QUEUED)
 
-    def measuring(self) -> Self:
-        return self.filter(state=Experiment.State.MEASURING)
+class ExperimentQuerySet(JobQuerySet["Experiment"]):
+    def of_llm(self) -> Self:
+        return self.none()
 
-    def active(self) -> Self:
-        return self.filter(state__in=(Experiment.State.QUEUED, Experiment.State.MEASURING))
-
-    def numbers(self) -> list[int]:
-        """Their keys, the oldest first."""
-        return list(self.order_by("pk").values_list("pk", flat=True))
+    def of_embedded(self) -> Self:
+        return self
 
     def with_counts(self) -> Self:
         """With `total`, the number of their sessions, and `done`, of those that were tried."""
@@ -33,7 +26,7 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
         return self.annotate(total=models.Count("measured"), done=tried)
 
 
-class Experiment(models.Model):
+class Experiment(ModelJob):
     """Strategies tried on sessions at several shares, in the background.
 
     queued ──▶ measuring ──▶ done
@@ -48,56 +41,41 @@ class Experiment(models.Model):
         STOPPED = "stopped", "stopped"
         FAILED = "failed", "failed"
 
+    NOUN = "experiment"
+    TRANSITIONS = {
+        State.QUEUED: frozenset({State.MEASURING, State.STOPPED, State.FAILED}),
+        State.MEASURING: frozenset({State.DONE, State.STOPPED, State.FAILED}),
+        State.DONE: frozenset(),
+        State.STOPPED: frozenset(),
+        State.FAILED: frozenset(),
+    }
+    WORKING = State.MEASURING
+    ABANDONED = FAILED = State.FAILED
+    NOTHING_DONE = "Nothing was measured."
+    KEPT = "What was measured by then is kept."
+    WORK = "compaction_app.lab.measuring.measure_experiment"
+    PRIORITY = 1
+
     strategies: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The keys of `lab.strategies`."""
     keeps: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The shares of the tokens that are kept."""
     planner = models.TextField(blank=True, default="")
     """The model that is tried as well, as `provider/name`; empty if none is."""
-    base_url = models.TextField(blank=True, default="")
-    """The model's address, as confirmed before the first request."""
     version = models.TextField()
     """The version of Redline that measured it."""
 
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    failure = models.TextField(blank=True, default="")
-    stop_requested = models.BooleanField(default=False)
-    worker = models.TextField(blank=True, default="")
-    """The worker that has the lease."""
-    beats = models.PositiveBigIntegerField(default=0)
-    """The number of heartbeats: see `runs.lease.LeaseWatch`."""
-    created_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
     trials = models.PositiveIntegerField(default=0)
     """How many trials were made so far."""
-    usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What the model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the
-    machine."""
 
     objects = ExperimentQuerySet.as_manager()
 
     class Meta:
         indexes = [models.Index(fields=["state"], name="experiment_by_state")]
 
-    def __str__(self) -> str:
-        return f"experiment {self.pk}"
-
     def get_absolute_url(self) -> str:
         return reverse("compaction:experiment", args=(self.pk,))
-
-    @property
-    def is_active(self) -> bool:
-        return self.state in (self.State.QUEUED, self.State.MEASURING)
-
-    @property
-    def model_host(self) -> str:
-        """Host and port to which its requests go; empty without a model."""
-        return urlsplit(self.base_url).netloc
-
-    @property
-    def traffic(self) -> UsageTotals | None:
-        """What was sent and received; None if nothing has left the machine."""
-        return msgspec.convert(self.usage, UsageTotals) if self.usage else None
 
 
 class MeasuredSession(models.Model):

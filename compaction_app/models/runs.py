@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 import msgspec
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
+from django.utils import timezone
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import DEFAULT_RATIO
-from compaction_app.core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
+from compaction_app.core.states import FINISHED, REVIEWABLE, TRANSITIONS, WRITTEN, EventKind, RunState
 from compaction_app.core.stats import target_reduction, tokens_to_delete, tokens_to_go
-from compaction_app.planning.usage import UsageTotals
+from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.targets import Target
+from sessions_app.web.broadcast import publish, run_group
+
+from .model_jobs import ModelJob
 
 WHOLE_ENTRY: Final = -1
 _OF_LLM: Final = Q(planner__contains="/")
 """The rule of `Run.is_by_llm`."""
 
 
-class RunQuerySet(models.QuerySet["Run"]):
-    def shown(self) -> Self:
-        """Those of sessions in configured roots: pages and the API show no others."""
-        return self.filter(session__root__configured=True)
-
-    def with_session(self) -> Self:
-        return self.select_related("session__root")
-
-    def queued(self) -> Self:
-        return self.filter(state=RunState.QUEUED)
-
-    def running(self) -> Self:
-        return self.filter(state=RunState.RUNNING)
-
-    def active(self) -> Self:
-        return self.filter(state__in=ACTIVE)
-
+class RunQuerySet(JobQuerySet["Run"]):
     def reviewable(self) -> Self:
         return self.filter(state__in=REVIEWABLE)
 
@@ -69,13 +57,18 @@ class RunQuerySet(models.QuerySet["Run"]):
         """Those of planners without a model, which need the processor."""
         return self.exclude(_OF_LLM)
 
-    def numbers(self) -> list[int]:
-        """Their keys, the oldest first."""
-        return list(self.order_by("pk").values_list("pk", flat=True))
 
-
-class Run(models.Model):
+class Run(ModelJob):
     """One planning of one branch: its parameters, its state, and the worker that has its lease."""
+
+    NOUN = "run"
+    TRANSITIONS = TRANSITIONS
+    WORKING = RunState.RUNNING
+    ABANDONED = RunState.INTERRUPTED
+    FAILED = RunState.FAILED
+    NOTHING_DONE = "Nothing was planned."
+    KEPT = "What had been validated is kept."
+    WORK = "compaction_app.runs.worker.work"
 
     class Reason(models.TextChoices):
         """Why it was started, as in the agent."""
@@ -91,8 +84,6 @@ class Run(models.Model):
     """`embedded`, `prune`, or a model as `provider/name`."""
     thinking = models.CharField(max_length=10, blank=True, default="")
     """The thinking level of its model; empty: none."""
-    base_url = models.TextField(blank=True, default="")
-    """The model's address, as confirmed before the start; empty if the planner is not an LLM planner."""
     reason = models.CharField(max_length=10, choices=Reason, default=Reason.MANUAL)
     automatic = models.BooleanField(default=False)
     """Whether automatic planning started it."""
@@ -115,18 +106,9 @@ class Run(models.Model):
     state = models.CharField(
         max_length=12, choices=[(state.value, state.value) for state in RunState], default=RunState.QUEUED
     )
-    failure = models.TextField(blank=True, default="")
-    """Why it failed or was interrupted, in words."""
-    stop_requested = models.BooleanField(default=False)
-    worker = models.TextField(blank=True, default="")
-    """The worker that has the lease."""
-    beats = models.PositiveBigIntegerField(default=0)
-    """The number of heartbeats. If it stops changing, the worker is gone: see `runs.lease.LeaseWatch`."""
     heartbeat = models.DateTimeField(null=True)
     """The time of the last one, by the worker's clock. For display only: nothing depends on it."""
-    created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
-    ended_at = models.DateTimeField(null=True)
     committing_since = models.DateTimeField(null=True)
     """Since when its plan is being written; meanwhile no decisions are accepted."""
     last_seq = models.PositiveIntegerField(default=0)
@@ -139,8 +121,6 @@ class Run(models.Model):
     struck_estimate = models.PositiveBigIntegerField(null=True)
     """What its plan takes from the estimate of the context: the proposed one, and from the commit on the approved one.
     Null until it has ended."""
-    usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
     notes: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """Notes of the user in place of what its plan deletes: one line of text by the first entry of each span. A writer
     that holds no notes leaves them out."""
@@ -153,9 +133,6 @@ class Run(models.Model):
             models.Index(fields=["state"], name="run_by_state"),
         ]
 
-    def __str__(self) -> str:
-        return f"run {self.pk}"
-
     def get_absolute_url(self) -> str:
         return reverse("compaction:run", args=(self.pk,))
 
@@ -164,10 +141,6 @@ class Run(models.Model):
     @property
     def sentence(self) -> str:
         return RunState(self.state).sentence
-
-    @property
-    def is_active(self) -> bool:
-        return self.state in ACTIVE
 
     @property
     def is_stopping(self) -> bool:
@@ -202,6 +175,42 @@ class Run(models.Model):
         """Whether it was planned on the branch that ends there."""
         # The row does not record where it was prepared, so that it can continue elsewhere.
         return self.events.filter(kind=EventKind.PREPARED, data__leafId=leaf_id).exists()
+
+    def require_state(self, allowed: frozenset[RunState], not_done: str) -> None:
+        """Raise Conflict `wrong_state` if it is in none of these states."""
+        if self.state not in allowed:
+            raise self.wrong_state(not_done)
+
+    def wrong_state(self, not_done: str) -> Conflict:
+        return Conflict("wrong_state", f"Run {self.pk}: {self.sentence}. {not_done}")
+
+    @classmethod
+    def _changeable(cls, rows: models.QuerySet[Any], to: str) -> models.QuerySet[Any]:
+        # While it is being written, it is not planned again or resumed.
+        return rows if to == RunState.COMMITTED else rows.filter(committing_since=None)
+
+    @classmethod
+    def _announce(cls, key: int, to: str) -> None:
+        publish(run_group(key), state=str(to))
+
+    @classmethod
+    def to_work_on(cls) -> RunQuerySet:
+        return cls.objects.with_session().select_related("replaces")
+
+    @classmethod
+    def renew(cls, key: int, worker: str, **fields: Any) -> bool | None:
+        return super().renew(key, worker, heartbeat=timezone.now(), **fields)
+
+    @classmethod
+    def fail_unstarted(cls, key: int, why: str) -> bool:
+        """If an earlier worker had validated something, the run is interrupted, and can be reviewed as it is."""
+        with transaction.atomic():
+            if not cls.objects.queued().filter(pk=key, last_seq__gt=0).exists():
+                return super().fail_unstarted(key, why)
+            # As if a worker had claimed it and died: the table has no other transition.
+            cls.change(key, RunState.RUNNING)
+            failure = f"Its worker could not be started ({why}); the log says why. {cls.KEPT}"
+            return cls.end(key, RunState.INTERRUPTED, failure)
 
     # ---- its plan ------------------------------------------------------------------------------------------
 
@@ -262,12 +271,7 @@ class Run(models.Model):
     @property
     def model_host(self) -> str:
         """Host and port to which its requests go, as confirmed before it started; empty without a model."""
-        return urlsplit(self.base_url).netloc or (self.usage or {}).get("host", "")
-
-    @property
-    def traffic(self) -> UsageTotals | None:
-        """What was sent and received; None if nothing has left the machine."""
-        return msgspec.convert(self.usage, UsageTotals) if self.usage else None
+        return super().model_host or (self.usage or {}).get("host", "")
 
 
 class Snapshot(models.Model):

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from django.conf import settings
 
-from compaction_app.core.loop import Stopped
 from compaction_app.core.states import EventKind
 from compaction_app.providers.addresses import is_loopback
 from compaction_app.providers.answer_stream import AnswerStream
 from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import ProviderError
 from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, Retrying, Sent
+from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel

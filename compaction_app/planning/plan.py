@@ -13,11 +13,12 @@ from typing import Any, Protocol
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import Restraints
-from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner, Stopped
+from compaction_app.core.loop import Ended, Event, Exhausted, Loop, Origin, Outcome, Planner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.errors import Overflow, ProviderError
+from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.targets import Target
 
 from .effective_parameters import EffectiveParameters

@@ -17,14 +17,12 @@ from compaction_app.planning.model_registry import level_for, model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
+from sessions_app.jobs.processes import wake_workers
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
-
-from .lease import change_state, require_state, wrong_state
-from .waking import wake_workers
 
 
 def require_writable(session: Session) -> None:
@@ -142,11 +140,11 @@ def stop_run(run: Run) -> None:
     Raises Conflict `wrong_state` if it is over.
     """
     with transaction.atomic():
-        if Run.objects.running().filter(pk=run.pk).update(stop_requested=True):
+        if Run.objects.working().filter(pk=run.pk).update(stop_requested=True):
             transaction.on_commit(partial(publish, run_group(run.pk), state=RunState.RUNNING.value))
-        elif not change_state(run.pk, RunState.CANCELLED, ended_at=timezone.now()):
+        elif not Run.end(run.pk, RunState.CANCELLED, leaving={RunState.QUEUED}):
             run.refresh_from_db()
-            raise wrong_state(run, "There was nothing to stop.")
+            raise run.wrong_state("There was nothing to stop.")
 
 
 def _require_no_active_run(session: Session) -> None:
@@ -165,9 +163,9 @@ def resume_run(run: Run) -> None:
     with transaction.atomic():
         if not run.is_active:
             _require_no_active_run(run.session)
-        if not change_state(run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None):
+        if not Run.change(run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None):
             run.refresh_from_db()
-            raise wrong_state(run, "It was not resumed.")
+            raise run.wrong_state("It was not resumed.")
         transaction.on_commit(wake_workers)
 
 
@@ -177,7 +175,7 @@ def plan_again(run: Run) -> Run:
     The earlier run is superseded once its decisions are carried over. A committed run stays committed: its plan is
     needed again because an agent continued past it, or a restore removed it. Raises Conflict.
     """
-    require_state(run, REVIEWABLE | WRITTEN, "It was not planned again.")
+    run.require_state(REVIEWABLE | WRITTEN, "It was not planned again.")
     model_of_run(run)
     prepared = snapshot_of(run).prepared
     return start_run(

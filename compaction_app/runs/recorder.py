@@ -1,6 +1,6 @@
 """What a worker writes of a run: each step as a row, its proposals, its state, and the lease that permits it.
 
-    with heartbeat(recorder):                   see `heartbeat`
+    with under_lease(recorder):                 see `sessions_app.jobs.recorder`
         recorder.step(plan, event)
         recorder.on_event("streamed", {…}, usage)   of an LLM planner
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from compaction_app.core.effects import removed_estimate
@@ -28,23 +28,18 @@ from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.plan import Plan, PlanListener
+from sessions_app.jobs.recorder import JobRecorder
 from sessions_app.models import insert_statement
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
-from .heartbeat import LeaseHolder, LostLease
-from .lease import change_state, is_stop_requested, renew_lease
-
-END_TRIES: Final = 3
-"""How often the statement that ends a run waits for the database, each time as long as any statement."""
 STATES: Final = {
     Outcome.TARGET_MET: RunState.TARGET_MET,
     Outcome.BELOW_TARGET: RunState.BELOW_TARGET,
     Outcome.FAILED: RunState.FAILED,
 }
 NOTHING: Final = "The planner found nothing to delete."
-KEPT: Final = "What had been validated is kept."
 ROWS_AT_ONCE: Final = 500
 _INSERT: Final = insert_statement(Proposal)
 
@@ -68,36 +63,21 @@ def write_transaction() -> Iterator[None]:
 
 
 @dataclass
-class Recorder(LeaseHolder):
+class Recorder(JobRecorder[Run]):
     """Writes a run's events, proposals and state, as long as its worker has the lease.
 
     `listener` gets each event once it is a row.
     """
 
-    run: Run
-    worker: str
-    ending: threading.Event | None = None
     listener: PlanListener | None = None
     seq: int = 0
-    stop_requested: bool = False
-    lost: bool = False
     _proposed: dict[Target, int] = field(default_factory=dict)
     """The chosen targets that have a row, in order, each with the `order` of its row."""
     _before: dict[str, Any] = field(default_factory=dict)
     _since: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.seq = self.run.last_seq
-
-    @property
-    def name(self) -> str:
-        return f"run {self.run.pk}"
-
-    def wants_stop(self) -> bool:
-        return is_stop_requested(self.run.pk)
-
-    def renew(self) -> bool | None:
-        return renew_lease(self.run.pk, self.worker, timezone.now())
+        self.seq = self.job.last_seq
 
     def begin(self, plan: Plan) -> None:
         """Do not count what is chosen before the first call as a gain of that call."""
@@ -153,29 +133,24 @@ class Recorder(LeaseHolder):
         if state is not RunState.FAILED:
             self.end(state, plan.why)
         elif event.outcome is not Outcome.FAILED:
-            self.end(state, f"{text} {KEPT}")
+            self.end(state, f"{text} {Run.KEPT}")
         elif plan.why:
-            self.end(state, f"{text} Nothing was planned.")
+            self.end(state, f"{text} {Run.NOTHING_DONE}")
         else:
             self.end(state, f"{NOTHING} {text}".strip())
 
     def record(self, kind: str, data: dict[str, Any], **fields: Any) -> None:
         """Add a row, and update the run's own. Raises LostLease."""
-        if self.lost:
-            raise LostLease
-        seq, now = self.seq + 1, timezone.now()
+        seq = self.seq + 1
         with write_transaction():
-            stop_requested = renew_lease(self.run.pk, self.worker, now, last_seq=seq, **fields)
-            if stop_requested is None:
-                raise LostLease
-            RunEvent.objects.create(run=self.run, seq=seq, kind=kind, at=now, data=data)
-            self.stop_requested = self.stop_requested or stop_requested
+            self.store(last_seq=seq, **fields)
+            RunEvent.objects.create(run=self.job, seq=seq, kind=kind, at=timezone.now(), data=data)
         self.seq = seq
-        transaction.on_commit(lambda: publish(run_group(self.run.pk), seq=seq))
+        transaction.on_commit(lambda: publish(run_group(self.job.pk), seq=seq))
 
     def propose(self, origins: Mapping[Target, Origin]) -> None:
         """Update the proposals to what is chosen now: some were added behind those that are left of the others."""
-        rows, proposed = self.run.proposals, self._proposed
+        rows, proposed = self.job.proposals, self._proposed
         gone = [proposed.pop(target) for target in list(proposed) if target not in origins]
         if not proposed or any(one != other for one, other in zip(proposed, origins, strict=False)):
             rows.all().delete()
@@ -185,20 +160,14 @@ class Recorder(LeaseHolder):
         added = [target for target in origins if target not in proposed]
         proposed.update(zip(added, count(max(proposed.values(), default=-1) + 1), strict=False))
         with connection.cursor() as cursor:
-            cursor.executemany(_INSERT, [_row(self.run, proposed[one], one, origins[one]) for one in added])
+            cursor.executemany(_INSERT, [_row(self.job, proposed[one], one, origins[one]) for one in added])
 
-    def end(self, state: RunState, failure: str) -> None:
-        """Set the run's final state under this worker; does nothing if the lease is lost."""
-        ended = {"failure": failure, "ended_at": timezone.now()}
-        for tries_left in reversed(range(END_TRIES)):
-            try:
-                change_state(self.run.pk, state, held_by=self.worker, **ended)
-            except OperationalError:
-                # Busy. Ending a run twice is harmless; but a failed transaction cannot be continued.
-                if connection.in_atomic_block or not tries_left:
-                    raise
-            else:
-                return
+    def broke_off(self, why: str) -> None:
+        """End the run: it can be resumed if it was prepared, else it failed."""
+        if self.seq:
+            self.end(RunState.INTERRUPTED, f"{why} {Run.KEPT}")
+        else:
+            self.failed(f"{why} {Run.NOTHING_DONE}")
 
 
 def _row(run: Run, order: int, target: Target, origin: Origin) -> tuple[int | str | None, ...]:

@@ -28,7 +28,6 @@ from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, not_p
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.targets import Target
 
-from .lease import require_state
 from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
 
 CACHED: Final = 4
@@ -233,7 +232,7 @@ def _require_reviewable(run: Run) -> None:
     """Check the row itself: the run may have been committed or planned again meanwhile."""
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
     run.state, since = row if row is not None else (RunState.FAILED, None)
-    require_state(run, REVIEWABLE, NOT_DECIDED)
+    run.require_state(REVIEWABLE, NOT_DECIDED)
     if since is not None:
         raise Conflict(
             "being_committed", f"The approved plan of run {run.pk} is being written right now. {NOT_DECIDED}"

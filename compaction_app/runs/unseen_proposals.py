@@ -55,7 +55,7 @@ def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[st
     """
     found = set(Run.objects.unseen().numbers())
     fresh = found - set(found if known is None else known)
-    runs = Run.objects.with_session().filter(pk__in=fresh).order_by("pk") if fresh else []
+    runs = Run.objects.with_session().filter(pk__in=fresh).order_by("pk")
     return found, [_fact(run, len(found)) for run in runs]
 
 

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.core.decisions import Kind
@@ -53,18 +52,15 @@ from compaction_app.planning.snapshots import (
 )
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.job import worker_name
+from sessions_app.jobs.recorder import LostLease, under_lease, work_under_lease
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.targets import Target, request_of
-from sessions_app.sqlite import failure_of
 
 from .commands import begin_run
-from .heartbeat import LostLease, Terminated, heartbeat
-from .lease import change_state, claim, worker_name
-from .recorder import KEPT, Recorder, progress_of, write_transaction
+from .recorder import Recorder, progress_of, write_transaction
 from .reviews import Carried, carried_from, pins_of
-
-STOPPED: Final = "Its worker was stopped. What had been validated is kept."
 
 
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
@@ -73,68 +69,36 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
     `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
     so is a SystemFailure of the database.
     """
-    run = claim(run_id, worker, timezone.now())
-    if run is None:
-        return
-    try:
-        work_on(Recorder(run, worker, ending))
-    except (LostLease, RedlineError):
-        return
-    except DatabaseError as fault:
-        raise failure_of(fault) from fault
-
-
-def work_on(recorder: Recorder) -> Plan:
-    """Work on a run that this process has claimed, to its end; returns the plan.
-
-    Every error is recorded in the run's row, and raised. The run can then be resumed, and reviewed if it was prepared.
-    """
-    try:
-        with heartbeat(recorder):
-            return _plan(recorder)
-    except RedlineError as fault:
-        recorder.end(RunState.FAILED, fault.message)
-        raise
-    except DatabaseError as fault:
-        _interrupt(recorder, failure_of(fault).message)
-        raise
-    except LostLease:
-        raise
-    except (Terminated, KeyboardInterrupt):
-        recorder.end(RunState.INTERRUPTED, STOPPED)
-        raise
-    except BaseException as fault:
-        _interrupt(recorder, f"Redline failed because of a bug ({type(fault).__name__}).", " The log says where.")
-        raise
+    run = Run.claim(run_id, worker, started_at=timezone.now())
+    if run is not None:
+        recorder = Recorder(run, worker, ending)
+        work_under_lease(recorder, lambda: _plan(recorder))
 
 
 def work_here(run: Run, listener: PlanListener) -> Plan:
     """Work on a new run in this process, for a caller who waits for the plan.
 
-    Raises what `work_on` raises, and Conflict `run_stopped` and `run_given_up`.
+    Raises what planning raises, and Conflict `run_stopped` and `run_given_up`.
     """
     worker = worker_name()
     begin_run(run, worker)
     try:
-        plan = work_on(Recorder(run, worker, listener=listener))
+        recorder = Recorder(run, worker, listener=listener)
+        with under_lease(recorder):
+            plan = _plan(recorder)
     except LostLease as fault:
         raise Conflict(
             "run_given_up",
-            f"Run {run.pk} was given up, because this process was suspended for too long. Nothing was written. {KEPT}",
+            f"Run {run.pk} was given up, because this process was suspended for too long. Nothing was written. "
+            f"{Run.KEPT}",
         ) from fault
     if plan.is_stopped:
-        raise Conflict("run_stopped", f"Run {run.pk} was stopped. Nothing was written. {KEPT}")
+        raise Conflict("run_stopped", f"Run {run.pk} was stopped. Nothing was written. {Run.KEPT}")
     return plan
 
 
-def _interrupt(recorder: Recorder, failure: str, more: str = "") -> None:
-    """End a run that broke off. It can be resumed if it was prepared, else it failed."""
-    state, kept = (RunState.INTERRUPTED, KEPT) if recorder.seq else (RunState.FAILED, "Nothing was planned.")
-    recorder.end(state, f"{failure} {kept}{more}")
-
-
 def _plan(recorder: Recorder) -> Plan:
-    run = recorder.run
+    run = recorder.job
     session = index_file(run.session.real_path())
     if session.pk != run.session_id:
         raise BadInput("outside_root", f"{run.session.real_path()} is now another session. Nothing was planned.")
@@ -273,7 +237,7 @@ def _selected_before(run: Run, replaced: Run, store: DeletionStore) -> dict[Targ
 def _supersede(run: Run) -> None:
     """From here on this run has the decisions; a committed run stays committed."""
     if run.replaces_id is not None:
-        change_state(run.replaces_id, RunState.SUPERSEDED)
+        Run.change(run.replaces_id, RunState.SUPERSEDED)
 
 
 def _decide_again(

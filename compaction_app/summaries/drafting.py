@@ -12,21 +12,16 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.utils import timezone
-
-from compaction_app.core.loop import Stopped
 from compaction_app.core.states import EventKind
 from compaction_app.models import SummaryDraft
-from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
-from compaction_app.runs.heartbeat import LeaseHolder, LostLease, work_under_lease
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.jobs.recorder import JobRecorder, work_under_lease
+from sessions_app.sessionlog.errors import BadInput, Stopped
 from sessions_app.sessionlog.printable import editable
 
-from .draft_lease import State, change_draft, claim_draft, fail_draft, renew_draft
-from .drafts import supplied_as_row, task_of
+from .drafts import State, supplied_as_row, task_of
 from .hooks_asked import ask_hooks_about
 
 STORE_SECONDS: Final = 0.3
@@ -34,26 +29,11 @@ STORE_SECONDS: Final = 0.3
 
 
 @dataclass
-class DraftRecorder(LeaseHolder):
+class DraftRecorder(JobRecorder[SummaryDraft]):
     """Stores the text and the totals of a draft, as long as its worker has the lease."""
 
-    draft: SummaryDraft
-    worker: str
-    ending: threading.Event | None = None
-    stop_requested: bool = False
-    lost: bool = False
     _streamed: str = ""
     _stored: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return f"draft {self.draft.pk}"
-
-    def wants_stop(self) -> bool:
-        return SummaryDraft.objects.filter(pk=self.draft.pk, stop_requested=True).exists()
-
-    def renew(self) -> bool | None:
-        return renew_draft(self.draft.pk, self.worker)
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Store the totals, and what streams; a further request begins a new part of the text."""
@@ -63,35 +43,17 @@ class DraftRecorder(LeaseHolder):
             self._streamed += "".join(text for what, *_, text in data["pieces"] if what == "text")
             if time.monotonic() - self._stored < STORE_SECONDS:
                 return
-        self.store(generated=self._streamed, usage=usage)
-
-    def store(self, **fields: Any) -> None:
-        """Set fields of the row. Raises LostLease."""
         self._stored = time.monotonic()
-        stop_requested = renew_draft(self.draft.pk, self.worker, **fields)
-        if stop_requested is None:
-            raise LostLease
-        self.stop_requested = self.stop_requested or stop_requested
+        self.store(generated=self._streamed, usage=usage)
 
     def ready(self, text: str, **fields: Any) -> None:
         """End the draft with its text; does nothing if the lease is lost."""
-        text, now = editable(text), timezone.now()
-        change_draft(
-            self.draft.pk,
-            {State.ASKING},
-            State.READY,
-            held_by=self.worker,
-            generated=text,
-            text=text,
-            ended_at=now,
-            **fields,
-        )
+        text = editable(text)
+        self.end(State.READY, generated=text, text=text, **fields)
 
-    def fail(self, failure: str) -> None:
-        """End the draft without a text; what has streamed stays. Does nothing if the lease is lost."""
-        if self._streamed:
-            renew_draft(self.draft.pk, self.worker, generated=self._streamed)
-        fail_draft(self.draft.pk, {State.ASKING}, failure, timezone.now(), held_by=self.worker)
+    def failed(self, failure: str) -> None:
+        """End the draft without a text; what has streamed stays."""
+        self.end(State.FAILED, failure, **({"generated": self._streamed} if self._streamed else {}))
 
 
 def write_draft(draft_id: int, worker: str, ending: threading.Event | None = None) -> None:
@@ -100,21 +62,14 @@ def write_draft(draft_id: int, worker: str, ending: threading.Event | None = Non
     `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
     so is a SystemFailure of the database.
     """
-    draft = claim_draft(draft_id, worker)
-    if draft is None:
-        return
-    recorder = DraftRecorder(draft, worker, ending)
-    work_under_lease(
-        recorder,
-        lambda: _write(recorder),
-        lambda: recorder.fail(f"You stopped it. {NOT_APPENDED}"),
-        recorder.fail,
-        NOT_APPENDED,
-    )
+    draft = SummaryDraft.claim(draft_id, worker)
+    if draft is not None:
+        recorder = DraftRecorder(draft, worker, ending)
+        work_under_lease(recorder, lambda: _write(recorder))
 
 
 def _write(recorder: DraftRecorder) -> None:
-    draft = recorder.draft
+    draft = recorder.job
     model = _model_of(draft)
     asked = ask_hooks_about(task_of(draft), recorder.has_to_end)
     recorder.store(hook_messages=list(asked.messages))

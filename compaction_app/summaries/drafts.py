@@ -25,8 +25,8 @@ from compaction_app.navigation.entry_append import (
 from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.summary_hooks import HookSummary
-from compaction_app.runs.waking import wake_workers
 from sessions_app.agents.summary_format import FileLists
+from sessions_app.jobs.processes import wake_workers
 from sessions_app.models import Session
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.errors import Conflict
@@ -34,10 +34,10 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.printable import editable, printable
 from sessions_app.storage.files import FileState
 
-from .draft_lease import State, change_draft
 from .hooks_asked import AskedHooks, ask_hooks_about, keeping, tell_hooks
 from .summary_task import SummaryTask, branch_task, compaction_task
 
+State = SummaryDraft.State
 LONGEST_TEXT: Final = 1_000_000
 """Characters of a summary."""
 CACHED: Final = 2
@@ -122,15 +122,16 @@ def kept_draft(session: Session, wanted: WantedSummary, leaf_id: str) -> Summary
 def stop_draft(draft: SummaryDraft) -> None:
     """Stop the request for a draft; the partial text is kept. Raises Conflict `not_being_written`."""
     failure = f"You stopped it before anything was sent. {NOT_APPENDED}"
-    if change_draft(draft.pk, {State.QUEUED}, State.FAILED, failure=failure, ended_at=timezone.now()):
+    if SummaryDraft.end(draft.pk, State.FAILED, failure, leaving={State.QUEUED}):
         return
-    if not SummaryDraft.objects.asking().filter(pk=draft.pk).update(stop_requested=True):
+    if not SummaryDraft.objects.working().filter(pk=draft.pk).update(stop_requested=True):
         raise Conflict("not_being_written", f"Draft {draft.pk} is not being written. There was nothing to stop.")
 
 
 def edit_partial_text(draft: SummaryDraft) -> None:
     """Make the partial text of a failed draft ready to be edited. Raises Conflict `not_a_draft`."""
-    if not change_draft(draft.pk, {State.FAILED}, State.READY, text=editable(draft.generated), is_cut=True):
+    text = editable(draft.generated)
+    if not SummaryDraft.change(draft.pk, State.READY, leaving={State.FAILED}, text=text, is_cut=True):
         raise _no_draft(draft)
 
 
@@ -150,7 +151,9 @@ def save_text(draft: SummaryDraft, text: str, edited: str = "") -> None:
                 "Save it again to replace the other one, or load the page anew to see that.",
             )
         draft.text, draft.edited_at = editable(text), timezone.now()
-        if not change_draft(draft.pk, {State.READY}, State.READY, text=draft.text, edited_at=draft.edited_at):
+        if not SummaryDraft.change(
+            draft.pk, State.READY, leaving={State.READY}, text=draft.text, edited_at=draft.edited_at
+        ):
             raise _no_draft(draft)
 
 
@@ -245,7 +248,7 @@ def append_draft(draft: SummaryDraft, confirmations: AppendConfirmations, now: d
 
 
 def _require_none_active(session: Session) -> None:
-    other = session.drafts.filter(state__in=(State.QUEUED, State.ASKING)).first()
+    other = session.drafts.active().first()
     if other is not None:
         raise Conflict(
             "draft_in_flight",

@@ -57,3 +57,7 @@ class SystemFailure(RedlineError):
     """The disk, a permission or a lock failed. The message says what was written, if anything."""
 
     exit_code = 6
+
+
+class Stopped(Exception):
+    """Work in the background was stopped by the user."""

@@ -4,9 +4,9 @@ import pytest
 
 from compaction_app.display.branches import forget_branches
 from compaction_app.hooks import SIGNALS, load_hooks
-from compaction_app.runs import lease
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs import lease
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.lease_clock import Clock

@@ -9,11 +9,11 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from compaction_app.models import Run
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
-from compaction_app.workers.worker_pool import work_until_idle, work_until_stopped
 from sessions_app.cli import RedlineCommand
+from sessions_app.jobs.job import worker_name
+from sessions_app.jobs.pool import work_until_idle, work_until_stopped
+from sessions_app.jobs.recorder import Terminated
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.broadcast import relay_through
 from sessions_app.web.server_log import defects_logged

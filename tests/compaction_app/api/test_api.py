@@ -16,9 +16,9 @@ from django.urls import reverse
 
 from compaction_app.core.states import RunState
 from compaction_app.models import PlannerModel, Provider, Run
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file, index_paths, index_roots
+from sessions_app.jobs.job import worker_name
 from sessions_app.models import Session
 from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from tests.browser.scenarios import title, titled_session

@@ -21,7 +21,6 @@ from compaction_app.handshakes.outcomes import cancel_approved, report_applied, 
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Backup, Compaction, Handshake, Run
 from compaction_app.runs.commands import start_run
-from compaction_app.runs.lease import change_state
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
 from sessions_app.sessionlog.targets import Target
@@ -55,13 +54,13 @@ def to_be_written(root: Path) -> tuple[AskingAgent, Handshake]:
 
 def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_of_its_own(agent):
     first = Run.objects.get(handshakes=agent.ask()["id"])
-    assert change_state(first.pk, RunState.RUNNING)
+    assert Run.change(first.pk, RunState.RUNNING)
     agent.report("withdrawn")
     answer = agent.ask()
     assert (answer["state"], answer["do"]) == ("asked", "wait")
     look_after_handshakes(timezone.now())
     assert agent.poll()["state"] == "asked"
-    assert change_state(first.pk, RunState.CANCELLED)
+    assert Run.change(first.pk, RunState.CANCELLED)
     assert agent.poll()["state"] == "planning"
     second = Run.objects.get(handshakes=answer["id"])
     assert second != first
@@ -70,7 +69,7 @@ def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_
 
 
 def test_a_question_whose_run_never_starts_ends_with_its_time(agent):
-    assert change_state(Run.objects.get(handshakes=agent.ask()["id"]).pk, RunState.RUNNING)
+    assert Run.change(Run.objects.get(handshakes=agent.ask()["id"]).pk, RunState.RUNNING)
     agent.report("withdrawn")
     asked = agent.ask()
     look_after_handshakes(timezone.now() + timedelta(hours=1))

@@ -6,16 +6,15 @@ import threading
 import pytest
 
 from compaction_app.lab import measuring
-from compaction_app.lab.experiment_lease import EXPERIMENTS, claim_experiment, fail_unstarted_experiment
 from compaction_app.lab.experiments import delete_experiment, start_experiment, stop_experiment
 from compaction_app.lab.measuring import measure_experiment
 from compaction_app.lab.presenter import trials_in
 from compaction_app.lab.strategies import STRATEGIES, strategies_named
 from compaction_app.models import Experiment, Provider
 from compaction_app.planning.model_registry import model_named
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
@@ -81,14 +80,14 @@ def test_without_a_session_nothing_is_started_and_what_is_queued_is_stopped_at_o
 def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monkeypatch):
     another = index_file(place(known_root / "another.jsonl", session_bytes(worked_session())))
     experiment = start_experiment([session, another], TWO, [0.5])
-    stores = measuring.ExperimentRecorder.store
+    stores = measuring.ExperimentRecorder.store_progress
 
     def store_and_stop(recorder: measuring.ExperimentRecorder) -> None:
         stores(recorder)
-        if recorder.experiment.measured.exclude(measured_at=None).exists():
+        if recorder.job.measured.exclude(measured_at=None).exists():
             recorder.stop_requested = True
 
-    monkeypatch.setattr(measuring.ExperimentRecorder, "store", store_and_stop)
+    monkeypatch.setattr(measuring.ExperimentRecorder, "store_progress", store_and_stop)
     monkeypatch.setattr(measuring, "STORE_SECONDS", 0)
     measured(experiment)
     first, second = experiment.measured.order_by("pk")
@@ -110,9 +109,9 @@ def test_an_interrupted_worker_says_so(session):
 
 def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
     experiment = start_experiment([session], TWO, [0.5])
-    assert claim_experiment(experiment.pk, "dead") is not None
-    assert claim_experiment(experiment.pk, "other") is None
-    watch = LeaseWatch(EXPERIMENTS)
+    assert Experiment.claim(experiment.pk, "dead") is not None
+    assert Experiment.claim(experiment.pk, "other") is None
+    watch = LeaseWatch(Experiment)
     watch.give_up_dead()
     clock.watch(watch, LEASE_SECONDS + 2)
     experiment.refresh_from_db()
@@ -128,10 +127,10 @@ def test_only_what_has_ended_can_be_deleted_and_an_experiment_without_a_worker_i
     assert not Experiment.objects.exists()
     assert Session.objects.filter(pk=session.pk).exists()
     experiment = start_experiment([session], TWO, [0.5])
-    assert fail_unstarted_experiment(experiment.pk, "exit code 1")
+    assert Experiment.fail_unstarted(experiment.pk, "exit code 1")
     experiment.refresh_from_db()
     assert (experiment.state, "exit code 1" in experiment.failure) == (State.FAILED, True)
-    assert not fail_unstarted_experiment(experiment.pk, "again")
+    assert not Experiment.fail_unstarted(experiment.pk, "again")
 
 
 def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):

@@ -35,12 +35,12 @@ from compaction_app.hooks import (
 from compaction_app.models import Compaction, Decision, Proposal, Run
 from compaction_app.planning.hook_runner import PINNED_SEQ
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.reviews import decide, review_of, undo
 from compaction_app.runs.worker import work
 from redline.configuration import FILE_NAME, load, sources
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.job import worker_name
+from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.web.server_log import kept_log
 from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session

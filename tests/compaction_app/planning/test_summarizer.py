@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core.loop import Stopped
 from compaction_app.core.states import EventKind
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.planning import model_request
@@ -17,6 +16,7 @@ from compaction_app.providers.errors import Overflow, ProviderError
 from compaction_app.scripted import scripts
 from compaction_app.scripted.scripts import SCRIPTS
 from compaction_app.scripted.server import ScriptedProvider
+from sessions_app.sessionlog.errors import Stopped
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS
 

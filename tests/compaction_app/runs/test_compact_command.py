@@ -16,10 +16,9 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning import planners
 from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run
-from compaction_app.runs.lease import LEASE_SECONDS, RUNS, LeaseWatch, claim
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
-from compaction_app.runs.worker import STOPPED
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
 from sessions_app.models import Session
 from sessions_app.sessionlog.targets import Target
 from tests.factories import session_bytes, working_session
@@ -147,7 +146,7 @@ def test_no_other_worker_can_claim_its_run(redline, path):
     run = new_run(index_file(path), "embedded", {})
     begin_run(run, "mine")
     assert not Run.objects.queued().exists()
-    assert claim(run.pk, "another", timezone.now()) is None
+    assert Run.claim(run.pk, "another") is None
     assert Run.objects.get().worker == "mine"
 
 
@@ -244,7 +243,7 @@ def stalled(redline, path, provider):
 
 def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(path, stalled, clock):
     before = path.read_bytes()
-    watch = LeaseWatch(RUNS)
+    watch = LeaseWatch(Run)
     assert watch.give_up_dead() == []
     stalled.kill()
     stalled.wait()
@@ -261,4 +260,5 @@ def test_an_interrupt_from_the_terminal_ends_it_and_its_run(stalled):
     stalled.send_signal(signal.SIGINT)
     _, err = stalled.communicate(timeout=WAIT_SECONDS)
     assert (stalled.returncode, err) == (130, "redline: interrupted\n")
-    assert (the_run().state, the_run().failure) == (RunState.INTERRUPTED, STOPPED)
+    assert the_run().state == RunState.INTERRUPTED
+    assert the_run().failure == f"Its worker was stopped. {Run.KEPT}"

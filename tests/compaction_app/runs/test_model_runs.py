@@ -15,10 +15,10 @@ from compaction_app.models import PlannerModel, Proposal, Provider, Run
 from compaction_app.planning import llm_planner, model_request
 from compaction_app.providers.client import Patience
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
-from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.job import worker_name
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session

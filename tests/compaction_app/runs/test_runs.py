@@ -24,24 +24,17 @@ from compaction_app.core.states import REVIEWABLE, TRANSITIONS, RunState
 from compaction_app.models import Decision, Proposal, Run, RunEvent
 from compaction_app.planning import planners
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
-from compaction_app.runs import commands, heartbeat, lease, recorder, worker
+from compaction_app.runs import commands, recorder, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import (
-    BEAT_SECONDS,
-    LEASE_SECONDS,
-    RUNS,
-    LeaseWatch,
-    change_state,
-    claim,
-    fail_unstarted,
-    renew_lease,
-    worker_name,
-)
-from compaction_app.runs.worker import STOPPED, work
+from compaction_app.runs.worker import work
 from compaction_app.scripted.server import ScriptedProvider
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs import lease
+from sessions_app.jobs import recorder as job_recorder
+from sessions_app.jobs.job import worker_name
+from sessions_app.jobs.lease import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.sessionlog.targets import Target
@@ -67,7 +60,7 @@ def planned(session: Session, planner: str = "embedded", **parameters: Any) -> R
 
 def claimed(session: Session) -> Run:
     run = started(session)
-    claim(run.pk, "one", timezone.now())
+    Run.claim(run.pk, "one", started_at=timezone.now())
     return run
 
 
@@ -81,7 +74,7 @@ def swept() -> list[int]:
     with pytest.MonkeyPatch.context() as patched:
         clock = Clock()
         patched.setattr(lease, "time", clock)
-        watch = LeaseWatch(RUNS)
+        watch = LeaseWatch(Run)
         assert watch.give_up_dead() == []
         return clock.watch(watch, LEASE_SECONDS)
 
@@ -105,7 +98,7 @@ def test_a_row_changes_its_state_only_by_the_table(session):
     run, became = started(session), {}
     for state, other in itertools.product(RunState, RunState):
         Run.objects.filter(pk=run.pk).update(state=state)
-        became[state, other] = (change_state(run.pk, other), state_of(run))
+        became[state, other] = (Run.change(run.pk, other), state_of(run))
     assert became == {
         (state, other): (True, other) if other in TRANSITIONS[state] else (False, state) for state, other in became
     }
@@ -142,7 +135,11 @@ def test_requested_parameters_are_kept_with_their_sources_and_a_snapshot_with_it
 
 @pytest.mark.parametrize(
     ("error", "failure"),
-    [(ZeroDivisionError(), "ZeroDivisionError"), (Terminated(), STOPPED), (KeyboardInterrupt(), STOPPED)],
+    [
+        (ZeroDivisionError(), "ZeroDivisionError"),
+        (Terminated(), "Its worker was stopped"),
+        (KeyboardInterrupt(), "Its worker was stopped"),
+    ],
     ids=["a bug", "a signal", "an interrupt from the terminal"],
 )
 def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(session, stubborn, error, failure):
@@ -186,11 +183,11 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(session):
 
 def test_only_one_worker_can_claim_a_run_and_renew_its_lease(session):
     run = started(session)
-    assert claim(run.pk, "one", timezone.now()) is not None
-    assert claim(run.pk, "two", timezone.now()) is None
+    assert Run.claim(run.pk, "one", started_at=timezone.now()) is not None
+    assert Run.claim(run.pk, "two", started_at=timezone.now()) is None
     assert not Run.objects.queued().exists()
-    assert renew_lease(run.pk, "one", timezone.now()) is False
-    assert renew_lease(run.pk, "two", timezone.now()) is None
+    assert Run.renew(run.pk, "one") is False
+    assert Run.renew(run.pk, "two") is None
     run.refresh_from_db()
     assert run.beats == 1
 
@@ -357,7 +354,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session):
     step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
-        if self.run.proposals.exists():
+        if self.job.proposals.exists():
             raise OperationalError("database is locked")
         step(self, *arguments, **named)
 
@@ -382,7 +379,7 @@ def test_a_run_that_was_not_even_prepared_or_gets_no_worker_fails_in_words(sessi
     assert state_of(run) == RunState.FAILED
     assert "Nothing was planned" in run.failure
     run = started(session)
-    assert fail_unstarted(run.pk, "exit code 2")
+    assert Run.fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.FAILED
     assert run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
 
@@ -439,9 +436,9 @@ def impatient(session, monkeypatch):
 @pytest.mark.usefixtures("impatient")
 def test_a_run_ends_though_the_database_is_busy(session):
     run = started(session)
-    begun = claim(run.pk, "one", timezone.now())
+    begun = Run.claim(run.pk, "one", started_at=timezone.now())
     with held_database(0.4):
-        recorder.Recorder(begun, "one").end(RunState.INTERRUPTED, STOPPED)
+        recorder.Recorder(begun, "one").end(RunState.INTERRUPTED, "Its worker was stopped")
     assert state_of(run) == RunState.INTERRUPTED
 
 
@@ -453,48 +450,48 @@ def test_a_heart_beats_on_after_a_busy_database(session, stubborn, monkeypatch):
         known = Run.objects.get().beats
         wait_until(lambda: Run.objects.get().beats != known, "no beat came")
 
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(heartbeat, "BEAT_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(job_recorder, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(job_recorder, "BEAT_AGAIN_SECONDS", 0.05)
     stubborn(think)
     assert planned(session, "stubborn").events.filter(kind="ended").exists()
 
 
 def test_another_worker_of_the_same_run_begins_another_lease_and_is_given_up_when_it_is_over(session, clock):
-    run, watch = claimed(session), LeaseWatch(RUNS)
+    run, watch = claimed(session), LeaseWatch(Run)
     assert (watch.give_up_dead(), clock.watch(watch, LEASE_SECONDS - 1)) == ([], [])
-    change_state(run.pk, RunState.INTERRUPTED)
+    Run.change(run.pk, RunState.INTERRUPTED)
     resume_run(run)
-    claim(run.pk, "two", timezone.now())
+    Run.claim(run.pk, "two", started_at=timezone.now())
     assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
 def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(session, clock, monkeypatch, jump):
-    run, watch = claimed(session), LeaseWatch(RUNS)
+    run, watch = claimed(session), LeaseWatch(Run)
     jumped = timezone.now() + jump
     monkeypatch.setattr(timezone, "now", lambda: jumped)
     for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
         assert clock.watch(watch, BEAT_SECONDS) == []
         # The time of day does not change: only the counter shows that the worker is alive.
-        renew_lease(run.pk, "one", jumped)
+        Run.renew(run.pk, "one")
     assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
 
 
 def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(session, clock):
     """As if all processes of a machine were frozen, but not its monotonic clock."""
-    run, watch = claimed(session), LeaseWatch(RUNS)
+    run, watch = claimed(session), LeaseWatch(Run)
     assert watch.give_up_dead() == []
     for _ in range(3):
         clock.now += 3_600
         assert watch.give_up_dead() == []
-        renew_lease(run.pk, "one", timezone.now())
+        Run.renew(run.pk, "one")
     assert clock.watch(watch, 2) == []
 
 
 def test_a_new_watcher_waits_for_the_whole_lease(session, clock):
     run = started(session)
-    claim(run.pk, "one", timezone.now() - timedelta(days=1))
-    watch = LeaseWatch(RUNS)
+    Run.claim(run.pk, "one", started_at=timezone.now() - timedelta(days=1))
+    watch = LeaseWatch(Run)
     assert (clock.watch(watch, LEASE_SECONDS), clock.watch(watch, 1)) == ([], [run.pk])
 
 
@@ -514,7 +511,7 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, cl
         with usual():
             yield
 
-    run, watch = claimed(session), LeaseWatch(RUNS)
+    run, watch = claimed(session), LeaseWatch(Run)
     assert clock.watch(watch, LEASE_SECONDS) == []
     with patch.object(transaction, "atomic", after_a_while):
         assert clock.watch(watch, 1) == []
@@ -525,11 +522,11 @@ def test_what_was_validated_outlives_a_worker_that_does_not_start_unless_the_run
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     resume_run(run)
-    assert fail_unstarted(run.pk, "exit code 2")
+    assert Run.fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.INTERRUPTED
     assert "exit code 2" in run.failure
     run = claimed(session)
-    assert not fail_unstarted(run.pk, "exit code 2")
+    assert not Run.fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.RUNNING
 
 

@@ -21,7 +21,6 @@ from compaction_app.models import Agreement, Backup, Compaction, Handshake, Plan
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.lease import change_state
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.context_window_lookup import ContextWindowLookup, refresh_windows
@@ -105,7 +104,7 @@ def plan_by_hand(session: Session) -> Run:
 
 
 def fail(run: int, now: datetime | None = None) -> None:
-    assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=now or timezone.now())
+    assert Run.change(run, RunState.FAILED, failure="for no reason", ended_at=now or timezone.now())
 
 
 def why_left(session: Session) -> str:
@@ -489,7 +488,7 @@ def test_a_plan_that_somebody_started_and_left_waits_in_the_header_the_list_and_
     unfinished = browser.get(session.get_absolute_url())
     assert f"The review of run {again.pk} is not finished." in text_of(unfinished)
     assert link(unfinished, f"Review run {again.pk}") == f"/runs/{again.pk}/review"
-    change_state(again.pk, RunState.SUPERSEDED)
+    Run.change(again.pk, RunState.SUPERSEDED)
     assert "is not finished" not in text_of(browser.get(session.get_absolute_url()))
 
 

@@ -12,12 +12,11 @@ from django.db import connection
 from compaction_app.hooks import Cancel, SupplySummary, session_before_compact, session_compact
 from compaction_app.models import Provider, SummaryDraft
 from compaction_app.navigation.entry_append import AppendConfirmations
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
 from compaction_app.summaries import drafts
-from compaction_app.summaries.draft_lease import DRAFTS, claim_draft, fail_unstarted_draft
 from compaction_app.summaries.drafting import DraftRecorder, write_draft
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
@@ -94,12 +93,12 @@ def test_a_draft_that_does_not_come_says_why(session, provider, script, words):
 
 def test_the_partial_text_of_a_failed_draft_can_be_edited(session, provider):
     draft = requested(session)
-    claimed = claim_draft(draft.pk, "one")
+    claimed = SummaryDraft.claim(draft.pk, "one")
     assert claimed is not None
     recorder = DraftRecorder(claimed, "one")
     recorder.on_event("streamed", {"pieces": [["thought", "hm"], ["text", "## Goal\n"]]}, {"host": "h"})
     recorder.on_event("streamed", {"pieces": [["text", "The cache"]]}, {"host": "h"})
-    recorder.fail("The connection broke.")
+    recorder.failed("The connection broke.")
     draft.refresh_from_db()
     assert (draft.state, draft.generated) == (State.FAILED, "## Goal\nThe cache")
     drafts.edit_partial_text(draft)
@@ -150,11 +149,11 @@ def test_a_draft_that_is_being_written_allows_no_other_and_is_not_discarded(sess
 
 def test_two_workers_never_write_one_draft_which_is_given_up_once_its_worker_is_gone(session, provider, clock):
     draft = requested(session)
-    assert claim_draft(draft.pk, "one") is not None
-    assert claim_draft(draft.pk, "two") is None
+    assert SummaryDraft.claim(draft.pk, "one") is not None
+    assert SummaryDraft.claim(draft.pk, "two") is None
     write_draft(draft.pk, "two")
     assert not provider.requests
-    watch = LeaseWatch(DRAFTS)
+    watch = LeaseWatch(SummaryDraft)
     assert (watch.give_up_dead(), clock.watch(watch, LEASE_SECONDS)) == ([], [draft.pk])
     assert "Its worker is gone." in failure_of(draft)
 
@@ -168,8 +167,8 @@ def test_a_worker_that_has_to_end_says_so_and_a_draft_for_which_none_starts_fail
     assert "Its worker was stopped." in failure_of(draft)
     assert not provider.requests
     draft = requested(session)
-    assert fail_unstarted_draft(draft.pk, "exit code 2")
-    assert not fail_unstarted_draft(draft.pk, "exit code 2")
+    assert SummaryDraft.fail_unstarted(draft.pk, "exit code 2")
+    assert not SummaryDraft.fail_unstarted(draft.pk, "exit code 2")
     assert "could not be started (exit code 2)" in failure_of(draft)
 
 

@@ -1,7 +1,7 @@
-"""The work of one worker process: runs, drafts of summaries and experiments, each in a thread of its own.
+"""The work of one worker process: queued jobs, each in a thread of its own.
 
-Drafts and runs of LLM planners mostly wait for their providers, so many are worked on at a time. A run of the embedded
-planner and an experiment need the processor, so there is one of them at a time; runs come first.
+Jobs that mostly wait for a provider are worked on many at a time. Of those that need the processor there is one at a
+time.
 """
 
 from __future__ import annotations
@@ -9,23 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from django.db import DatabaseError, connection
-from django.db.models import QuerySet
 
-from compaction_app.lab.experiment_lease import EXPERIMENTS
-from compaction_app.lab.measuring import measure_experiment
-from compaction_app.models import Experiment, Run, SummaryDraft
-from compaction_app.runs.heartbeat import Terminated
-from compaction_app.runs.lease import RUNS, LeaseWatch, worker_name
-from compaction_app.runs.worker import work
-from compaction_app.summaries.draft_lease import DRAFTS
 from sessions_app.children import end_with_parent
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.web.server_log import defects_logged
+
+from .job import Job, worker_name
+from .lease import LeaseWatch, watches
+from .recorder import Terminated
 
 LLM_JOBS: Final = 32
 """The most at a time; the others stay queued."""
@@ -47,9 +42,9 @@ class WorkerPool:
 
     def __init__(self) -> None:
         self._ending = threading.Event()
-        self._threads: dict[str, threading.Thread] = {}
-        self._sizes: dict[str, int] = {}
-        """By name of the work: the bytes of its session, 0 for what needs the processor."""
+        self._threads: dict[_QueuedJob, threading.Thread] = {}
+        self._sizes: dict[_QueuedJob, int] = {}
+        """The bytes of their sessions, 0 for what needs the processor."""
 
     @property
     def is_idle(self) -> bool:
@@ -58,25 +53,17 @@ class WorkerPool:
     def start_queued(self) -> None:
         """Start the queued rows for which there is room."""
         self.drop_ended()
-        waiting = [
-            *(_draft(draft_id) for draft_id in SummaryDraft.objects.queued().numbers()),
-            *(_run(run_id) for run_id in Run.objects.queued().of_llm().numbers()),
-        ]
-        for job in waiting:
-            if job.name not in self._threads and not self._start_within_limits(job):
+        for job in _queued(of_llm=True):
+            if job not in self._threads and not self._start_within_limits(job):
                 break
         if 0 not in self._sizes.values():
-            calculating = [
-                *(_run(run_id) for run_id in Run.objects.queued().of_embedded().numbers()[:1]),
-                *(_experiment(experiment_id) for experiment_id in Experiment.objects.queued().numbers()[:1]),
-            ]
-            for job in calculating[:1]:
+            for job in _queued(of_llm=False)[:1]:
                 self._start(job, 0)
 
     def drop_ended(self) -> None:
         """Forget what has ended."""
-        self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
-        self._sizes = {name: self._sizes[name] for name in self._threads}
+        self._threads = {job: one for job, one in self._threads.items() if one.is_alive()}
+        self._sizes = {job: self._sizes[job] for job in self._threads}
 
     def stop(self) -> None:
         """Interrupt the work, and wait a moment for it."""
@@ -85,60 +72,50 @@ class WorkerPool:
         for thread in self._threads.values():
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _start_within_limits(self, job: _Job) -> bool:
+    def _start_within_limits(self, job: _QueuedJob) -> bool:
         """Start work that mostly waits for a provider, if there is room for it."""
         sizes = [size for size in self._sizes.values() if size]
-        size = job.rows.values_list("session__size", flat=True).first() or 1
+        size = job.kind.rows().filter(pk=job.key).session_bytes()
         if sizes and (len(sizes) >= LLM_JOBS or sum(sizes) + size > LLM_BYTES):
             return False
         self._start(job, size)
         return True
 
-    def _start(self, job: _Job, size: int) -> None:
+    def _start(self, job: _QueuedJob, size: int) -> None:
         # A daemon thread: if it does not end in time, its lease expires.
-        thread = threading.Thread(target=self._work, args=(job,), name=job.name, daemon=True)
-        self._threads[job.name], self._sizes[job.name] = thread, size
+        thread = threading.Thread(target=self._work, args=(job,), name=str(job), daemon=True)
+        self._threads[job], self._sizes[job] = thread, size
         thread.start()
 
-    def _work(self, job: _Job) -> None:
+    def _work(self, job: _QueuedJob) -> None:
         try:
-            with defects_logged(job.name):
-                job.work(worker_name(), self._ending)
+            with defects_logged(str(job)):
+                job.kind.work_on()(job.key, worker_name(), self._ending)
         except Terminated:
             return
         except SystemFailure as failure:
-            _log.error("The work on %s ended: %s", job.name, failure.message)
+            _log.error("The work on %s ended: %s", job, failure.message)
         finally:
             connection.close()
 
 
-class _Job(NamedTuple):
+class _QueuedJob(NamedTuple):
     """A queued row."""
 
-    name: str
-    rows: QuerySet[Any]
-    work: Callable[[str, threading.Event], None]
-    """Works on it under a worker's name until it has ended, or this process has to."""
+    kind: type[Job]
+    key: int
+
+    def __str__(self) -> str:
+        return f"{self.kind.NOUN} {self.key}"
 
 
-def _run(run_id: int) -> _Job:
-    return _Job(f"run {run_id}", Run.objects.filter(pk=run_id), partial(work, run_id))
-
-
-def _draft(draft_id: int) -> _Job:
-    return _Job(f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(_write_draft, draft_id))
-
-
-def _write_draft(draft_id: int, worker: str, ending: threading.Event) -> None:
-    # The client of a provider is slow to import: an agent that asks waits until this process has started.
-    from compaction_app.summaries.drafting import write_draft
-
-    write_draft(draft_id, worker, ending)
-
-
-def _experiment(experiment_id: int) -> _Job:
-    rows = Experiment.objects.filter(pk=experiment_id)
-    return _Job(f"experiment {experiment_id}", rows, partial(measure_experiment, experiment_id))
+def _queued(*, of_llm: bool) -> list[_QueuedJob]:
+    """What is queued, in the order in which it is started."""
+    found = []
+    for kind in Job.kinds():
+        rows = kind.rows().queued()
+        found += [_QueuedJob(kind, key) for key in (rows.of_llm() if of_llm else rows.of_embedded()).numbers()]
+    return found
 
 
 def work_until_idle() -> None:
@@ -162,11 +139,11 @@ def work_until_idle() -> None:
 
 def work_until_stopped() -> None:
     """Work on queued rows, and give up those whose worker is gone, until this is interrupted."""
-    pool, watches, watched = WorkerPool(), watches_of_all(), 0.0
+    pool, watched_kinds, watched = WorkerPool(), watches(), 0.0
     try:
         while True:
             if time.monotonic() - watched > WATCH_SECONDS:
-                _give_up_dead(watches)
+                _give_up_dead(watched_kinds)
                 watched = time.monotonic()
             _look(pool, starts=True)
             time.sleep(POLL_SECONDS)
@@ -185,14 +162,9 @@ def _look(pool: WorkerPool, *, starts: bool) -> None:
         _log.warning("Queued rows could not be read: %s", type(fault).__name__)
 
 
-def watches_of_all() -> list[LeaseWatch]:
-    """A watch of each table whose rows workers have."""
-    return [LeaseWatch(RUNS), LeaseWatch(DRAFTS), LeaseWatch(EXPERIMENTS)]
-
-
-def _give_up_dead(watches: Sequence[LeaseWatch]) -> None:
+def _give_up_dead(kinds: Sequence[LeaseWatch]) -> None:
     try:
-        for watch in watches:
+        for watch in kinds:
             watch.give_up_dead()
     except DatabaseError as fault:
         _log.warning("Leases could not be checked: %s", type(fault).__name__)

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
-from django.utils import timezone
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Run, RunQuerySet
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.lease import claim
-from compaction_app.workers import worker_pool, worker_processes
-from compaction_app.workers.worker_pool import WorkerPool
-from compaction_app.workers.worker_processes import PROCESSES, STARTS, WorkerProcesses, needed_processes
 from sessions_app.index.indexer import index_file
+from sessions_app.jobs import pool as worker_pool
+from sessions_app.jobs import processes as worker_processes
+from sessions_app.jobs.pool import WorkerPool
+from sessions_app.jobs.processes import PROCESSES, STARTS, WorkerProcesses, needed_processes
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.runs import failure_of
@@ -156,7 +155,7 @@ def serve(children: Any, rounds: int) -> None:
 
 def test_no_process_is_needed_while_nothing_is_queued(queued):
     assert needed_processes() == 0
-    claim(queued("a.jsonl").pk, "one", timezone.now())
+    Run.claim(queued("a.jsonl").pk, "one")
     assert needed_processes() == 0
 
 
@@ -164,7 +163,7 @@ def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_need
     for number in range(5):
         queued(f"model-{number}.jsonl", "provider/model")
     assert needed_processes() == 1
-    claim(queued("a.jsonl").pk, "one", timezone.now())
+    Run.claim(queued("a.jsonl").pk, "one")
     assert needed_processes() == 1
     queued("b.jsonl")
     assert needed_processes() == 2

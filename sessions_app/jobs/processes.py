@@ -13,16 +13,15 @@ import contextlib
 import logging
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from compaction_app.lab.experiment_lease import fail_unstarted_experiment
-from compaction_app.models import Experiment, Run, SummaryDraft
-from compaction_app.runs.lease import fail_unstarted
-from compaction_app.summaries.draft_lease import fail_unstarted_draft
 from sessions_app.children import Children
+
+from .job import Job
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
 """The most at the same time; further rows stay queued."""
@@ -40,7 +39,7 @@ class WorkerProcesses:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: Counter[tuple[str, int]] = Counter()
+        self._failures: Counter[tuple[type[Job], int]] = Counter()
         """By queued row: how many processes have failed in a row."""
 
     def wake(self) -> None:
@@ -91,21 +90,33 @@ class WorkerProcesses:
         return f"exit code {code}" if code else ""
 
     def _count_failure(self, why: str) -> None:
-        for name, keys, give_up in (
-            ("Run", Run.objects.queued().numbers(), fail_unstarted),
-            ("Draft", SummaryDraft.objects.queued().numbers(), fail_unstarted_draft),
-            ("Experiment", Experiment.objects.queued().numbers(), fail_unstarted_experiment),
-        ):
-            for key in keys:
-                self._failures[name, key] += 1
-                if self._failures[name, key] >= STARTS and give_up(key, why):
+        for kind in Job.kinds():
+            for key in kind.rows().queued().numbers():
+                self._failures[kind, key] += 1
+                if self._failures[kind, key] >= STARTS and kind.fail_unstarted(key, why):
+                    name = kind.NOUN.capitalize()
                     _log.error("%s %d was given up: its worker could not be started (%s)", name, key, why)
 
 
 def needed_processes() -> int:
-    """One for each unfinished run of the embedded planner and each experiment, and at least one; none while nothing is
-    queued."""
-    if not any(rows.queued().exists() for rows in (Run.objects, SummaryDraft.objects, Experiment.objects)):
+    """One for each job that needs the processor, and at least one; none while nothing is queued."""
+    kinds = [kind.rows() for kind in Job.kinds()]
+    if not any(rows.queued().exists() for rows in kinds):
         return 0
-    calculating = Run.objects.active().of_embedded().count() + Experiment.objects.active().count()
+    calculating = sum(rows.active().of_embedded().count() for rows in kinds)
     return min(PROCESSES, max(1, calculating))
+
+
+_wake: Callable[[], object] | None = None
+
+
+def wake_by(wake: Callable[[], object] | None) -> None:
+    """Make this the serving process, whose workers start when this is called; None when it ends."""
+    global _wake  # noqa: PLW0603  # there is one server in a process
+    _wake = wake
+
+
+def wake_workers() -> None:
+    """Have queued work started soon, if this is the serving process. Other processes poll the rows."""
+    if _wake is not None:
+        _wake()

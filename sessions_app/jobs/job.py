@@ -1,0 +1,229 @@
+"""What every kind of work in the background has: a row with a state, and the lease of the worker on it.
+
+The row is authoritative. Each change is one conditional update, by the kind's table of transitions: if the row is no
+longer in a state from which the transition is allowed, nothing changes and the caller gets False.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Final, Self, TypeVar, cast
+
+from django.apps import apps
+from django.db import models, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+QUEUED: Final = "queued"
+Transitions = Mapping[Any, frozenset[Any]]
+"""For each state, those that may follow it."""
+
+
+def change_rows(
+    rows: models.QuerySet[Any],
+    transitions: Transitions,
+    to: str,
+    leaving: Collection[str] | None = None,
+    **fields: Any,
+) -> int:
+    """Change the state of the rows from which the table allows it; returns their number.
+
+    `leaving` names the only states that they may leave.
+    """
+    leading = [state for state, others in transitions.items() if to in others and (leaving is None or state in leaving)]
+    return rows.filter(state__in=leading).update(state=to, **fields)
+
+
+AnyJob = TypeVar("AnyJob", bound="Job")
+
+
+class JobQuerySet(models.QuerySet[AnyJob]):
+    def shown(self) -> Self:
+        """Those of sessions in configured roots: pages and the API show no others."""
+        return self.filter(session__root__configured=True)
+
+    def with_session(self) -> Self:
+        return self.select_related("session__root")
+
+    def queued(self) -> Self:
+        return self.filter(state=QUEUED)
+
+    def working(self) -> Self:
+        """Those that a worker has."""
+        return self.filter(state=self.model.WORKING)
+
+    def active(self) -> Self:
+        """Those that a worker has, or will have."""
+        return self.filter(state__in=(QUEUED, self.model.WORKING))
+
+    def of_llm(self) -> Self:
+        """Those that mostly wait for the answers of a provider."""
+        return self
+
+    def of_embedded(self) -> Self:
+        """Those that need the processor."""
+        return self.none()
+
+    def session_bytes(self) -> int:
+        """The size of the session of the first of them; at least 1."""
+        rows: models.QuerySet[Any] = self
+        return rows.values_list("session__size", flat=True).first() or 1
+
+    def numbers(self) -> list[int]:
+        """Their keys, the oldest first."""
+        return list(self.order_by("pk").values_list("pk", flat=True))
+
+
+class Job(models.Model):
+    """One piece of work: queued, claimed by a worker, ended."""
+
+    NOUN: ClassVar[str]
+    TRANSITIONS: ClassVar[Transitions]
+    WORKING: ClassVar[str]
+    """The state in which a worker has it."""
+    ABANDONED: ClassVar[str]
+    """The state in which it ends if its worker is gone or was stopped."""
+    FAILED: ClassVar[str]
+    NOTHING_DONE: ClassVar[str]
+    """What is said of one that no worker has begun."""
+    KEPT: ClassVar[str]
+    """What is said of one that broke off."""
+    WORK: ClassVar[str]
+    """The function that works on one, by its name: what it imports is loaded when it is needed."""
+    PRIORITY: ClassVar[int] = 0
+    """Those with a smaller number are started first."""
+
+    state = models.CharField(max_length=12)
+    failure = models.TextField(blank=True, default="")
+    """Why it failed or broke off, in words."""
+    stop_requested = models.BooleanField(default=False)
+    worker = models.TextField(blank=True, default="")
+    """The worker that has the lease."""
+    beats = models.PositiveBigIntegerField(default=0)
+    """The number of heartbeats. If it stops changing, the worker is gone: see `lease.LeaseWatch`."""
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.NOUN} {self.pk}"
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in (QUEUED, self.WORKING)
+
+    @classmethod
+    def rows(cls) -> JobQuerySet[Self]:
+        """All jobs of this kind."""
+        return cast("JobQuerySet[Self]", cls._default_manager.all())
+
+    @classmethod
+    def kinds(cls) -> list[type[Job]]:
+        """Every kind of work, those that are started first at the beginning."""
+        kinds = [model for model in apps.get_models() if issubclass(model, Job)]
+        return sorted(kinds, key=lambda kind: kind.PRIORITY)
+
+    @classmethod
+    def work_on(cls) -> Callable[..., None]:
+        """The function that works on one until it has ended: it takes its key, the worker's name, and an event that is
+        set if the process must end."""
+        found: Callable[..., None] = import_string(cls.WORK)
+        return found
+
+    # ---- its state -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def change(
+        cls,
+        key: int,
+        to: str,
+        *,
+        leaving: Collection[str] | None = None,
+        held_by: str | None = None,
+        **fields: Any,
+    ) -> bool:
+        """Change the state, if the table allows it; returns whether it did.
+
+        `leaving` names the only states that it may leave. With `held_by`, only while that worker has the lease.
+        """
+        rows = cls._changeable(cls.rows().filter(pk=key), to)
+        if held_by is not None:
+            rows = rows.filter(worker=held_by)
+        changed = change_rows(rows, cls.TRANSITIONS, to, leaving, **fields) == 1
+        if changed:
+            transaction.on_commit(lambda: cls._announce(key, to))
+        return changed
+
+    @classmethod
+    def end(
+        cls,
+        key: int,
+        to: str,
+        failure: str = "",
+        *,
+        leaving: Collection[str] | None = None,
+        held_by: str | None = None,
+        **fields: Any,
+    ) -> bool:
+        """Change the state as `change` does, and record why and when it ended."""
+        ended = {"failure": failure, "ended_at": timezone.now(), **fields}
+        return cls.change(key, to, leaving=leaving, held_by=held_by, **ended)
+
+    @classmethod
+    def fail_unstarted(cls, key: int, why: str) -> bool:
+        """End one because no worker can be started for it; returns whether it was queued."""
+        failure = f"Its worker could not be started ({why}); the log says why. {cls.NOTHING_DONE}"
+        return cls.end(key, cls.FAILED, failure, leaving={QUEUED})
+
+    @classmethod
+    def _changeable(cls, rows: models.QuerySet[Any], to: str) -> models.QuerySet[Any]:
+        """Those of the rows that may be changed to a state for reasons that are not in the table."""
+        del to
+        return rows
+
+    @classmethod
+    def _announce(cls, key: int, to: str) -> None:
+        """Tell open pages of a new state."""
+
+    # ---- the lease -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def claim(cls, key: int, worker: str, **fields: Any) -> Self | None:
+        """Claim a queued one; None if another worker has it, or it is no longer queued."""
+        if not cls.change(key, cls.WORKING, leaving={QUEUED}, worker=worker, **fields):
+            return None
+        return cls.to_work_on().get(pk=key)
+
+    @classmethod
+    def to_work_on(cls) -> models.QuerySet[Self]:
+        """The rows with what a worker needs of them."""
+        return cls.rows()
+
+    @classmethod
+    def renew(cls, key: int, worker: str, **fields: Any) -> bool | None:
+        """Renew the lease, and set fields of the row.
+
+        Returns whether a stop was requested; None if this worker no longer has it.
+        """
+        with transaction.atomic():
+            held = cls.rows().filter(pk=key, state=cls.WORKING, worker=worker)
+            if not held.update(beats=F("beats") + 1, **fields):
+                return None
+            return bool(held.values_list("stop_requested", flat=True).first())
+
+    @classmethod
+    def give_up(cls, key: int, worker: str) -> bool:
+        """End one whose worker is gone, if this worker still has it; returns whether it did."""
+        failure = f"Its worker is gone. {cls.KEPT}"
+        return cls.end(key, cls.ABANDONED, failure, leaving={cls.WORKING}, held_by=worker)
+
+
+def worker_name() -> str:
+    """A name that no other worker has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
