@@ -42,6 +42,7 @@ from .terminal import Screen
 
 if TYPE_CHECKING:
     # Commands that only read a session do not load the models.
+    from .document.document import Document
     from .models import Session
     from .storage.session_loader import LoadedSession
 
@@ -351,13 +352,27 @@ class RedlineCommand(BaseCommand):
         open_database()
         settle_interrupted()
 
+    def open_document(self, path: Path, reader: str = "") -> Document:
+        """Read a whole session, as its pages read it or by the reader of this name, and show the progress.
+
+        Raises what `Document.of_file` raises.
+        """
+        from .document.document import Document
+
+        document = Document.of_file(path, reader, self._show_read)
+        self.warn_if_taken_over(document.path)
+        return document
+
     def load_session(self, path: Path) -> LoadedSession:
         """Read a whole session, and show the progress. Raises what the loader of sessions raises."""
         from .storage.session_loader import load_session
 
-        loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        loaded = load_session(path, self._show_read)
         self.warn_if_taken_over(loaded.path)
         return loaded
+
+    def _show_read(self, read: int) -> None:
+        self.progress.show(f"{read >> 20} MB read")
 
     def warn_if_taken_over(self, path: Path) -> None:
         """Say so if what is read of a session, at a real path, is not what its agent continues."""

@@ -17,6 +17,7 @@ Commands end with exit code 6 for all of them.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -157,7 +158,7 @@ class _Observer:
         with self._lock, connection.wrap_database_errors:
             file = file_identity(path)
             if self._connection is None or file != self._file:
-                self._close()
+                self.close()
                 if file is None:
                     return None
                 # The mode: SQLite must not make a file in place of one that was moved away.
@@ -165,13 +166,15 @@ class _Observer:
                 self._file = file
             return self._connection, self._connection.execute("PRAGMA data_version").fetchone()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 _observer: Final = _Observer()
+stop_observing: Final = _observer.close
+os.register_at_fork(before=stop_observing)  # SQLite forbids to use a connection in another process
 
 
 def database_path() -> Path:

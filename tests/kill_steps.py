@@ -24,6 +24,7 @@ from typing import Any, Final
 from django.db import connection
 
 from sessions_app.index.session_locks import lock_session
+from sessions_app.sqlite import stop_observing
 from tests.budget import FACTOR
 from tests.files import backdate, snapshot
 from tests.wait import WAIT_SECONDS
@@ -181,6 +182,7 @@ class World:
     def put_back(self) -> None:
         """Files that are still there keep their inode, which identifies them."""
         connection.close()
+        stop_observing()
         for beside in self.data.glob("redline.sqlite3-*"):
             beside.unlink()
         self.database.write_bytes(self.rows)

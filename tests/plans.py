@@ -1,6 +1,7 @@
 """Approved plans, and the active context before and after them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from compaction_app.core.loop import Event
 from compaction_app.planning.dry_run import dry_run
 from compaction_app.planning.plan import Plan
 from compaction_app.planning.planners import EMBEDDED
-from sessions_app.agents.registry import READERS, reading_by
+from sessions_app.agents.registry import READERS
+from sessions_app.document.document import Document
 from sessions_app.storage.session_loader import load_session
 
 
@@ -30,11 +32,10 @@ def approved_plan(
     path: Path, leaf_id: str = "", writer: str = "context-compaction", reader: str = "atomic-0.8", **own: object
 ) -> Approved:
     """The plan of a user who approves everything that the embedded planner proposes."""
-    loaded = load_session(path)
-    reading = reading_by(reader, "the test says so")
-    plan = dry_run(loaded, leaf_id, own, EMBEDDED, "", SilentListener(), reading, writer)
+    document = Document.to_change(path)
+    plan = dry_run(replace(document, chosen_reader=reader), leaf_id, own, EMBEDDED, "", SilentListener(), writer)
     return Approved(
-        loaded=loaded,
+        document=document,
         leaf_id=plan.leaf_id,
         parameters=plan.transcript.parameters,
         targets=plan.validated.targets,

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 
 from compaction_app.models import Compaction
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.storage.session_certificate import certify
-from sessions_app.storage.session_loader import load_session
 
 
 def stored_certificate(compaction: Compaction) -> Certificate | None:
@@ -26,11 +25,11 @@ def certify_again(compaction: Compaction, now: datetime) -> None:
     The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if
     the compaction is not in the file any more, and what reading the session raises.
     """
-    path = Path(compaction.created) if compaction.created else compaction.session.real_path()
-    loaded = load_session(path)
-    reading = reading_of_session(compaction.session, path, loaded.log.entries, loaded.log.state)
+    created = compaction.created
+    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
+    reading = document.reading
     found = certify(
-        loaded,
+        document,
         reading.agent,
         reading.reader,
         now,

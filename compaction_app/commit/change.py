@@ -67,7 +67,7 @@ def make_change(
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
     """Carry out the change of a preflight's writer. Raises SystemFailure `not_proven`, and what the storage raises."""
-    present, reader = preflight.present, preflight.reading.reader
+    present, reader = preflight.present, preflight.present.reading.reader
     with lines_of(present) as line:
         facts = write_facts(present, line, backup, now)
         change = change_of(preflight, facts)
@@ -81,7 +81,7 @@ def make_change(
             return create_change(locked, present, facts.session_id, change, reader, prove, note, record)
         if isinstance(change, RowChanges):
             raise not_in_database(present.path)
-        after = context_with(present, change.lines, preflight.reading, line)
+        after = context_with(present, change.lines, preflight.present.reading, line)
         made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
     return append_change(locked, present, made, note, record, after_torn_line=after_torn_line)
 
@@ -218,13 +218,13 @@ def prove_change(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: dat
     require_approved(
         path,
         preflight.writer,
-        preflight.reading.agent,
+        preflight.present.reading.agent,
         before,
         [target for target in targets if target not in ignored],
         after,
         [note_text(words) for words in preflight.notes.values()],
     )
-    return certificate_of(path, preflight.reading.generation, before, after, now)
+    return certificate_of(path, preflight.present.reading.generation, before, after, now)
 
 
 def _require_unchanged(present: LoadedSession) -> None:

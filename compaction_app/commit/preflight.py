@@ -25,10 +25,8 @@ from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.programs import AgentServer
-from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import session_row
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
@@ -57,7 +55,7 @@ class Confirmations:
 class Approved:
     """What was reviewed: the session as it was then, the branch, the parameters, and exactly these targets."""
 
-    loaded: LoadedSession
+    document: Document
     leaf_id: str
     parameters: Parameters
     targets: Sequence[Target]
@@ -120,11 +118,10 @@ def require_writable(loaded: LoadedSession) -> None:
 class Preflight:
     """What a commit would do at this moment, and what it needs."""
 
-    present: LoadedSession
+    present: Document
     parent_id: str
     """The entry that the line would be appended after."""
     validated: ValidatedDeletion
-    reading: Reading
     writer: SessionWriter
     activity: Activity
     torn: TornLine | None
@@ -154,26 +151,26 @@ class Preflight:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer_name: str = "") -> Preflight:
+def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
     """Check what was approved against the current session, to be written by the writer of this name.
 
     Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer`,
     `refused_writer` and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
-    reading = reading_of_session(session_row(present.path), present.path, present.log.entries, present.log.state)
-    _require_reader(approved, present, reading)
+    reading = present.reading
+    _require_reader(approved, present)
     writer = reading.writer(writer_name or approved.writer)
     parent_id = _parent_of(approved, present)
     _require_writer_may(approved, present, writer)
     validated = _validate_again(approved, present, parent_id, reading.rules(writer.name))
-    activity = activity_of(session_row(present.path), present.state, now)
+    activity = activity_of(present.row, present.state, now)
     torn = torn_line_of(present.path)
-    needs = dict(_needs(approved, present, parent_id, reading, activity, torn)) if writer.appends else {}
+    needs = dict(_needs(approved, present, parent_id, activity, torn)) if writer.appends else {}
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs, notes, approved.is_awaited)
+    return Preflight(present, parent_id, validated, writer, activity, torn, needs, notes, approved.is_awaited)
 
 
 def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:
@@ -185,7 +182,8 @@ def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: S
     return {entry.id: approved.notes[entry.id] for entry in branch if entry.id in gone and approved.notes.get(entry.id)}
 
 
-def _require_reader(approved: Approved, present: LoadedSession, reading: Reading) -> None:
+def _require_reader(approved: Approved, present: Document) -> None:
+    reading = present.reading
     if approved.reader not in ("", reading.reader.name):
         raise Conflict(
             "reader_changed",
@@ -227,9 +225,8 @@ def require_confirmations(preflight: Preflight, confirmations: Confirmations) ->
 
 def _needs(
     approved: Approved,
-    present: LoadedSession,
+    present: Document,
     parent_id: str,
-    reading: Reading,
     activity: Activity,
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
@@ -264,6 +261,7 @@ def _needs(
                 "--switch-branch",
             ),
         )
+    reading = present.reading
     if reading.is_guess:
         yield (
             "not_honoured",
@@ -284,7 +282,7 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
     """
     if present.tree.descends(present.leaf_id, approved.leaf_id) and not _ends_inside_branch(approved):
         return present.leaf_id
-    if approved.leaf_id == approved.loaded.leaf_id:
+    if approved.leaf_id == approved.document.leaf_id:
         raise Conflict(
             "other_branch",
             f"{present.path} continued in another branch: its last entry {present.leaf_id} does not follow "
@@ -295,7 +293,7 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
 
 def _ends_inside_branch(approved: Approved) -> bool:
     """Whether an entry in the middle of the active branch was reviewed, on purpose: then it is compacted there."""
-    reviewed = approved.loaded
+    reviewed = approved.document
     return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
 
 
@@ -314,7 +312,7 @@ def _meets_target(approved: Approved, validated: ValidatedDeletion, rules: PlanR
     """Whether the target is met, or was met at the approval and the session has only grown since."""
     if validated.target_met:
         return True
-    reviewed = _judge(approved, approved.loaded, approved.leaf_id, rules)
+    reviewed = _judge(approved, approved.document, approved.leaf_id, rules)
     return isinstance(reviewed, ValidatedDeletion) and reviewed.target_met
 
 
@@ -346,7 +344,7 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, ru
             "Nothing was written. Plan again.",
         )
     before, now = (
-        _sources(approved.loaded, approved.leaf_id, rules),
+        _sources(approved.document, approved.leaf_id, rules),
         _sources(present, leaf_id, rules),
     )
     others = [target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]]

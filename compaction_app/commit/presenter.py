@@ -128,7 +128,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     """What a commit of this run by a writer would do at this moment. Raises what `preflight_of` raises."""
     approved = approval(run)
     preflight = preflight_of(approved, now, writer)
-    validated, path = preflight.validated, approved.loaded.path
+    validated, path = preflight.validated, approved.document.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
     branch = preflight.present.tree.branch(preflight.parent_id)
     unapplied = preflight.writer.unapplied(branch, validated.targets)
@@ -138,7 +138,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         moves = moved(
             snapshot_of(run).transcript.entries,
             validated.targets,
-            preflight.reading.generation.turns,
+            preflight.present.reading.generation.turns,
             lambda entry_id: line(preflight.present.tree.entry(entry_id)),
         )
     text = b"\n".join(lines)
@@ -156,9 +156,9 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
                 one.name == preflight.writer.name,
                 one.appends,
             )
-            for one in preflight.reading.writers
+            for one in preflight.present.reading.writers
         ],
-        refused=tuple(preflight.reading.refused.values()),
+        refused=tuple(preflight.present.reading.refused.values()),
         appends=preflight.writer.appends,
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
@@ -172,8 +172,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         confirmations=list(_required_confirmations(approved, preflight)),
         brought_back=tuple(map(str, unapplied)),
         tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
-        reader=preflight.reading.reader.name,
-        reader_reason=preflight.reading.reason,
+        reader=preflight.present.reading.reader.name,
+        reader_reason=preflight.present.reading.reason,
         activity=preflight.activity,
         appended_after=preflight.parent_id,
         holds_notes=preflight.writer.holds_notes,
@@ -201,7 +201,7 @@ def _created(change: Change) -> str:
 def handoff_of(run: Run) -> str:
     """What an approved plan leaves of the conversation, as Markdown. Raises what `approval` raises."""
     approved = approval(run)
-    loaded = approved.loaded
+    loaded = approved.document
     reading = reading_by(approved.reader, "it was planned so")
     context = reading.reader.rebuild(loaded.tree.branch(approved.leaf_id))
     kept = [message for message in approved_messages(context, approved.targets) if message.sent]
@@ -220,6 +220,7 @@ def other_writers(run: Run, writer: str) -> list[str]:
 def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterator[RequiredConfirmation]:
     """The required confirmations, each with its text."""
     stats, target = preflight.validated.stats, target_reduction(approved.parameters.compression_ratio)
+    reading = preflight.present.reading
     words = {
         "live": (
             preflight.activity.agreement,
@@ -237,9 +238,9 @@ def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterato
         ),
         "not_honoured": (
             "Write it although it is not known which agent this session belongs to.",
-            f"It is read as {preflight.reading.reader.name}: {preflight.reading.reason}. Agents other than "
-            f"{preflight.reading.generation.label} ignore what is appended. You can choose the reader on the page of "
-            "the session, or make a fork, which every agent honours.",
+            f"It is read as {reading.reader.name}: {reading.reason}. Agents other than {reading.generation.label} "
+            "ignore what is appended. You can choose the reader on the page of the session, or make a fork, which "
+            "every agent honours.",
         ),
         "below_target": (
             "Commit although the target is not met.",

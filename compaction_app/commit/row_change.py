@@ -93,7 +93,7 @@ def make_row_change(
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
     """Carry out the plan of a preflight. Raises SystemFailure `not_proven`, and what the storage raises."""
-    present, reader = preflight.present, preflight.reading.reader
+    present, reader = preflight.present, preflight.present.reading.reader
     context = reader.rebuild(present.tree.branch(preflight.parent_id))
     with _lines_before(present, plan.database) as line:
         before = Rebuilt(context, line, preflight.parent_id)

@@ -37,7 +37,6 @@ from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
-from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
@@ -51,7 +50,6 @@ from sessions_app.storage.backups import Backup as BackupFile
 from sessions_app.storage.backups import back_up, delete_backup, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import back_up_rows
-from sessions_app.storage.session_loader import continue_loading
 from sessions_app.storage.token_sample import tally_of
 
 from .change import MadeChange, file_fingerprint, make_change
@@ -101,7 +99,7 @@ def approval(run: Run) -> Approved:
         )
     prepared = snapshot_of(run).prepared
     return Approved(
-        loaded=session_as_prepared(run.session, prepared),
+        document=session_as_prepared(run.session, prepared),
         leaf_id=prepared.leaf_id,
         parameters=prepared.parameters,
         targets=validated.targets,
@@ -130,12 +128,10 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> C
     Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
     was, unless the message says otherwise.
     """
-    path = approved.loaded.path
-    require_writable(approved.loaded)
+    path = approved.document.path
+    require_writable(approved.document)
     with lock_session(path) as locked, _block_decisions_on_plan(approved, now):
-        written = _commit(
-            locked, approved, check_plan(approved, continue_loading(approved.loaded), now), confirmations, now
-        )
+        written = _commit(locked, approved, check_plan(approved, approved.document.now(), now), confirmations, now)
     return _finish(approved, written)
 
 
@@ -161,7 +157,7 @@ def commit_run(
         block_decisions(run, now, handshake),
     ):
         approved = replace(approval(run), rule=rule)
-        preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
+        preflight = check_plan(approved, approved.document.now(), now, writer)
         require_shown(run, preflight, shown)
         written = _commit(locked, approved, preflight, confirmations, now)
     return _finish(approved, written)
@@ -178,7 +174,7 @@ def require_shown(run: Run, preflight: Preflight, shown: str | None) -> None:
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
     """What a commit would do at this moment. Raises what `commit_run` raises before it writes."""
-    return check_plan(approved, continue_loading(approved.loaded), now, writer)
+    return check_plan(approved, approved.document.now(), now, writer)
 
 
 @contextmanager
@@ -236,7 +232,7 @@ def _tolerate_database_error(what: str) -> Iterator[None]:
 
 def _finish(approved: Approved, written: Committed) -> Committed:
     """Update the index, and call the hooks. Raises the error that occurred after the write, if any."""
-    path = approved.loaded.path
+    path = approved.document.path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(written.created or path)
     after_compact(
@@ -262,7 +258,6 @@ def _commit(
     now: datetime,
 ) -> Committed:
     require_confirmations(preflight, confirmations)
-    session = session_row(locked.path)
     content = hashlib.sha256()
     rows = plan_rows(preflight, now)
     if rows is not None:
@@ -306,7 +301,7 @@ def _commit(
         preflight.parent_id,
         preflight.validated,
         copy,
-        session,
+        preflight.present.row,
         preflight.writer.name,
         made.lines,
         made.created,
@@ -320,7 +315,7 @@ def notes_of(
 ) -> Callable[[MadeChange], CommitNote]:
     """Gives the note of the change that records what was approved, and has the run show from now on what that is."""
     _remember_struck(approved)
-    tally = _tally(preflight, session_row(preflight.present.path))
+    tally = _tally(preflight, preflight.present.row)
 
     def note(made: MadeChange) -> CommitNote:
         return _note(approved, preflight, tally, backup, made, now)
@@ -362,7 +357,7 @@ def drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError)
 
 def _tally(preflight: Preflight, session: Session) -> Tally:
     """The totals of the context that a commit changes."""
-    present, rebuild = preflight.present, preflight.reading.reader.rebuild
+    present, rebuild = preflight.present, preflight.present.reading.reader.rebuild
     branch = present.tree.branch(preflight.parent_id)
     return tally_of(
         rebuild(branch),

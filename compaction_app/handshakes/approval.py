@@ -47,7 +47,6 @@ from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.backups import Backup, back_up, delete_backup
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import back_up_rows, preview_rows
-from sessions_app.storage.session_loader import continue_loading
 
 from .applied import ContextDigest, digest_of
 from .lifecycle import advance, change_handshake, resume_words, wrong_state
@@ -107,7 +106,7 @@ def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
 def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
     """What is approved, against the session as it is now."""
     approved = replace(approval_of(run), rule=approval.rule)
-    return check_plan(approved, continue_loading(approved.loaded), approval.now, approval.writer)
+    return check_plan(approved, approved.document.now(), approval.now, approval.writer)
 
 
 def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval: ReviewedPlan) -> None:
@@ -207,7 +206,7 @@ class _HandedOver(msgspec.Struct):
 
 def _handed(locked: LockedSession, preflight: Preflight, now: datetime, undo: ExitStack) -> _HandedOver:
     """What the agent is given for a plan, proven on the session as it is. `undo` deletes the backup."""
-    present, reading, writer = preflight.present, preflight.reading, preflight.writer
+    present, reading, writer = preflight.present, preflight.present.reading, preflight.writer
     assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
     branch = present.tree.branch(preflight.parent_id)
     with lines_of(present) as line:
@@ -236,7 +235,7 @@ def _handed(locked: LockedSession, preflight: Preflight, now: datetime, undo: Ex
 @contextmanager
 def _with_rows(preflight: Preflight, rows: RowPlan) -> Iterator[Rebuilt]:
     """The context that the agent rebuilds once these rows are changed."""
-    present, reading = preflight.present, preflight.reading
+    present, reading = preflight.present, preflight.present.reading
     with (
         preview_rows(rows.database, reading.agent.session_tables, present.path.name, rows.steps) as copy,
         changed_session(present.path, copy) as (loaded, line),

@@ -5,22 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from compaction_app.planning.effective_parameters import effective_parameters
-from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import model_of
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.storage.session_loader import LoadedSession
 
 from .trials import Branch
 
 
-def branch_to_measure(loaded: LoadedSession, reading: Reading) -> Branch:
+def branch_to_measure(document: Document) -> Branch:
     """The branch of the last entry, with the settings that its project has. Raises what reading texts raises."""
-    entries: list[Entry] = list(loaded.tree.branch(loaded.leaf_id)) if loaded.tree.entries else []
-    agent_settings = reading.agent.settings(loaded.log.cwd, Path.home(), model_of(entries))
+    reading, entries = document.reading, document.branch() if document.tree.entries else []
+    agent_settings = reading.agent.settings(document.log.cwd, Path.home(), model_of(entries))
     return Branch(
-        loaded.tree,
+        document.tree,
         entries,
-        loaded.texts(entries),
+        document.texts(entries),
         reading.reader,
         reading.rules() if reading.writers else reading.generation.rules,
         effective_parameters(agent_settings, {}).values,

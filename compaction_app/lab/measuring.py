@@ -20,10 +20,9 @@ from compaction_app.core.loop import Event
 from compaction_app.models import Experiment, MeasuredSession
 from compaction_app.planning.model_registry import ResolvedModel, model_named
 from compaction_app.planning.plan import Plan
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.jobs.recorder import JobRecorder, work_under_lease
 from sessions_app.sessionlog.errors import BadInput, RedlineError, Stopped
-from sessions_app.storage.session_loader import load_session
 
 from .branches import branch_to_measure
 from .experiments import State
@@ -112,9 +111,7 @@ def _trials_of(
     session = measured.session
     trials: list[Trial] = []
     try:
-        loaded = load_session(session.real_path())
-        reading = reading_of_session(session, loaded.path, loaded.tree.entries, loaded.log.state)
-        branch = branch_to_measure(loaded, reading)
+        branch = branch_to_measure(Document.of_session(session))
         for trial in trials_of(branch, strategies, recorder.job.keeps, recorder.is_stopped):
             trials.append(trial)
             recorder.made()

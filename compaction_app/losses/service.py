@@ -84,7 +84,7 @@ def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
         replacement,
         before,
         {**present.texts(recorded), **draft_texts(task.complete(draft.text))},
-        task.reading.rules(),
+        task.present.reading.rules(),
         Restraints(frozenset(), settings.REDLINE.thinking_guard),
         session.cwd,
     )

@@ -28,10 +28,11 @@ from sessions_app.agents.contexts import Moved
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted, text_lines
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.session_loader import LoadedSession, TornLine
+from sessions_app.storage.session_loader import TornLine
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -56,7 +57,7 @@ class Planned:
     plan: Plan
     validated: ValidatedDeletion
     origins: Mapping[Target, Origin]
-    loaded: LoadedSession
+    document: Document
     planner: str
     reader: str
     writer: str
@@ -85,7 +86,7 @@ class Planned:
     def approved(self) -> Approved:
         """The plan in the form that a commit takes."""
         return Approved(
-            loaded=self.loaded,
+            document=self.document,
             leaf_id=self.plan.leaf_id,
             parameters=self.plan.transcript.parameters,
             targets=self.validated.targets,
@@ -259,18 +260,18 @@ def _certificate_lines(committed: Committed) -> list[str]:
 def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Target], int]:
     """The targets that the agent will not apply, and their tokens."""
     plan, targets = planned.plan, planned.validated.targets
-    back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), targets)
+    back = writer.unapplied(planned.document.tree.branch(plan.leaf_id), targets)
     return back, tokens_back(planned.size, plan.transcript, targets, back)
 
 
 def _moves(planned: Planned) -> Sequence[Moved]:
     """What is sent before something else that precedes it now."""
-    with lines_of(planned.loaded) as line:
+    with lines_of(planned.document) as line:
         return moved(
             planned.plan.transcript.entries,
             planned.validated.targets,
             GENERATIONS[planned.reader][1].turns,
-            lambda entry_id: line(planned.loaded.tree.entry(entry_id)),
+            lambda entry_id: line(planned.document.tree.entry(entry_id)),
         )
 
 

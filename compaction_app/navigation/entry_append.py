@@ -41,17 +41,15 @@ from compaction_app.planning.tree_hooks import (
 )
 from compaction_app.session_activity import Activity, activity_of, append_needs
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.reading import Reading
-from sessions_app.index.index_store import session_row
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.session_loader import LoadedSession, TornLine, load_session, torn_line_of
+from sessions_app.storage.session_loader import TornLine, torn_line_of
 
 from .entry_change import NOT_APPENDED, EntryChange, MakeChange, labelled
 
@@ -70,8 +68,7 @@ class AppendConfirmations:
 class AppendPlan:
     """What an append would do at this moment."""
 
-    present: LoadedSession
-    reading: Reading
+    present: Document
     change: EntryChange
     activity: Activity
     torn: TornLine | None
@@ -111,15 +108,13 @@ def _id_of(line: bytes) -> str:
 
 def plan_append(path: Path, make: MakeChange, now: datetime) -> AppendPlan:
     """What an append would do at this moment. Raises what `require_writable` and `make` raise."""
-    present = load_session(path)
+    present = Document.to_change(path)
     require_writable(present)
-    session = session_row(present.path)
-    reading = reading_of_session(session, present.path, present.log.entries, present.log.state)
-    change = make(present, reading)
-    activity = activity_of(session, present.state, now)
+    change = make(present)
+    activity = activity_of(present.row, present.state, now)
     torn = torn_line_of(present.path)
     needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
-    return AppendPlan(present, reading, change, activity, torn, needs)
+    return AppendPlan(present, change, activity, torn, needs)
 
 
 def require_append_confirmations(plan: AppendPlan, confirmations: AppendConfirmations) -> None:
@@ -169,7 +164,7 @@ def append_entries(
     if plan.change.move is not None:
         after_move(
             locked.path,
-            session_row(locked.path),
+            plan.present.row,
             plan.change.move,
             appended.lines,
             appended.backup,
@@ -181,7 +176,7 @@ def append_entries(
 
 def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
     """Ask hooks about a move that could be made now; returns the label that they want, empty without one."""
-    answers = ask_tree_hooks(plan.present, move, session_row(plan.present.path))
+    answers = ask_tree_hooks(plan.present, move, plan.present.row)
     require_move_not_cancelled(answers)
     return answers.label
 
@@ -242,14 +237,14 @@ def _append(
 def _proven(plan: AppendPlan, facts: WriteFacts, line: ReadLine, now: datetime) -> MadeChange:
     """The new lines with their certificate. Raises SystemFailure `not_proven` and BadInput `breaks_context`."""
     lines = plan.change.lines(facts)
-    after = context_with(plan.present, lines, plan.reading, line)
+    after = context_with(plan.present, lines, plan.present.reading, line)
     return MadeChange(after.leaf_id, lines=lines, certificate=_certificate(plan, line, after, now))
 
 
 def _certificate(plan: AppendPlan, line: ReadLine, after: Rebuilt, now: datetime) -> Certificate:
-    leaf_id, reading = plan.change.leaf_id, plan.reading
-    branch = plan.present.tree.branch(leaf_id) if leaf_id is not None else []
-    before = Rebuilt(reading.reader.rebuild(branch), line, leaf_id or "")
+    leaf_id, reading = plan.change.leaf_id, plan.present.reading
+    context = plan.present.context(leaf_id) if leaf_id is not None else reading.reader.rebuild([])
+    before = Rebuilt(context, line, leaf_id or "")
     expected = _expected(plan, before.context.messages, after.context.messages)
     what = f"the {plan.change.action} {plan.change.words}"
     require_messages(plan.path, what, reading.agent, expected, after.line, after)

@@ -9,9 +9,8 @@ from typing import Final
 
 from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.session_loader import LoadedSession
 
 NOT_APPENDED: Final = "Nothing was written."
 LONGEST_LABEL: Final = 200
@@ -42,7 +41,7 @@ class EntryChange:
     """Whether a hook supplied that summary."""
 
 
-MakeChange = Callable[[LoadedSession, Reading], EntryChange]
+MakeChange = Callable[[Document], EntryChange]
 """Makes the change of a session as it is now. Raises BadInput and Conflict; then nothing is appended."""
 
 
@@ -62,8 +61,8 @@ def labelled(make: MakeChange, label: str) -> MakeChange:
     pi does. It raises BadInput `bad_label` too."""
     words = label_words(label)
 
-    def make_labelled(present: LoadedSession, reading: Reading) -> EntryChange:
-        change = make(present, reading)
+    def make_labelled(present: Document) -> EntryChange:
+        change = make(present)
         if change.move is None or not words:
             return change
         chosen_id = change.move.target_id
@@ -72,7 +71,7 @@ def labelled(make: MakeChange, label: str) -> MakeChange:
             moved = change.lines(facts)
             last_id = str(json.loads(moved[-1])["id"])
             target_id = last_id if change.summary is not None else chosen_id
-            line = reading.agent.label_line(facts.new_id(), last_id, facts.written_at, target_id, words)
+            line = present.agent.label_line(facts.new_id(), last_id, facts.written_at, target_id, words)
             return moved if line is None else (*moved, line)
 
         return replace(change, lines=lines)

@@ -25,10 +25,10 @@ from compaction_app.commit.proof import Rebuilt, certificate_of, require_approve
 from compaction_app.commit.row_change import carry_out, row_plan
 from sessions_app.agents.changes import Change, NewFile, RowChanges, SessionWriter
 from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -36,7 +36,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.printable import printable
 from sessions_app.storage.rows import way_of
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 from .moves import Destination, destination_of
 
@@ -47,7 +47,7 @@ NOT_MADE = "No new session was made."
 class ForkPlan:
     """What a fork would be made of."""
 
-    present: LoadedSession
+    present: Document
     destination: Destination
     branch: list[Entry]
     is_copy: bool
@@ -56,9 +56,9 @@ class ForkPlan:
 
 def plan_fork(path: Path, entry_id: str, now: datetime) -> ForkPlan:
     """What a fork at an entry would be made of at this moment. Raises the errors of `fork_session` in BadInput."""
-    present = load_session(path)
+    present = Document.to_change(path)
     require_writable(present)
-    reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
+    reading = present.reading
     _forking_writer(path, reading)
     branch = present.tree.branch(_last_entry(present, entry_id))
     with lines_of(present) as line:
@@ -74,13 +74,13 @@ def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = Fa
     what reading and writing raise; then there is no new session.
     """
     with lock_session(path) as locked:
-        present = load_session(path)
+        present = Document.to_change(path)
         require_writable(present)
-        reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
+        reading = present.reading
         writer = _forking_writer(path, reading)
         leaf_id = entry_id if is_leaf else _last_entry(present, entry_id)
         branch = present.tree.branch(leaf_id)
-        context = reading.reader.rebuild(branch)
+        context = present.context(leaf_id)
 
         def prove(after: Rebuilt) -> Certificate:
             with lines_of(present) as line:

@@ -11,13 +11,12 @@ from compaction_app.core.summary_ranges import branch_left
 from compaction_app.models import AuditEntry
 from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.printable import printable
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.storage.session_loader import LoadedSession
 
 from .entry_change import NOT_APPENDED, EntryChange, MakeChange, label_words
 
@@ -56,7 +55,7 @@ def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
     It raises BadInput `unknown_entry`, `already_there` and `no_move`.
     """
 
-    def make(present: LoadedSession, reading: Reading) -> EntryChange:
+    def make(present: Document) -> EntryChange:
         leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
         if leaf_id == present.leaf_id:
             raise BadInput(
@@ -64,10 +63,10 @@ def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
                 f"The agent continues there already: {printable(leaf_id)} is the last entry of {present.path}. "
                 f"{NOT_APPENDED}",
             )
-        _require_form(reading, present, "move")
+        _require_form(present, "move")
 
         def lines(facts: WriteFacts) -> tuple[bytes, ...]:
-            line = reading.agent.leaf_line(facts.new_id(), leaf_id, facts.written_at)
+            line = present.agent.leaf_line(facts.new_id(), leaf_id, facts.written_at)
             assert line is not None  # noqa: S101  # `_require_form` refuses the others
             return (line,)
 
@@ -85,9 +84,9 @@ def set_label(entry_id: str, label: str) -> MakeChange:
     It raises BadInput `unknown_entry`, `bad_label`, `same_label` and `no_label`.
     """
 
-    def make(present: LoadedSession, reading: Reading) -> EntryChange:
+    def make(present: Document) -> EntryChange:
         words = label_words(label)
-        change = _label_change(present, reading, entry_id, words)
+        change = _label_change(present, entry_id, words)
         if labels(present.tree).get(entry_id, "") == words:
             what = f"has the label {words}" if words else "has no label"
             raise BadInput(
@@ -104,18 +103,18 @@ def any_label(entry_id: str) -> MakeChange:
     It raises BadInput `unknown_entry` and `no_label`.
     """
 
-    def make(present: LoadedSession, reading: Reading) -> EntryChange:
-        return _label_change(present, reading, entry_id, "")
+    def make(present: Document) -> EntryChange:
+        return _label_change(present, entry_id, "")
 
     return make
 
 
-def _label_change(present: LoadedSession, reading: Reading, entry_id: str, words: str) -> EntryChange:
+def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
     present.tree.entry(entry_id)
-    _require_form(reading, present, "label")
+    _require_form(present, "label")
 
     def lines(facts: WriteFacts) -> tuple[bytes, ...]:
-        line = reading.agent.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
+        line = present.agent.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
         assert line is not None  # noqa: S101  # `_require_form` refuses the others
         return (line,)
 
@@ -124,8 +123,8 @@ def _label_change(present: LoadedSession, reading: Reading, entry_id: str, words
     return EntryChange(AuditEntry.Action.LABEL, what, present.leaf_id, lines)
 
 
-def _require_form(reading: Reading, present: LoadedSession, form: str) -> None:
+def _require_form(present: Document, form: str) -> None:
     """Raise BadInput `no_move` or `no_label` if the agent's files have no form for it."""
-    why = reading.agent.missing_forms.get(form)
+    why = present.agent.missing_forms.get(form)
     if why is not None:
         raise BadInput(f"no_{form}", f"{why} {NOT_APPENDED} The session is {present.path}.")

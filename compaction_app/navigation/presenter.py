@@ -11,10 +11,11 @@ from typing import Final
 from compaction_app.display.authors import author_of
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Role
 from sessions_app.sessionlog.outline import labels
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 from .entry_append import AppendPlan, plan_append
 from .fork import plan_fork
@@ -86,16 +87,16 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
     branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
     kept = {entry.id for entry in branch}
     left = [entry for entry in tree.branch(plan.present.leaf_id) if entry.id not in kept]
-    summaries = plan.reading.agent.settings(plan.present.log.cwd, Path.home()).branch_summary
+    summaries = plan.present.agent.settings(plan.present.log.cwd, Path.home()).branch_summary
     skips = summaries is not None and summaries.skips_question
-    is_summarised = plan.reading.agent.summary_format is not None and any(one.is_message for one in left)
+    is_summarised = plan.present.agent.summary_format is not None and any(one.is_message for one in left)
     return MoveView(
         chosen=_chosen(plan.present, entry_id),
         plan=plan,
         is_leaf=is_leaf,
         destination=destination,
         left=len(left),
-        messages=len(plan.reading.reader.rebuild(branch).messages),
+        messages=len(plan.present.reading.reader.rebuild(branch).messages),
         can_summarise=is_summarised and not skips,
         skips_summary=is_summarised and skips,
         confirmations=list(confirmations_of(plan)),
@@ -121,7 +122,7 @@ def words_again(session: Session, entry_id: str) -> str:
 
     Raises BadInput `unknown_entry`, and what reading the session raises.
     """
-    present = load_session(session.real_path())
+    present = Document.of_session(session)
     return text_said(present, entry_id) if present.tree.entry(entry_id).role == Role.USER else ""
 
 

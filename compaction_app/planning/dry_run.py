@@ -9,12 +9,11 @@ from django.conf import settings
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.sessionlog.context import model_of, thinking_level_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.noise import is_noise
-from sessions_app.storage.session_loader import LoadedSession
 
 from .effective_parameters import effective_parameters
 from .hook_runner import before_compact, require_not_cancelled
@@ -24,37 +23,37 @@ from .planners import is_llm, planner_named
 
 
 def dry_run(
-    loaded: LoadedSession,
+    document: Document,
     leaf_id: str,
     own: Mapping[str, object],
     planner: str,
     thinking: str | None,
     listener: PlanListener,
-    reading: Reading,
     writer: str = "",
 ) -> Plan:
-    """Plan a branch of a loaded session for a writer, by default the best; an empty `leaf_id` is the file's last entry,
-    and `thinking` as in `start_run`.
+    """Plan a branch for a writer, by default the best.
+
+    An empty `leaf_id` is the file's last entry; `thinking` is as in `start_run`.
 
     Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
     the planner raise.
     """
     home = Path.home()
-    leaf = leaf_id or loaded.leaf_id
-    branch = loaded.tree.branch(leaf)
+    reading, leaf = document.reading, leaf_id or document.leaf_id
+    branch = document.branch(leaf)
     model = model_of(branch)
-    effective = effective_parameters(reading.agent.settings(loaded.log.cwd, home, model), own)
-    transcript = prepare(branch, loaded.texts(branch), effective.values, reading.rules(writer), is_noise)
+    effective = effective_parameters(reading.agent.settings(document.log.cwd, home, model), own)
+    transcript = prepare(branch, document.texts(branch), effective.values, reading.rules(writer), is_noise)
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",
-            f"The branch of {leaf} in {loaded.path} has fewer than two entries that could be compacted. "
+            f"The branch of {leaf} in {document.path} has fewer than two entries that could be compacted. "
             "Nothing was planned.",
         )
-    answers = before_compact(lambda: loaded, leaf, transcript, "manual", stop=listener.is_stopped)
+    answers = before_compact(lambda: document, leaf, transcript, "manual", stop=listener.is_stopped)
     require_not_cancelled(answers)
     name = model[1] if model is not None else ""
-    window = ContextWindowLookup(home).window(name, loaded.log.state.window, reading.agent)
+    window = ContextWindowLookup(home).window(name, document.log.state.window, reading.agent)
     plan = Plan(
         leaf,
         transcript,

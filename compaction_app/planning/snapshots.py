@@ -27,6 +27,7 @@ from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
 from sessions_app.agents.contexts import Moved
 from sessions_app.agents.registry import GENERATIONS, agent_at
+from sessions_app.document.document import Document
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
@@ -38,7 +39,7 @@ from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
+from sessions_app.storage.session_loader import TornLine, read_place, torn_line_of
 from sessions_app.storage.token_sample import tally_of
 
 CACHED_ENTRIES: Final = 60_000
@@ -336,7 +337,7 @@ def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:
     return kept
 
 
-def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
+def session_as_prepared(session: Session, prepared: Prepared) -> Document:
     """The session as it was when it was prepared, from the index: the basis of a commit.
 
     Raises Conflict `session_rewritten` if the index no longer has those entries.
@@ -359,4 +360,4 @@ def session_as_prepared(session: Session, prepared: Prepared) -> LoadedSession:
         damaged=prepared.parser.damaged,
         state=prepared.parser,
     )
-    return LoadedSession(path, log, session.agent.tree(entries), prepared.fingerprint, prepared.file)
+    return Document(path, log, session.agent.tree(entries), prepared.fingerprint, prepared.file, session)

@@ -46,12 +46,12 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         changed = keeping(task.with_focus(answers.focus), answers.supplied)
         return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
     branch = present.tree.branch(present.leaf_id)
-    settings = task.reading.agent.settings(present.log.cwd, Path.home())
+    settings = task.present.reading.agent.settings(present.log.cwd, Path.home())
     transcript = prepare(
         branch,
         present.texts(branch),
         effective_parameters(settings, {}).values,
-        task.reading.rules(),
+        task.present.reading.rules(),
         is_noise,
     )
     if transcript is None or task.preparation is None:

@@ -50,13 +50,12 @@ from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.changes import WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.summary_format import FileLists, SummaryFormat
-from sessions_app.index.index_store import session_row
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.printable import plural, printable
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
@@ -65,8 +64,7 @@ _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 class SummaryTask:
     """One summary to be written."""
 
-    present: LoadedSession
-    reading: Reading
+    present: Document
     format: SummaryFormat
     parts: tuple[SummaryPart, ...]
     """What is requested from a model: one request each."""
@@ -163,14 +161,13 @@ class SummaryTask:
         if not text.strip():
             raise BadInput("empty_summary", f"The summary is empty. {NOT_APPENDED}")
 
-        def make(present: LoadedSession, reading: Reading) -> EntryChange:
+        def make(present: Document) -> EntryChange:
             if present.leaf_id != self.present.leaf_id:
                 raise Conflict(
                     "session_moved",
                     f"The session {present.path} has continued since this summary was drafted: its last entry is "
                     f"{printable(present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
                 )
-            del reading
             words = f"of {self.counted}"
             if not self.is_compaction:
                 words += " that were left"
@@ -221,10 +218,11 @@ def branch_task(
     Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and what `require_writable` and reading
     raise.
     """
-    present, reading, form = _loaded(path)
+    present, form = _opened(path)
+    reading = present.reading
     leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
     left = branch_left(present.tree, present.leaf_id, leaf_id)
-    context = reading.reader.rebuild(present.tree.branch(present.leaf_id))
+    context = present.context()
     settings = reading.agent.settings(present.log.cwd, Path.home()).branch_summary
     reserve = settings.reserve_tokens if settings is not None else RESERVE
     fitting = within_budget(left.entries, branch_budget(window, reserve), context.removed)
@@ -234,7 +232,7 @@ def branch_task(
             f"A move to {printable(entry_id)} leaves no message of {present.path} behind: there is nothing to "
             f"summarise. {NOT_APPENDED}",
         )
-    after = reading.reader.rebuild(present.tree.branch(leaf_id) if leaf_id is not None else [])
+    after = present.context(leaf_id) if leaf_id is not None else reading.reader.rebuild([])
     with lines_of(present) as line:
         conversation = form.conversation(_as_json(reading, messages_left(fitting.entries, context), line))
         left_messages = _as_json(reading, messages_left(left.entries, context), line)
@@ -242,7 +240,6 @@ def branch_task(
     replacement = drafted_branch_summary(left, context, after, leaf_id, "")
     return SummaryTask(
         present,
-        reading,
         form,
         (SummaryPart(SummaryKind.BRANCH, conversation, BRANCH_OUTPUT, focus=focus),),
         files,
@@ -263,11 +260,10 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
 
     Raises BadInput `no_summary_form` and `nothing_to_summarise`, and what `require_writable` and reading raise.
     """
-    present, reading, form = _loaded(path)
+    present, form = _opened(path)
     if not form.honours_compactions:
-        raise _no_form(reading, present)
-    branch = present.tree.branch(present.leaf_id)
-    context = reading.reader.rebuild(branch)
+        raise _no_form(present)
+    reading, branch, context = present.reading, present.branch(), present.context()
     budget = reading.agent.settings(present.log.cwd, Path.home(), model_of(branch)).budget
     found = compaction_range(branch, budget.keep_recent_tokens or KEEP_RECENT, context)
     if found is None:
@@ -303,7 +299,6 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
     replacement = drafted_compaction(branch, context, found, "")
     return SummaryTask(
         present,
-        reading,
         form,
         parts,
         files,
@@ -331,18 +326,17 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
 # ---- what is read ----------------------------------------------------------------------------------------
 
 
-def _loaded(path: Path) -> tuple[LoadedSession, Reading, SummaryFormat]:
-    present = load_session(path)
+def _opened(path: Path) -> tuple[Document, SummaryFormat]:
+    present = Document.to_change(path)
     require_writable(present)
-    row = session_row(present.path)
-    reading = reading_of_session(row, present.path, present.log.entries, present.log.state)
-    form = reading.agent.summary_format
+    form = present.agent.summary_format
     if form is None:
-        raise _no_form(reading, present)
-    return present, reading, form
+        raise _no_form(present)
+    return present, form
 
 
-def _no_form(reading: Reading, present: LoadedSession) -> BadInput:
+def _no_form(present: Document) -> BadInput:
+    reading = present.reading
     return BadInput(
         "no_summary_form",
         f"{reading.generation.label} honours no summary that others append: {present.path} is one of its sessions. "

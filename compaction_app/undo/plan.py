@@ -23,8 +23,8 @@ from compaction_app.session_activity import Activity, activity_of, append_needs
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.reading import Reading
+from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
-from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.provider_rules import new_violations, violations
@@ -51,8 +51,7 @@ class UndoConfirmations:
 class UndoPlan:
     """What an undo would do at this moment."""
 
-    present: LoadedSession
-    reading: Reading
+    present: Document
     writer: SessionWriter
     """The writer of the compaction."""
     state: CompactionState
@@ -107,16 +106,15 @@ class UndoPlan:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def plan_undo(state: CompactionState, present: LoadedSession, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
+def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
     """Plan to bring back these entries, with their pairs; without any, everything.
 
     Raises BadInput `not_deleted` and what `require_writable` raises, Conflict `not_in_force`, `original_continued`,
     `compacted_again`, `summarised`, `is_base` and `breaks_conversation`.
     """
     require_writable(present)
-    session = session_row(present.path)
-    reading = reading_of_session(session, present.path, present.log.entries, present.log.state)
-    writer = _writer_of(state, present, reading)
+    reading = present.reading
+    writer = _writer_of(state, present)
     without = reading.reader.rebuild(state.branch)
     messages = {message.entry.id: message for message in without.messages}
     wanted = _wanted(state, wanted_ids, present)
@@ -154,7 +152,6 @@ def plan_undo(state: CompactionState, present: LoadedSession, wanted_ids: Collec
     torn = torn_line_of(present.path) if way.appends else None
     plan = UndoPlan(
         present=present,
-        reading=reading,
         writer=writer,
         state=state,
         way=way,
@@ -213,7 +210,8 @@ def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations)
             raise failure
 
 
-def _writer_of(state: CompactionState, present: LoadedSession, reading: Reading) -> SessionWriter:
+def _writer_of(state: CompactionState, present: Document) -> SessionWriter:
+    reading = present.reading
     """The writer of a compaction. Raises Conflict `not_in_force` if the agent ignores what it wrote."""
     for writer in reading.honoured_writers:
         if writer.name == state.writer:
@@ -270,7 +268,7 @@ def _require_legal(plan: UndoPlan) -> None:
     compaction."""
     if plan.way is UndoWay.REMOVAL:
         return
-    rebuild, tree = plan.reading.reader.rebuild, plan.present.tree
+    rebuild, tree = plan.present.reading.reader.rebuild, plan.present.tree
     now = rebuild(tree.branch(plan.present.leaf_id))
     earlier = rebuild(tree.branch(plan.state.leaf_id))
     after = replace(plan.without, messages=tuple(approved_messages(plan.without, plan.remaining, plan.writer)))

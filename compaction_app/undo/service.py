@@ -38,7 +38,7 @@ from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction
 from sessions_app.agents.changes import Append, Change, RowChanges, WriteFacts
-from sessions_app.index.index_store import session_row
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.certificate import Certificate
@@ -49,7 +49,7 @@ from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.removal import remove_session
 from sessions_app.storage.rows import back_up_rows, way_of
-from sessions_app.storage.session_loader import LoadedSession, continue_loading, load_session
+from sessions_app.storage.session_loader import LoadedSession
 
 from .compaction_state import compaction_state, latest_state, state_named
 from .plan import NOT_UNDONE, UndoConfirmations, UndoPlan, made_by, plan_undo, require_undo_confirmations
@@ -60,7 +60,7 @@ from .row_undo import put_back, steps_back
 class UndoRequest:
     """What is to be undone: a compaction, or some of the entries that it deleted."""
 
-    loaded: LoadedSession
+    document: Document
     compaction: Compaction | None = None
     """None: the one called `name`."""
     name: str = ""
@@ -83,12 +83,12 @@ class Undone:
 
 def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> UndoRequest:
     """The request to undo a recorded compaction. Raises what `load_session` raises."""
-    return UndoRequest(load_session(compaction.session.real_path()), compaction, entry_ids=entry_ids)
+    return UndoRequest(Document.of_session(compaction.session), compaction, entry_ids=entry_ids)
 
 
 def planned(request: UndoRequest, now: datetime) -> UndoPlan:
     """What an undo would do at this moment; see `plan_undo`."""
-    return _plan(request, continue_loading(request.loaded), now)
+    return _plan(request, request.document.now(), now)
 
 
 def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, *, shown: str | None = None) -> Undone:
@@ -98,7 +98,7 @@ def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, 
     `plan_undo` raises, Conflict `plan_differs`, ConfirmationNeeded, and SystemFailure; then every file is as it was,
     unless the message says otherwise.
     """
-    with lock_session(request.loaded.path) as locked:
+    with lock_session(request.document.path) as locked:
         plan = planned(request, now)
         if shown is not None and shown != plan.digest():
             raise Conflict(
@@ -115,14 +115,13 @@ def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, 
     return undone
 
 
-def _plan(request: UndoRequest, present: LoadedSession, now: datetime) -> UndoPlan:
-    session = session_row(present.path)
+def _plan(request: UndoRequest, present: Document, now: datetime) -> UndoPlan:
     if request.compaction is not None:
         state = compaction_state(request.compaction, present)
     elif request.name:
-        state = state_named(request.name, session, present)
+        state = state_named(request.name, present.row, present)
     else:
-        state = latest_state(session, present)
+        state = latest_state(present.row, present)
     return plan_undo(state, present, request.entry_ids, now)
 
 
@@ -166,7 +165,7 @@ def _make(
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
     """Carry out the change of a plan, once it is proven. Raises SystemFailure `not_proven`."""
-    present, reading = plan.present, plan.reading
+    present, reading = plan.present, plan.present.reading
     with lines_of(present) as line:
         facts = write_facts(present, line, backup, now)
         change = _change(plan, facts)
@@ -184,7 +183,7 @@ def _make(
 
 
 def _change(plan: UndoPlan, facts: WriteFacts) -> Change:
-    state, present, reading = plan.state, plan.present, plan.reading
+    state, present, reading = plan.state, plan.present, plan.present.reading
     leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at, undoes=True)
     if plan.way is UndoWay.LEAF and leaf_line is not None:
         return Append((leaf_line,))
@@ -206,7 +205,7 @@ def _smaller(plan: UndoPlan) -> Deletion:
     row = plan.state.row
     assert row is not None  # noqa: S101  # `choose_way` chooses this way only then
     branch = plan.present.tree.branch(plan.state.leaf_id)
-    transcript = prepare(branch, {}, row.parameters, plan.reading.rules(plan.writer.name))
+    transcript = prepare(branch, {}, row.parameters, plan.present.reading.rules(plan.writer.name))
     judged = validate(request_of(plan.remaining), transcript) if transcript is not None else None
     if not isinstance(judged, ValidatedDeletion) or set(judged.targets) != set(plan.remaining):
         raise Conflict(
@@ -223,8 +222,8 @@ def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> C
         branch = plan.present.tree.branch(plan.state.leaf_id)
         ignored.update(plan.writer.unapplied(branch, plan.remaining))
     deleted = [target for target in plan.remaining if target not in ignored]
-    require_approved(plan.path, plan.writer, plan.reading.agent, without, deleted, after)
-    return certificate_of(plan.path, plan.reading.generation, without, after, now)
+    require_approved(plan.path, plan.writer, plan.present.reading.agent, without, deleted, after)
+    return certificate_of(plan.path, plan.present.reading.generation, without, after, now)
 
 
 # ---- rows of a database ------------------------------------------------------------------------------------------
@@ -233,12 +232,12 @@ def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> C
 def _put_back(locked: LockedSession, plan: UndoPlan, now: datetime) -> Undone:
     row, created = plan.state.row, plan.state.created
     assert row is not None  # noqa: S101  # only a recorded compaction changed rows
-    database = plan.reading.agent.database(plan.present.path)
+    database = plan.present.reading.agent.database(plan.present.path)
     if database is None:
         raise not_in_database(plan.present.path)
     steps = steps_back(row, plan.back, database, is_whole=plan.is_whole, server=plan.server)
     copy = back_up_rows(locked, steps, now)
-    entry_id = plan.reading.agent.new_entry_id()
+    entry_id = plan.present.reading.agent.new_entry_id()
     made = MadeChange(entry_id)
 
     def note() -> UndoNote:
@@ -247,7 +246,7 @@ def _put_back(locked: LockedSession, plan: UndoPlan, now: datetime) -> Undone:
 
     def approve(loaded: LoadedSession, line: ReadLine) -> None:
         nonlocal made
-        after = Rebuilt(plan.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
+        after = Rebuilt(plan.present.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
         # What was in the session before is where it is now.
         before = Rebuilt(plan.without, lambda entry: line(loaded.tree.entry(entry.id)), loaded.leaf_id)
         made = made._replace(certificate=_prove(plan, before, after, now))
@@ -278,7 +277,7 @@ def _remove(plan: UndoPlan, now: datetime) -> Undone:
     note = msgspec.structs.replace(
         _note(plan, now, None, MadeChange("")), removed=str(created), content=FileContent(size, sha256)
     )
-    with lock_session(created) as locked, plan.reading.agent.write_lock(created):
+    with lock_session(created) as locked, plan.present.reading.agent.write_lock(created):
         remove_session(locked, size, sha256, note=text_of(note), record=lambda: _record(note, 0, ""))
     return Undone(plan, "")
 

@@ -26,6 +26,7 @@ from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.notes import note_text
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PiPackage
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import PackageOutcome
@@ -175,7 +176,7 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name, path, resumed)
     commit(approved, CONFIRMED, NOW)
 
     brought_back = [target.entry_id for target in approved.targets[: len(approved.targets) // 2]]
-    request = UndoRequest(load_session(path), entry_ids=brought_back)
+    request = UndoRequest(Document.to_change(path), entry_ids=brought_back)
     first = undo(request, UndoConfirmations(live=True), NOW)
     now = require_same(path)
     assert set(brought_back) <= {message.entry.id for message in context_of(now).messages}

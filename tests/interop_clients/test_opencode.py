@@ -22,6 +22,7 @@ from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.notes import note_text
 from sessions_app.agents.opencode.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import served_rows
@@ -162,10 +163,10 @@ def served(redline, runs, path):
 
 
 def written(path: Path, writer: str, targets: Sequence[Target]) -> None:
-    loaded = load_session(path)
+    document = Document.to_change(path)
     approved = Approved(
-        loaded=loaded,
-        leaf_id=loaded.leaf_id,
+        document=document,
+        leaf_id=document.leaf_id,
         parameters=Parameters(compression_ratio=1.0, preserve_recent=0, query="-"),
         targets=tuple(targets),
         planner="embedded",
@@ -176,7 +177,7 @@ def written(path: Path, writer: str, targets: Sequence[Target]) -> None:
 
 
 def undone(path: Path) -> None:
-    undo(UndoRequest(load_session(path)), UndoConfirmations(live=True), datetime.now(UTC))
+    undo(UndoRequest(Document.to_change(path)), UndoConfirmations(live=True), datetime.now(UTC))
 
 
 def is_as(runs: OpencodeRuns, before: dict[str, list[dict[str, object]]]) -> bool:

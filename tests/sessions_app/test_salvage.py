@@ -23,11 +23,11 @@ from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent,
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app import salvage
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Entry, Session
 from sessions_app.salvage import readable_rows
 from sessions_app.storage.open_files import Writer
-from sessions_app.storage.session_loader import load_session
 from sessions_app.web.running_server import only_server
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
@@ -168,7 +168,7 @@ def test_what_is_not_the_index_survives_and_the_index_is_made_again(redline, dat
         assert cursor.fetchall() == [("ok",)]
     assert not (redline.data / "search.sqlite3").exists()
     backdate(path)
-    request, now = UndoRequest(load_session(path)), timezone.now()
+    request, now = UndoRequest(Document.to_change(path)), timezone.now()
     undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
     assert redline.call("index", "--salvage", "--json").refusal == "2 not_damaged"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -38,16 +38,15 @@ from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
-from sessions_app.index.session_reading import reading_of_session
-from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.files import real_path
-from sessions_app.storage.session_loader import LoadedSession, load_session, torn_line_of
+from sessions_app.storage.session_loader import torn_line_of
 from sessions_app.storage.token_sample import tally_of
 
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
@@ -123,7 +122,7 @@ class Command(RedlineCommand):
             for line in screen.totals():
                 self.say(line)
         preflight = _commit_command(planned.approved, options)
-        torn = torn_line_of(planned.loaded.path)
+        torn = torn_line_of(planned.document.path)
         if not self.as_json:
             # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
@@ -131,7 +130,7 @@ class Command(RedlineCommand):
             if self.newest:
                 self.say(f"Session: {self.newest}")
         committed = None
-        confirmations = self._confirmed(preflight, planned.loaded.path, options)
+        confirmations = self._confirmed(preflight, planned.document.path, options)
         if confirmations is not None:
             committed = _commit(planned, confirmations)
             for line in committed_lines(committed, preflight.reading.agent):
@@ -169,20 +168,16 @@ class Command(RedlineCommand):
                 plan = work_here(run, screen)
                 validated = _validated(plan, path)
                 prepared = snapshot_of(run).prepared
-                loaded = session_as_prepared(session, prepared)
+                document = session_as_prepared(session, prepared)
                 names = run.planner, prepared.reader, prepared.writer
-                return Planned(plan, validated, plan.origins, loaded, *names, prepared.context_size, run)
-        loaded = load_session(path, self._show_read)
+                return Planned(plan, validated, plan.origins, document, *names, prepared.context_size, run)
+        document = Document.of_file(path, progress=self._show_read)
         planner = require_planner(options["planner"], thinking)
-        with _unchanged_index(loaded.path, options["reader"]) as row:
-            reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
-        plan = dry_run(loaded, leaf, own, planner, thinking, screen, reading, options["writer"])
-        names = planner, reading.reader.name, options["writer"]
-        size = _size(loaded, plan.leaf_id, reading, row)
-        return Planned(plan, _validated(plan, path), plan.origins, loaded, *names, size)
-
-    def _show_read(self, read: int) -> None:
-        self.progress.show(f"{read >> 20} MB read")
+        with _unchanged_index():
+            document = _with_row(document, options["reader"])
+        plan = dry_run(document, leaf, own, planner, thinking, screen, options["writer"])
+        names = planner, document.reading.reader.name, options["writer"]
+        return Planned(plan, _validated(plan, path), plan.origins, document, *names, _size(document, plan.leaf_id))
 
     def _confirmed(self, preflight: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
         """The confirmations with which the plan is to be written; None if it is not.
@@ -210,14 +205,14 @@ class Command(RedlineCommand):
         return None
 
 
-def _size(loaded: LoadedSession, leaf: str, reading: Reading, row: Session) -> ContextSize:
+def _size(document: Document, leaf: str) -> ContextSize:
     """The size of a branch's context."""
-    branch, rebuild = loaded.tree.branch(leaf), reading.reader.rebuild
 
     def read(entry: Entry) -> Texts:
-        return loaded.texts([entry])[entry.id]
+        return document.texts([entry])[entry.id]
 
-    return tally_of(rebuild(branch), branch, rebuild, row.inherited_measure, read).size
+    rebuild, inherited = document.reading.reader.rebuild, document.row.inherited_measure
+    return tally_of(document.context(leaf), document.branch(leaf), rebuild, inherited, read).size
 
 
 def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
@@ -277,12 +272,13 @@ NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacl
 
 def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
     """Check the plan as a commit would. The database is not changed."""
-    by_model, loaded = is_llm(options["planner"]), approved.loaded
-    with _unchanged_index(loaded.path, options["reader"]) as row:
-        reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
+    by_model = is_llm(options["planner"])
+    with _unchanged_index():
+        document = _with_row(approved.document, options["reader"])
+        reading = document.reading
         writer = reading.writer(options["writer"])
         try:
-            preflight = check_plan(approved, loaded, datetime.now(UTC), writer.name)
+            preflight = check_plan(approved, document, datetime.now(UTC), writer.name)
         except BadInput as obstacle:
             return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle=obstacle)
     needs, effect = preflight.needs, effect_of(writer, preflight.activity)
@@ -293,18 +289,20 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
 
 
 @contextmanager
-def _unchanged_index(path: Path, reader: str) -> Iterator[Session]:
-    """The row of a session, with the reader that was chosen for it, if one was. What is done to the database meanwhile
-    is undone: a dry run adds no session to the index, and keeps no choice."""
+def _unchanged_index() -> Iterator[None]:
+    """What is done to the database meanwhile is undone: a dry run adds no session to the index."""
     with transaction.atomic():
         try:
-            row = session_row(path)
-            if reader:
-                row.reader = reader
-                row.save(update_fields=["reader"])
-            yield row
+            yield
         finally:
             transaction.set_rollback(True)
+
+
+def _with_row(document: Document, reader: str) -> Document:
+    """A document with the row of its session, and the reader that was chosen for it, if one was."""
+    row = session_row(document.path)
+    row.reader = reader or row.reader
+    return replace(document, session=row)
 
 
 def _flags(needs: Iterable[str]) -> list[str]:

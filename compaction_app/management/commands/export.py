@@ -10,10 +10,9 @@ from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, ex
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.index.known_session import reading_of_file
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.copies import create_beside
-from sessions_app.storage.session_loader import LoadedSession
 
 
 class Command(RedlineCommand):
@@ -40,11 +39,11 @@ class Command(RedlineCommand):
         )
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = self.load_session(options["path"])
-        leaf = options["leaf"] or loaded.leaf_id
+        document = self.open_document(options["path"])
+        leaf = options["leaf"] or document.leaf_id
         form, view = options["format"], options["view"]
-        export = _export_of(loaded, leaf, view)
-        output = options["output"] or Path(export_name(loaded.path, form, view))
+        export = _export_of(document, leaf, view)
+        output = options["output"] or Path(export_name(document.path, form, view))
         size = create_beside(output.absolute(), export.pieces(form), output.absolute().parent.stat())
         note = export.note if form == "jsonl" else ""
         written = {"path": str(output), "format": form, "view": view, "bytes": size}
@@ -53,16 +52,14 @@ class Command(RedlineCommand):
         return None
 
 
-def _export_of(loaded: LoadedSession, leaf: str, view: str) -> BranchExport:
-    branch = loaded.tree.branch(leaf)
-    reading = reading_of_file(loaded)
-    messages = messages_in(view, branch, reading.reader.rebuild(branch))
-    agent = agent_at(loaded.path)
+def _export_of(document: Document, leaf: str, view: str) -> BranchExport:
+    messages = messages_in(view, document.branch(leaf), document.context(leaf))
+    agent = agent_at(document.path)
     facts = [
         agent.label,
         LABELS[view].lower(),
         plural(len(messages), "entry"),
         f"leaf {leaf}",
     ]
-    head = ExportHead(loaded.path.name, facts)
-    return BranchExport(agent, loaded.path, loaded.fingerprint, loaded.tree, leaf, view, messages, head)
+    head = ExportHead(document.path.name, facts)
+    return BranchExport(agent, document.path, document.fingerprint, document.tree, leaf, view, messages, head)

@@ -12,11 +12,10 @@ from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.index.known_session import reading_of_file
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import one_line, plural
-from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -141,10 +140,9 @@ class Command(RedlineCommand):
         self.say(NOT_KNOWN)
 
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
-        loaded = self.load_session(path)
-        reading = reading_of_file(loaded, options["reader"])
-        branch = loaded.tree.branch(loaded.leaf_id)
-        found = hindsights(branch, reading.reader, _texts_from(loaded), loaded.log.cwd)
+        document = self.open_document(path, options["reader"])
+        reading, branch = document.reading, document.branch()
+        found = hindsights(branch, reading.reader, _texts_from(document), document.log.cwd)
         return [one for one in found if options["entry"] in ("", one.entry_id)]
 
     def _say_sum(self, found: list[Hindsight]) -> None:
@@ -159,10 +157,10 @@ class Command(RedlineCommand):
         self.say(f"Tokens are the agent's own estimate: characters / 4. {NOT_KNOWN}")
 
 
-def _texts_from(loaded: LoadedSession) -> ReadTexts:
+def _texts_from(document: Document) -> ReadTexts:
     def read(entries: Iterable[Entry]) -> Mapping[str, Texts]:
         wanted = list(entries)
-        found = loaded.texts(wanted)
+        found = document.texts(wanted)
         return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
     return read

@@ -14,11 +14,10 @@ from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_d
 from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
 from compaction_app.lab.trials import KEEPS, trials_of
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path
-from sessions_app.index.known_session import reading_of_file
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import reported
-from sessions_app.storage.session_loader import load_session
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -81,13 +80,12 @@ class Command(RedlineCommand):
         return None
 
     def _tried(self, path: Path, strategies: Sequence[Strategy], keeps: Sequence[float]) -> TriedSession:
-        loaded = load_session(path)
-        reading = reading_of_file(loaded)
+        document = Document.of_file(path)
         trials = []
-        for trial in trials_of(branch_to_measure(loaded, reading), strategies, keeps):
+        for trial in trials_of(branch_to_measure(document), strategies, keeps):
             trials.append(trial)
             self.progress.show(f"{printable(path.name)}: {plural(len(trials), 'plan')}")
-        return TriedSession(str(loaded.path), trials, None)
+        return TriedSession(str(document.path), trials, None)
 
     def _draw(self, results: Sequence[StrategyResult], path: Path) -> None:
         plot = loss_plot(results, LABELS)

@@ -9,14 +9,12 @@ from django.core.management.base import CommandParser
 from compaction_app.core.gates import Restraints
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
-from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.index.known_session import reading_of_file
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import one_line, plural
-from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (
@@ -45,9 +43,8 @@ class Command(RedlineCommand):
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = self.load_session(options["path"])
-        branch = loaded.tree.branch(options["leaf"] or loaded.leaf_id)
-        reading = reading_of_file(loaded, options["reader"])
+        document = self.open_document(options["path"], options["reader"])
+        branch, reading = document.branch(options["leaf"] or ""), document.reading
         summaries = summaries_on(branch, reading.reader)
         if options["entry"]:
             summaries = [summary for summary in summaries if summary.id == options["entry"]]
@@ -57,7 +54,7 @@ class Command(RedlineCommand):
                     f"Entry {options['entry']} is not a summary that replaced something on this branch, as it is read. "
                     "Without --entry, all of them are listed.",
                 )
-        losses = [loss for summary in summaries if (loss := _loss(loaded, branch, reading, summary.id)) is not None]
+        losses = [loss for summary in summaries if (loss := _loss(document, branch, summary.id)) is not None]
         self.show_json({"reader": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]})
         if losses:
             self.say_all(self.screen.table(COLUMNS, [row for loss in losses for row in _rows(loss)]))
@@ -70,17 +67,18 @@ class Command(RedlineCommand):
         return None
 
 
-def _loss(loaded: LoadedSession, branch: list[Entry], reading: Reading, entry_id: str) -> SummaryLoss | None:
-    replacement = replacement_by(loaded.tree, branch, entry_id, reading.reader)
+def _loss(document: Document, branch: list[Entry], entry_id: str) -> SummaryLoss | None:
+    reading = document.reading
+    replacement = replacement_by(document.tree, branch, entry_id, reading.reader)
     if replacement is None:
         return None
     return loss_of(
         replacement,
-        loaded.tree.branch(replacement.before_id),
-        loaded.texts(replacement.sources),
+        document.branch(replacement.before_id),
+        document.texts(replacement.sources),
         reading.rules(),
         Restraints(frozenset(), settings.REDLINE.thinking_guard),
-        loaded.log.cwd,
+        document.log.cwd,
     )
 
 

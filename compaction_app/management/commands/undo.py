@@ -12,10 +12,10 @@ from compaction_app.management.live_question import confirmed
 from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_confirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.session_loader import load_session
 
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
     "live": ("--live", "undo although an agent may have the session open"),
@@ -52,7 +52,9 @@ class Command(RedlineCommand):
             parser.add_argument(flag, dest=name, action="store_true", help=meaning)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        request = UndoRequest(load_session(options["path"]), name=options["compaction"], entry_ids=options["entry"])
+        request = UndoRequest(
+            Document.to_change(options["path"]), name=options["compaction"], entry_ids=options["entry"]
+        )
         plan = planned(request, datetime.now(UTC))
         self._show(plan)
         how = _how_to_undo(plan, options)
@@ -111,7 +113,7 @@ def _done_lines(undone: Undone) -> list[str]:
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
     if undone.created is not None:
-        resume = " ".join(map(shell_quoted, plan.reading.agent.resume_command(undone.created)))
+        resume = " ".join(map(shell_quoted, plan.present.reading.agent.resume_command(undone.created)))
         return [
             f"Made {printable(undone.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",

@@ -7,14 +7,13 @@ from django.core.management.base import CommandParser
 from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, text_lines
-from sessions_app.index.known_session import known_session, reading_of_file
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.storage.session_certificate import reworded_entries, sent_messages
-from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.storage.token_sample import tally_of
 from sessions_app.terminal import Column
 
@@ -49,21 +48,19 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         if options["messages"] and not self.as_json:
             raise BadInput("needs_json", "--messages is for --json. Nothing was read. Give both, or neither.")
-        loaded = self.load_session(options["path"])
-        leaf_id = options["leaf"] or loaded.leaf_id
-        branch = loaded.tree.branch(leaf_id)
-        known = known_session(loaded.path)
-        reading = reading_of_file(loaded, options["reader"])
-        context = reading.reader.rebuild(branch)
+        document = self.open_document(options["path"], options["reader"])
+        leaf_id = options["leaf"] or document.leaf_id
+        known, reading = document.session, document.reading
+        branch, context = document.branch(leaf_id), document.context(leaf_id)
         size = tally_of(
             context,
             branch,
             reading.reader.rebuild,
             known.inherited_measure if known is not None else None,
-            lambda entry: loaded.texts([entry])[entry.id],
+            lambda entry: document.texts([entry])[entry.id],
         ).size
         if options["entry"] is not None:
-            self._show_entry(loaded, context, options["entry"], size)
+            self._show_entry(document, context, options["entry"], size)
             return None
         parts, outside = size.contents([message.tokens for message in context.messages])
         fitting = fitting_reader(reading.agent, branch, reading.reader)
@@ -79,11 +76,11 @@ class Command(RedlineCommand):
         if context.refused is not None:
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
         if options["messages"]:
-            shown["messages"] = list(sent_messages(loaded, reading.agent, context))
-            shown["reworded"] = reworded_entries(loaded, reading.agent, context)
+            shown["messages"] = list(sent_messages(document, reading.agent, context))
+            shown["reworded"] = reworded_entries(document, reading.agent, context)
         self.show_json(shown)
         if not self.as_json:
-            texts = loaded.texts([message.source for message in context.messages])
+            texts = document.texts([message.source for message in context.messages])
             self.say(
                 f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
             )
@@ -111,11 +108,11 @@ class Command(RedlineCommand):
                 self.say(printable(context.refused.reason), "yellow")
         return None
 
-    def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str, size: ContextSize) -> None:
+    def _show_entry(self, document: Document, context: ActiveContext, entry_id: str, size: ContextSize) -> None:
         """Show the whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
-        entry = loaded.tree.entry(entry_id)
+        entry = document.tree.entry(entry_id)
         message = next((one for one in context.messages if one.entry is entry), None)
-        texts = loaded.texts([entry]).get(entry.id, NO_TEXTS)
+        texts = document.texts([entry]).get(entry.id, NO_TEXTS)
         text = texts.joined(entry.blocks)
         what, tokens = entry.tool_name or entry.role or entry.type, significant(size.of(entry.tokens))
         self.show_json(

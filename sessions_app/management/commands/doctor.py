@@ -34,7 +34,7 @@ class Command(RedlineCommand):
         if options["fix"]:
             self.open_database()
         path = real_path(options["path"])
-        diagnosis = diagnose(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        diagnosis = diagnose(path, self._show_read)
         repaired = write_repaired_copy(path, diagnosis) if options["fix"] and diagnosis.is_repairable else None
         self.warn_if_taken_over(path)
         self.say_all(self._report(path, diagnosis))

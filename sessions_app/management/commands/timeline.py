@@ -6,7 +6,6 @@ from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.index.known_session import reading_of_file
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
@@ -34,10 +33,9 @@ class Command(RedlineCommand):
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        loaded = self.load_session(options["path"])
-        leaf_id = options["leaf"] or loaded.leaf_id
-        reading = reading_of_file(loaded, options["reader"])
-        found = timeline_of(loaded.tree.branch(leaf_id), reading.reader)
+        document = self.open_document(options["path"], options["reader"])
+        leaf_id, reading = options["leaf"] or document.leaf_id, document.reading
+        found = timeline_of(document.branch(leaf_id), reading.reader)
         self.show_json(
             {
                 "leafId": leaf_id,

@@ -11,6 +11,7 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from sessions_app.agents.opencode.server import is_same_row
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation
@@ -34,10 +35,10 @@ class RowScene:
     messages: list[dict[str, Any]]
 
     def approved(self, writer: str, *entry_ids: str, path: Path | None = None) -> Approved:
-        loaded, targets = load_session(path or self.path), tuple(map(Target, entry_ids))
+        document, targets = Document.to_change(path or self.path), tuple(map(Target, entry_ids))
         return Approved(
-            loaded=loaded,
-            leaf_id=loaded.leaf_id,
+            document=document,
+            leaf_id=document.leaf_id,
             parameters=Parameters(compression_ratio=1.0, preserve_recent=0, query="the step"),
             targets=targets,
             planner="embedded",
@@ -53,7 +54,7 @@ class RowScene:
         return commit(plan, Confirmations(live=True, below_target=True), datetime.now(UTC))
 
     def undo(self, *entry_ids: str) -> None:
-        request = UndoRequest(load_session(self.path), entry_ids=entry_ids)
+        request = UndoRequest(Document.to_change(self.path), entry_ids=entry_ids)
         undo(request, UndoConfirmations(live=True), datetime.now(UTC))
 
     def rows(self) -> Rows:

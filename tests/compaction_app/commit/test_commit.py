@@ -21,10 +21,10 @@ from compaction_app.commit.service import Approved, Committed, Confirmations, co
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.pi.agent import PiAgent
-from sessions_app.index.index_store import session_row
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import is_interrupted, settle_session
-from sessions_app.index.session_reading import reading_of, reading_of_session
+from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.append import append_lines
@@ -411,8 +411,7 @@ def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere):
 
 def guessed_plan(path: Path, **own: object) -> Approved:
     """An approved plan by the writer that appends to a session whose agent is a guess."""
-    log = load_session(path).log
-    reading = reading_of_session(session_row(path), path, log.entries, log.state)
+    reading = Document.to_change(path).reading
     assert reading.is_guess
     writer = next(writer for writer in reading.writers if writer.appends)
     return approved_plan(path, reader=reading.reader.name, writer=writer.name, **own)
@@ -431,8 +430,7 @@ def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere
     assert refused(elsewhere, lambda: done(again, below_target=True)) == "5 not_honoured"
     foreign(elsewhere, {"type": "usage", "id": "n1", "parentId": last_line(elsewhere)["id"], "kind": "summary"})
     index_file(elsewhere)
-    log = load_session(elsewhere).log
-    reading = reading_of_session(session_row(elsewhere), elsewhere, log.entries, log.state)
+    reading = Document.to_change(elsewhere).reading
     assert (reading.reader.name, reading.is_guess) == ("pi", False)
 
 

@@ -103,7 +103,7 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline
             gone = {target.entry_id for target in approved.targets if target.block_index is None}
             loaded = load_session(changed)
             rebuilt = READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages
-            assert {one.entry.id for one in rebuilt} == ({one.id for one in approved.loaded.log.entries} - gone)
+            assert {one.entry.id for one in rebuilt} == ({one.id for one in approved.document.log.entries} - gone)
         else:
             assert written["backupPath"] == row.backup.path
             assert len(row.origins) == len(written["deletedTargets"])

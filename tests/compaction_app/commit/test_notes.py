@@ -79,7 +79,7 @@ def test_no_note_stands_between_a_call_and_its_result(browser, run):
 def test_a_note_whose_entries_stay_is_not_written(run):
     approved = approval(run)
     gone = {target.entry_id for target in approved.targets}
-    save_notes(run, {next(entry.id for entry in approved.loaded.tree.entries if entry.id not in gone): "it stays"})
+    save_notes(run, {next(entry.id for entry in approved.document.tree.entries if entry.id not in gone): "it stays"})
     assert preflight_of(approval(run), timezone.now(), "fork").notes == {}
 
 

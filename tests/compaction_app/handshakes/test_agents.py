@@ -15,6 +15,7 @@ from compaction_app.models import Compaction
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app.agents.registry import agent_at
+from sessions_app.document.document import Document
 from sessions_app.index import indexer
 from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
@@ -36,7 +37,7 @@ def seen(path: Path) -> list[str]:
 
 
 def undone(path: Path) -> None:
-    request, now = UndoRequest(load_session(path)), timezone.now()
+    request, now = UndoRequest(Document.to_change(path)), timezone.now()
     undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
 
 

@@ -12,9 +12,8 @@ from compaction_app.models import AuditEntry
 from compaction_app.navigation.fork import fork_session, plan_fork
 from compaction_app.navigation.moves import destination_of
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import session_row
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
-from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.outline import labels
@@ -161,10 +160,7 @@ def claude_session(redline: Installation) -> Path:
 
 def context(path: Path, leaf_id: str = "") -> list[tuple[str, int]]:
     """The messages that the agent rebuilds, as roles and sizes."""
-    loaded = load_session(path)
-    reading = reading_of_session(session_row(path), path, loaded.log.entries, loaded.log.state)
-    rebuilt = reading.reader.rebuild(loaded.tree.branch(leaf_id or loaded.leaf_id))
-    return [(message.role, message.tokens) for message in rebuilt.messages]
+    return [(message.role, message.tokens) for message in Document.to_change(path).context(leaf_id).messages]
 
 
 @pytest.mark.parametrize("make", [codex_thread, opencode_session, claude_session])

@@ -104,7 +104,7 @@ def test_a_session_of_each_reader_is_moved(redline, reader):
     Session.objects.update(reader=reader)
     for entry_id in [entry.id for entry in load_session(worked.path).tree.entries][1:4]:
         leaf = destination_of(load_session(worked.path).tree, entry_id).leaf_id
-        assert append(worked.path, move_to(entry_id)).plan.reading.reader.name == reader
+        assert append(worked.path, move_to(entry_id)).plan.present.reading.reader.name == reader
         assert worked.context() == worked.context(leaf_id=leaf)
 
 

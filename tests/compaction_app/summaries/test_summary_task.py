@@ -11,12 +11,10 @@ from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries
 from compaction_app.navigation.moves import move_to
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
-from sessions_app.index.index_store import session_row
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, call, chain, result, session_bytes, turns_of_work, user
 from tests.files import backdate, place
 from tests.installation import Installation, refusal
@@ -39,9 +37,7 @@ def append(task: SummaryTask, words: str) -> AppendedEntries:
 
 
 def context_of(path: Path) -> ActiveContext:
-    present = load_session(path)
-    reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
-    return reading.reader.rebuild(present.tree.branch(present.leaf_id))
+    return Document.to_change(path).context()
 
 
 def last_line(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from compaction_app.session_page.reader_selection import select_reader
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.agents.registry import GENERATIONS, READERS
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
@@ -83,7 +84,7 @@ class Scene:
         backdate(self.path)
 
     def request(self, *entry_ids: str, name: str = "") -> UndoRequest:
-        return UndoRequest(load_session(self.path), name=name, entry_ids=entry_ids)
+        return UndoRequest(Document.to_change(self.path), name=name, entry_ids=entry_ids)
 
     def undo(self, *entry_ids: str, name: str = "", **confirmations: bool) -> Undone:
         request = self.request(*entry_ids, name=name)

@@ -17,8 +17,8 @@ from compaction_app.models import AuditEntry, Backup, Compaction, Undo
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, planned, undo
 from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
-from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
@@ -398,10 +398,8 @@ def test_a_change_that_would_not_give_the_context_is_not_written(pi, monkeypatch
 def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic):
     """A smaller compaction is Redline's own line: it does not show that the session is Atomic's."""
     atomic.undo(a_result_of(atomic, atomic.compact()))
-    loaded = load_session(atomic.path)
     assert Undo.objects.get().entry_id in session_row(atomic.path).own_entries
-    row, log = session_row(atomic.path), loaded.log
-    assert reading_of_session(row, atomic.path, log.entries, log.state).reader.name == "atomic-0.8"
+    assert Document.to_change(atomic.path).reading.reader.name == "atomic-0.8"
 
 
 SESSIONS = {"pi": ".pi/agent/sessions", "atomic-0.8": ".atomic/agent/sessions"}
