@@ -1,9 +1,10 @@
 """What a wheel has: the packages of the product, and none of the developer tools, which a checkout has."""
 
+import runpy
 import sys
-import tomllib
 
 import pytest
+import setuptools
 
 from redline import checkout
 from redline.main import commands
@@ -11,15 +12,15 @@ from tests.files import place
 from tests.paths import PROJECT
 
 
-def test_a_wheel_has_every_package_of_the_product_and_no_other():
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    found = {
-        str(module.parent.relative_to(PROJECT)).replace("/", ".")
-        for name in ("redline", "sessions_app", "compaction_app")
-        for module in (PROJECT / name).rglob("__init__.py")
-    }
-    listed = set(project["tool"]["setuptools"]["packages"])
-    assert listed == found | {"redline.static", "redline.templates"}
+def test_a_wheel_has_every_package_of_the_product_and_no_other(monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setattr(setuptools, "setup", (built := {}).update)
+    runpy.run_path("setup.py")
+    modules = [
+        one for name in ("redline", "sessions_app", "compaction_app") for one in (PROJECT / name).rglob("__init__.py")
+    ]
+    found = {str(module.parent.relative_to(PROJECT)).replace("/", ".") for module in modules}
+    assert set(built["packages"]) == found | {"redline.static", "redline.templates"}
 
 
 @pytest.mark.parametrize("foreign", [[], ["devtools/__init__.py"], ["devtools/management/__init__.py"]])
