@@ -12,17 +12,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from sessions_app.agents.pi.reader import SENDING as PI_SENDING
 from sessions_app.sessionlog.context import ActiveContext, Message, keep, newest_of
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
 
 from .filters import effective_filters
-from .sending import SENDING_0_8, SENDING_0_9
 
 SENT: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
 """The roles of messages that Atomic sends. It knows neither system messages nor the summaries of older versions."""
 PREFACE_UNITS: Final = 143
 """The UTF-16 units of the sentence that Atomic sends before the lines of a compaction."""
+SENDING_0_8: Final = PI_SENDING
+"""What Atomic 0.8 changes in a context before it sends the messages. From 0.9.3 on, Atomic drops stray results as well;
+a session does not show that it was continued with 0.8."""
+SENDING_0_9: Final = replace(PI_SENDING, drops_stray_results=True)
 
 
 class AtomicReader:

@@ -22,11 +22,16 @@ import msgspec
 from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.sending import Sending
 
 from .kept import kept_entries, segment_entries
 from .records import shares_line
-from .sending import SENDING
 from .tree import ADDED, SPEECH
+
+SENDING: Final = Sending(
+    fills_unanswered_calls=True, drops_empty_messages=True, drops_stray_results=True, drops_repeated_calls=True
+)
+"""What Claude Code changes in a context before it sends the messages (rules 8 and 9 of `sent`)."""
 
 
 class ClaudeCodeReader:

@@ -26,13 +26,12 @@ import msgspec
 
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts
-from sessions_app.sessionlog.jsjson import parse, parse_well_formed
+from sessions_app.sessionlog.jsjson import parse, parse_well_formed, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
+from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 from sessions_app.sessionlog.versions import released_version
 
-from .header import VERSION, header_of
 from .history import ItemHistory, digest_of
 from .records import (
     KNOWN_TYPES,
@@ -51,6 +50,8 @@ from .records import (
     summary_item,
 )
 
+VERSION: Final = 1
+"""Codex does not number its format."""
 WINDOW_LIMIT: Final = 1 << 31
 ROLLED_BACK: Final = "thread_rolled_back"
 SUMMARISED: Final = "compacted without items"
@@ -300,6 +301,24 @@ class RolloutParser:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
 
 
+def header_of(data: Mapping[str, Any]) -> Header:
+    """The header that a line records. Its parent is the thread that it continues, or that started it, by its id."""
+    meta = item_of(data)
+    base = meta.get("history_base")
+    base_id = _shown(base.get("thread_id")) if isinstance(base, Mapping) else ""
+    own_id = _shown(meta.get("id"))
+    parent = _shown(meta.get("forked_from_id")) or base_id or _shown(meta.get("parent_thread_id"))
+    source = meta.get("source")
+    return Header(
+        id=own_id,
+        version=VERSION,
+        cwd=_shown(meta.get("cwd")),
+        timestamp=_shown(meta.get("timestamp")),
+        parent_session=parent if parent != own_id else "",
+        is_subagent=isinstance(source, Mapping) and "subagent" in source,
+    )
+
+
 def names_of(payload: Mapping[str, Any]) -> list[object]:
     """The ids of the entries that the items of a compacted line stand for, if Redline has written it."""
     own = payload.get(PROVENANCE)
@@ -382,3 +401,7 @@ def _window_in(payload: Mapping[str, Any]) -> int | None:
 
 def _total(usage: object) -> int | None:
     return count_of(usage.get("total_tokens")) if isinstance(usage, Mapping) else None
+
+
+def _shown(value: object) -> str:
+    return well_formed(value) if isinstance(value, str) else ""

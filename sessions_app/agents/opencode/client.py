@@ -1,10 +1,15 @@
-"""EDGE: OpenCode's own program, as a dry resume runs it."""
+"""EDGE: OpenCode's own program, as a dry resume runs it.
+
+The client makes a database with a session of its own. The rows of the session take the place of those, so that
+everything else is as its version has it.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,13 +17,17 @@ from typing import Any, Final
 from sessions_app.agents.dry_resume.comparison import PROBE
 from sessions_app.agents.dry_resume.process import SECONDS, ClientUnusable, run_client
 from sessions_app.agents.dry_resume.scratch import Scratch
-
-from .session_rows import SessionRows
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.lines import split_lines
 
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
 MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
 """What the model takes: of other media, the client sends an error in the place of each."""
+MODEL: Final = ("redline", "model")
+"""The provider and the model of a session that names none."""
+TITLE: Final = "A copy"
+"""A title of its own: the client does not ask a model for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +89,60 @@ def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT
         },
     }
     (scratch.project / "opencode.json").write_text(json.dumps(configuration), encoding="utf-8")
+
+
+class SessionRows:
+    """The messages and parts of a session, in their order, and what it says of itself."""
+
+    def __init__(self, content: Iterable[bytes]) -> None:
+        self.model = MODEL
+        """The provider and the model of the latest message."""
+        self._messages: list[tuple[str, str]] = []
+        self._parts: list[tuple[str, str, str]] = []
+        self._revert: str | None = None
+        for line in split_lines(content):
+            self._add(line.raw)
+
+    def insert(self, database: Path) -> str:
+        """Put the rows in place of those of the only session; returns its id. Raises sqlite3.Error."""
+        with closing(sqlite3.connect(database)) as connection, connection:
+            ((session_id,),) = connection.execute("SELECT id FROM session")
+            connection.execute("DELETE FROM part")
+            connection.execute("DELETE FROM message")
+            connection.execute("UPDATE session SET title = ?, revert = ?", (TITLE, self._revert))
+            connection.executemany(
+                "INSERT INTO message (id, session_id, time_created, time_updated, data) VALUES (?, ?, ?, ?, ?)",
+                ((row_id, session_id, at, at, data) for at, (row_id, data) in enumerate(self._messages, 1)),
+            )
+            connection.executemany(
+                "INSERT INTO part (id, message_id, session_id, time_created, time_updated, data)"
+                " VALUES (?, ?, ?, 1, 1, ?)",
+                ((row_id, message_id, session_id, data) for row_id, message_id, data in self._parts),
+            )
+        return str(session_id)
+
+    def _add(self, raw: bytes) -> None:
+        try:
+            row = parse(raw)
+        except ValueError:
+            return
+        data = row.get("data") if isinstance(row, dict) else None
+        if not isinstance(data, dict):
+            return
+        recorded = stringify(data)
+        match row.get("type"):
+            case "message":
+                self._messages.append((str(row.get("id")), recorded))
+                self.model = _model(data) or self.model
+            case "part":
+                self._parts.append((str(row.get("id")), str(row.get("message")), recorded))
+            case "revert":
+                self._revert = recorded
+
+
+def _model(message: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The model of a message: a user's names it in an object, an assistant's in fields of its own."""
+    named = message.get("model")
+    model = named if isinstance(named, dict) else message
+    found = model.get("providerID"), model.get("modelID")
+    return (str(found[0]), str(found[1])) if all(isinstance(one, str) for one in found) else None

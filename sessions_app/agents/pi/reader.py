@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.context import ActiveContext, Message, UnreadableEntry, newest_of
 from sessions_app.sessionlog.controls import EditControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
+from sessions_app.sessionlog.sending import Sending
 
 from .records import weighed
-from .sending import SENDING
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of messages whose content an edit replaces. An edit can omit messages of every role."""
@@ -18,6 +18,12 @@ SENT: Final = EDITABLE | {Role.SYSTEM, Role.COMMAND, Role.BRANCH_SUMMARY, Role.C
 """The roles of messages that pi sends; it does not know others."""
 _ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 """The roles for which pi makes one block of a new content that is a text."""
+SENDING: Final = Sending(
+    unsent_stop_reasons=frozenset({"error", "aborted"}),
+    fills_unanswered_calls=True,
+    drops_empty_messages=True,
+)
+"""What pi changes in a context before it sends the messages. Results are never left out."""
 
 
 class _Edit(NamedTuple):

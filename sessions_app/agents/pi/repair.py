@@ -1,28 +1,55 @@
 """Repairs a session file of pi or Atomic: the pieces of a copy that the agents open, and of what cannot be saved.
 
-The file is read twice. The first reading plans (see `repair_plan`), the second one gives the pieces.
+The file is read twice. The first reading plans what changes, from the ids and parents of the records; the second one
+gives the pieces.
 
     line        {"type":"message","id":"b"…}NUL NUL{"type":"message","id":"c","parentId":"x"…}
     kept        {"type":"message","id":"b"…}       {"type":"message","id":"c","parentId":   …}
     inserted                                newline                                      "b"
     lost                                    NUL NUL                                      "x"
+
+What the plan changes:
+
+- A header after the first entry or after another header is lost. So is an object that is not an entry, and an entry
+  that repeats an earlier one byte by byte.
+- A session that does not begin with a header gets one, with the fields of a later header if there is one.
+- An entry without a usable id gets one, and so does each entry with the id of an earlier one.
+- A parent is the nearest entry with that id before its child, as it was when the child was written; if there is none,
+  the first one after it. An entry whose parent is missing, and the first entry of a cycle, are attached to the entry
+  before them in the file.
+- A message entry without a message, and an edit without a usable replacement, become entries that the agents ignore.
+
+Version 1 has neither ids nor parents: its entries are a chain in the order of the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.jsjson import stringify, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, members
 from sessions_app.sessionlog.repair_pieces import Fate, RepairPiece
 from sessions_app.sessionlog.session import Header
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
-from .fragments import fragments
+from .diagnosis import lacks_message, lacks_replacement
+from .fragments import HEADER_TYPE, fragments
 from .migration import header_line
-from .parser import BYTE_ORDER_MARK
-from .repair_plan import RecordEdit, RepairPlan, plan_repair
+from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, header_of
+from .records import KNOWN_TYPES
 
+INERT: Final = b'"custom","customType":"redline.repair"'
+"""The value of `type` for an entry that the agents ignore."""
+MISSING: Final = ""
+"""The id of no entry: the parent of an entry whose parent does not exist."""
+NULL: Final = b"null"
 _BLANKS: Final = b" \t\r\v\f"
 
 
@@ -89,3 +116,225 @@ def _record_pieces(raw: bytes, number: int, offset: int, edits: Sequence[RecordE
         yield RepairPiece(Fate.INSERTED, number, offset + span.end, value, edit.reason)
         done = span.end
     yield RepairPiece(Fate.KEPT, number, offset + done, raw[done:])
+
+
+class RecordEdit(NamedTuple):
+    """A field of a record with another value; it is inserted if the record does not have it."""
+
+    name: str
+    value: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class _EntryRecord:
+    """An entry that stays in the copy."""
+
+    number: int
+    offset: int
+    id: object
+    """As recorded: a text or a number, which the agents accept as well; None if there is none."""
+    parent: object
+    is_detached: bool
+    """Whether neither an id nor a parent is recorded."""
+
+    @property
+    def has_usable_id(self) -> bool:
+        return isinstance(self.id, str) and self.id != "" and well_formed(self.id) == self.id
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    """The changes of a repair; everything else stays. Records are named by their offsets."""
+
+    new_header: Header | None = None
+    """The header to insert, if the session does not begin with one."""
+    lost: dict[int, str] = field(default_factory=dict)
+    """The records that do not stay, with the reason."""
+    edits: dict[int, list[RecordEdit]] = field(default_factory=dict)
+
+    def edit(self, offset: int, name: str, value: bytes, reason: str) -> None:
+        self.edits.setdefault(offset, []).append(RecordEdit(name, value, reason))
+
+
+def plan_repair(lines: Iterable[Line], new_header: Header) -> RepairPlan:
+    """The plan for a file. `new_header` is for a session without a header."""
+    survey = _Survey(new_header)
+    for line in lines:
+        for one in fragments(line.raw, is_first=line.offset == 0):
+            if one.data is not None:
+                survey.read(one.data, line.raw[one.start : one.end], line.number, line.offset + one.start)
+    return survey.plan()
+
+
+class _Survey:
+    """The records of a file, in order."""
+
+    def __init__(self, new_header: Header) -> None:
+        self._plan = RepairPlan()
+        self._new_header = new_header
+        self._header: Header | None = None
+        self._has_first_header = False
+        self._version = 0
+        self._records: list[_EntryRecord] = []
+        self._digests: set[bytes] = set()
+
+    def read(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
+        if data.get("type") == HEADER_TYPE:
+            self._read_header(data, offset)
+        else:
+            self._read_entry(data, raw, number, offset)
+
+    def plan(self) -> RepairPlan:
+        if not self._has_first_header:
+            late = self._header or self._new_header
+            version = self._version or CURRENT_VERSION
+            self._plan.new_header = msgspec.structs.replace(late, version=version)
+        if self._version != 1:
+            self._plan_tree()
+        return self._plan
+
+    def _read_header(self, data: dict[str, Any], offset: int) -> None:
+        if self._header is not None:
+            self._plan.lost[offset] = "a second header"
+            return
+        self._header = header_of(data)
+        has_id = isinstance(data.get("id"), str)
+        if not has_id:
+            self._header = msgspec.structs.replace(self._header, id=self._new_header.id)
+        if self._records:
+            self._plan.lost[offset] = "a header after the first entry; the new one has its fields"
+            return
+        self._has_first_header = True
+        self._version = self._header.version
+        if not has_id:
+            self._plan.edit(offset, "id", _json(self._header.id), "the header had no usable id")
+
+    def _read_entry(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
+        is_known = data.get("type") in KNOWN_TYPES
+        self._version = self._version or (CURRENT_VERSION if "id" in data or not is_known else 1)
+        record = _EntryRecord(
+            number,
+            offset,
+            _reference(data.get("id")),
+            _reference(data.get("parentId")),
+            "id" not in data and "parentId" not in data,
+        )
+        if self._version != 1:
+            reason = "" if record.has_usable_id or is_known else "an object that is not an entry"
+            if self._repeats(raw):
+                reason = reason or "repeats an earlier entry"
+            if reason:
+                self._plan.lost[offset] = reason
+                return
+        if lacks_message(data):
+            self._plan.edit(offset, "type", INERT, "a message entry without a message")
+        elif lacks_replacement(data):
+            self._plan.edit(offset, "type", INERT, "an edit without a usable replacement")
+        self._records.append(record)
+
+    def _repeats(self, raw: bytes) -> bool:
+        digest = blake2b(raw.strip(), digest_size=16).digest()
+        is_known = digest in self._digests
+        self._digests.add(digest)
+        return is_known
+
+    def _plan_tree(self) -> None:
+        ids = self._unique_ids()
+        recorded = self._parents()
+        attached = self._attached(ids, recorded)
+        for position, record in enumerate(self._records):
+            entry_id, parent = ids[position], attached[position]
+            if entry_id != record.id:
+                had_one = "the id was that of an earlier entry"
+                reason = had_one if record.has_usable_id else "it had no usable id"
+                self._plan.edit(record.offset, "id", _json(entry_id), reason)
+            parent_id = ids[parent] if parent != NO_PARENT else None
+            if parent_id != record.parent or record.is_detached:
+                value = NULL if parent_id is None else _json(parent_id)
+                reason = _parent_reason(recorded[position], parent)
+                self._plan.edit(record.offset, "parentId", value, reason)
+
+    def _unique_ids(self) -> list[str]:
+        """The final id of each record: the recorded one, if it can be used and no earlier record has it."""
+        used = {record.id for record in self._records} | {record.parent for record in self._records}
+        taken: set[object] = set()
+        ids = []
+        for record in self._records:
+            entry_id = record.id
+            if not isinstance(entry_id, str) or not record.has_usable_id or entry_id in taken:
+                entry_id = next(one for one in _new_ids(record.offset) if one not in used)
+                used.add(entry_id)
+            taken.add(entry_id)
+            ids.append(entry_id)
+        return ids
+
+    def _parents(self) -> list[int | None]:
+        """The position of each record's parent, or NO_PARENT; None if it is missing."""
+        first: dict[object, int] = {}
+        for position, record in enumerate(self._records):
+            first.setdefault(record.id, position)
+        latest: dict[object, int] = {}
+        parents: list[int | None] = []
+        for position, record in enumerate(self._records):
+            if record.parent is None:
+                parents.append(None if record.is_detached else NO_PARENT)
+            else:
+                parents.append(latest.get(record.parent, first.get(record.parent)))
+            if record.id is not None:
+                latest[record.id] = position
+        return parents
+
+    def _attached(self, ids: Sequence[str], parents: Sequence[int | None]) -> list[int]:
+        """The parents after missing ones were replaced and cycles cut; see the rules above."""
+        entries = [
+            Entry(record.number, record.offset, 0, entry_id, _parent_id(ids, parent), "")
+            for record, entry_id, parent in zip(self._records, ids, parents, strict=True)
+        ]
+        attached = SessionTree(entries).parents
+        # Each position leads towards its root, which leads to itself.
+        above = [position if parent == NO_PARENT else parent for position, parent in enumerate(attached)]
+        for position, entry in enumerate(entries):
+            if attached[position] != NO_PARENT or entry.parent_id is None:
+                continue
+            if position and _root(above, position - 1) != position:
+                attached[position] = above[position] = position - 1
+        return attached
+
+
+def _parent_reason(recorded: int | None, attached: int) -> str:
+    if recorded is None:
+        return "its parent was missing"
+    return "its parent has another id now" if recorded == attached else "it was its own ancestor"
+
+
+def _parent_id(ids: Sequence[str], parent: int | None) -> str | None:
+    if parent is None:
+        return MISSING
+    return None if parent == NO_PARENT else ids[parent]
+
+
+def _root(above: list[int], position: int) -> int:
+    """The root of a position. Paths are shortened on the way, so that many lookups stay fast."""
+    while above[position] != position:
+        above[position] = above[above[position]]
+        position = above[position]
+    return position
+
+
+def _new_ids(offset: int) -> Iterator[str]:
+    """Ids for the record at an offset, as the agents make them: 8 hexadecimal digits."""
+    attempt = 0
+    while True:
+        yield blake2b(f"{offset} {attempt}".encode(), digest_size=4).hexdigest()
+        attempt += 1
+
+
+def _reference(recorded: object) -> object:
+    """An id as the agents look it up; None for a value that refers to nothing."""
+    is_usable = isinstance(recorded, str | int | float) and not isinstance(recorded, bool)
+    return recorded if is_usable and recorded else None
+
+
+def _json(text: str) -> bytes:
+    return stringify(text).encode()
