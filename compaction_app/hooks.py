@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from django.dispatch import Signal
 
 from sessions_app.agents.agent_settings import CompactionBudget
-from sessions_app.agents.summary_format import FileLists
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.targets import Target

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from compaction_app.commit.change import lines_of, write_facts
 from compaction_app.commit.proof import Rebuilt, approved_messages, require_approved
 from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
-from sessions_app.agents.notes import note_text
 from sessions_app.agents.opencode.agent import OPENCODE
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.targets import Target

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts
-from sessions_app.agents.contexts import Reader
-from sessions_app.agents.notes import note_text
+from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion

@@ -23,8 +23,8 @@ from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.changes import SessionWriter
-from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet

@@ -18,8 +18,8 @@ from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity, effect_of
 from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
-from sessions_app.agents.contexts import Moved
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.pure.contexts import Moved
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.index.roots import managed_place

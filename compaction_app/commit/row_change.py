@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from sessions_app.agents.changes import RowChanges
-from sessions_app.agents.contexts import Reader
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import Conflict

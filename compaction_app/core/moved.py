@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from sessions_app.agents.contexts import Moved, TurnOrder
+from sessions_app.agents.pure.contexts import Moved, TurnOrder
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .transcript_entries import TranscriptEntry

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.agents.contexts import PlanRules, Reader
+from sessions_app.agents.pure.contexts import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.noise import is_noise

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from sessions_app.agents.contexts import PlanRules
+from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, Texts
 from sessions_app.sessionlog.targets import Target

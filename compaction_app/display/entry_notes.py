@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import (
     BoundaryControl,

@@ -21,7 +21,7 @@ from compaction_app.core.scoring import units_of
 from compaction_app.core.summary_loss import replacement_by, summaries_on
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import WHOLE, Object
-from sessions_app.agents.contexts import PlanRules, Reader
+from sessions_app.agents.pure.contexts import PlanRules, Reader
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.noise import is_noise

@@ -24,7 +24,7 @@ from compaction_app.planning.plan import Plan
 from compaction_app.planning.planners import source_of_query
 from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import SessionWriter
-from sessions_app.agents.contexts import Moved
+from sessions_app.agents.pure.contexts import Moved
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted, text_lines

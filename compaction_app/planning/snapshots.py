@@ -25,7 +25,7 @@ from compaction_app.core.transcript import Transcript, prepare, texts_of_edit
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
-from sessions_app.agents.contexts import Moved
+from sessions_app.agents.pure.contexts import Moved
 from sessions_app.agents.registry import GENERATIONS, agent_at
 from sessions_app.document.document import Document
 from sessions_app.index.indexed_entries import read_entries

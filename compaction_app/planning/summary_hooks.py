@@ -25,7 +25,7 @@ from compaction_app.hooks import (
     session_before_compact,
     session_compact,
 )
-from sessions_app.agents.summary_format import FileLists
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput

@@ -22,7 +22,7 @@ from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot
-from sessions_app.agents.contexts import Moved
+from sessions_app.agents.pure.contexts import Moved
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.targets import Target
 

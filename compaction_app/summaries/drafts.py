@@ -25,7 +25,7 @@ from compaction_app.navigation.entry_append import (
 from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.summary_hooks import HookSummary
-from sessions_app.agents.summary_format import FileLists
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.jobs.processes import wake_workers
 from sessions_app.models import Session
 from sessions_app.recent import Recent

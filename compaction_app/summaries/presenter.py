@@ -22,7 +22,7 @@ from compaction_app.providers.client import size_of
 from compaction_app.providers.types import ReportedUsage
 from compaction_app.rendering.diffs import TextChange, counts, diff_markup, diff_of
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized
-from sessions_app.agents.summary_format import FileLists
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
 from sessions_app.sessionlog.jsjson import utf16_length

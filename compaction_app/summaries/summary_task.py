@@ -48,8 +48,8 @@ from compaction_app.navigation.moves import destination_of
 from compaction_app.planning.summarizer import SummaryPart
 from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.changes import WriteFacts
+from sessions_app.agents.pure.summary_format import FileLists, SummaryFormat
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.summary_format import FileLists, SummaryFormat
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role

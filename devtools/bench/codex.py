@@ -23,7 +23,7 @@ from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.notes import note_text
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry

@@ -18,7 +18,7 @@ from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent, Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.notes import note_text
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats

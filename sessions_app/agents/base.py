@@ -29,10 +29,10 @@ from sessions_app.storage.files import FileState, SessionReader
 from .agent_settings import AgentSettings, SettingsFile
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
-from .compaction_hook import CompactionHook
-from .contexts import PlanRules, Reader, TurnOrder
 from .programs import AgentClient, AgentPackage, AgentServer
-from .summary_format import SummaryFormat
+from .pure.compaction_hook import CompactionHook
+from .pure.contexts import PlanRules, Reader, TurnOrder
+from .pure.summary_format import SummaryFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import Header, ParserState
 from sessions_app.sessionlog.targets import Target
 
-from .contexts import Reader
+from .pure.contexts import Reader
 
 
 class Append(NamedTuple):

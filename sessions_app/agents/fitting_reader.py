@@ -10,7 +10,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.measure import Measure, Measured
 
 from .base import Agent
-from .contexts import Reader
+from .pure.contexts import Reader
 from .registry import READERS, readers_of
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from sessions_app.sessionlog.certificate import PackageResult
 from sessions_app.sessionlog.jsjson import canonical
 
-from .contexts import Reader
+from .pure.contexts import Reader
 
 
 class RebuiltMessage(NamedTuple):

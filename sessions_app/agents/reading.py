@@ -13,7 +13,7 @@ from sessions_app.sessionlog.session import ParserState
 
 from .base import Agent, Generation
 from .changes import SessionWriter
-from .contexts import PlanRules, Reader
+from .pure.contexts import PlanRules, Reader
 
 
 @dataclass(frozen=True, slots=True)

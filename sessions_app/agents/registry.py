@@ -19,11 +19,11 @@ from .atomic.agent import ATOMIC
 from .base import Agent, Generation
 from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
-from .contexts import Reader
-from .installed_version import Version, installed_version
+from .edge.installed_version import Version, installed_version
 from .opencode.agent import OPENCODE
 from .pi.agent import PI
 from .programs import AgentPackage
+from .pure.contexts import Reader
 from .reading import Reading
 from .session_file import head_of
 

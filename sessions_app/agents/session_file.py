@@ -37,9 +37,9 @@ from sessions_app.storage.files import FileState, SessionReader, file_state, ope
 from .base import Generation, OpenElsewhere
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
-from .compaction_hook import CompactionHook
 from .programs import AgentClient, AgentPackage, AgentServer
-from .summary_format import SummaryFormat
+from .pure.compaction_hook import CompactionHook
+from .pure.summary_format import SummaryFormat
 
 _SKIPPED: Final = "skips the line"
 _UNTIED: Final = "may not find what comes before or after it"

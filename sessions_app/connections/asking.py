@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, Protocol
 
-from sessions_app.agents.compaction_hook import MANUAL, HookStep
+from sessions_app.agents.pure.compaction_hook import MANUAL, HookStep
 
 from .answers import WAIT, ServerAnswer
 from .server_requests import NoAnswer, RequestRefused

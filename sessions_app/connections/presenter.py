@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.installed_version import program_on_path
+from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.registry import version_installed
 from sessions_app.sessionlog.errors import RedlineError
 

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.dry_resume.process import ClientUnusable
-from sessions_app.agents.installed_version import installed_version, program_on_path
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable
+from sessions_app.agents.edge.installed_version import installed_version, program_on_path
 
 from .connection_files import PATH, ConnectedAgent, connection_path, keep_connection, new_secret
 

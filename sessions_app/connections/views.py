@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.installed_version import program_on_path
+from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Agent
-from sessions_app.agents.installed_version import Version
+from sessions_app.agents.edge.installed_version import Version
 from sessions_app.agents.registry import model_windows, version_installed
 from sessions_app.context_windows import window_of
 from sessions_app.models import ChosenWindow, Session

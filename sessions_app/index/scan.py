@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.edge.installed_version import Version
 from sessions_app.agents.fitting_reader import fitting_reader
-from sessions_app.agents.installed_version import Version
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import (
     AGENTS,

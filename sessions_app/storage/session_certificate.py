@@ -9,8 +9,8 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.contexts import Reader
 from sessions_app.agents.programs import AgentClient, AgentPackage, PackageContext, RebuiltMessage
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import (
     Certificate,

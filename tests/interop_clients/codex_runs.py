@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sessions_app.agents.codex import client
-from sessions_app.agents.dry_resume.process import run_client
-from sessions_app.agents.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.process import run_client
+from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from tests.wait import WAIT_SECONDS
 
 from .scripted_model import ClientRun, ModelReply, ScriptedModel

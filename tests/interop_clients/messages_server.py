@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sessions_app.agents.dry_resume.answers import MESSAGES, Answer
-from sessions_app.agents.dry_resume.model_server import ModelRequest
+from sessions_app.agents.edge.dry_resume.answers import MESSAGES, Answer
+from sessions_app.agents.edge.dry_resume.model_server import ModelRequest
 
 from .scripted_model import PlayedModel
 

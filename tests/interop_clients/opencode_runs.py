@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from sessions_app.agents.dry_resume.process import run_client
-from sessions_app.agents.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.process import run_client
+from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from sessions_app.agents.opencode import client
 from sessions_app.agents.opencode.bridge import OFFLINE
 from tests.wait import wait_until

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from sessions_app.agents.dry_resume.answers import COMPLETIONS, RESPONSES, Answer
-from sessions_app.agents.dry_resume.model_server import ModelRequest, ModelServer
+from sessions_app.agents.edge.dry_resume.answers import COMPLETIONS, RESPONSES, Answer
+from sessions_app.agents.edge.dry_resume.model_server import ModelRequest, ModelServer
 
 
 @dataclass(frozen=True, slots=True)

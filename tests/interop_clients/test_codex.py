@@ -18,7 +18,7 @@ from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
-from sessions_app.agents.notes import note_text
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target

@@ -8,7 +8,6 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Generation
-from sessions_app.agents.contexts import Reader
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.fork import ForkWriter
@@ -16,7 +15,8 @@ from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.pi.settings import read_settings
 from sessions_app.agents.pi.summaries import PiSummaryFormat
 from sessions_app.agents.programs import AgentPackage
-from sessions_app.agents.summary_format import SummaryFormat
+from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.summary_format import SummaryFormat
 
 from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules

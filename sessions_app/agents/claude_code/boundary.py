@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.changes import Append, ContextWriter, RestoreLines, WriteFacts
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, EntryKind

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import TEST_VARIABLE
-from sessions_app.agents.dry_resume.model_server import ModelServer
-from sessions_app.agents.dry_resume.process import ClientUnusable, run_client
-from sessions_app.agents.dry_resume.scratch import new_scratch
-from sessions_app.agents.hook_bridge import HookBridge
-from sessions_app.agents.json_document import JsonDocument
+from sessions_app.agents.edge.dry_resume.model_server import ModelServer
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
+from sessions_app.agents.edge.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.hook_bridge import HookBridge
+from sessions_app.agents.pure.json_document import JsonDocument
 
 from .client import ClaudeCodeProgram
 from .records import KEY

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.dry_resume.scratch import Scratch
+from sessions_app.agents.edge.dry_resume.scratch import Scratch
 
 from .sent import INTERRUPTED
 

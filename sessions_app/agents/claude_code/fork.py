@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sessions_app.agents.changes import COPIED, CURATED, ContextWriter, NewFile, WriteFacts
-from sessions_app.agents.notes import note_text, notes_before
+from sessions_app.agents.pure.notes import note_text, notes_before
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry

@@ -12,13 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessions_app.agents.compaction_hook import (
-    HookQuestion,
-    HookReply,
-    HookStep,
-    hook_fields,
-    hook_question,
-)
+from sessions_app.agents.pure.compaction_hook import HookQuestion, HookReply, HookStep, hook_fields, hook_question
 
 BLOCKED: Final = 2
 

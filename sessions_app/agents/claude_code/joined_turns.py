@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sessions_app.agents.contexts import Moved, SentPiece
+from sessions_app.agents.pure.contexts import Moved, SentPiece
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.jsjson import parse

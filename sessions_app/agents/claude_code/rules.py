@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import THINKING_TYPES, Entry, Role
 from sessions_app.sessionlog.protection import Protection

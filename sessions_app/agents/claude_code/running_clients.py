@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import OpenElsewhere
-from sessions_app.agents.json_file import read_json_file
+from sessions_app.agents.edge.json_file import read_json_file
 from sessions_app.storage.files import real_path
 from sessions_app.storage.nofollow import scan_directory
 

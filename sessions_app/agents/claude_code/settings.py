@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
-from sessions_app.agents.hook_commands import hook_commands
-from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.pure.hook_commands import hook_commands
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingInForce,

@@ -11,9 +11,9 @@ from typing import Any, Final
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.compaction_hook import CompactionHook
-from sessions_app.agents.dry_resume.client import find_client
+from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity

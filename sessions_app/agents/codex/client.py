@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.dry_resume.process import ClientUnusable
-from sessions_app.agents.dry_resume.scratch import Scratch
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable
+from sessions_app.agents.edge.dry_resume.scratch import Scratch
 
 from .records import INJECTED_TEXTS, without_metadata
 from .thread_files import THREAD_ID, ThreadFiles

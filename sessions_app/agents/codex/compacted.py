@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.changes import Append, ContextWriter, WriteFacts
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind

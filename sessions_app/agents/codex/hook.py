@@ -8,13 +8,7 @@ from __future__ import annotations
 
 import json
 
-from sessions_app.agents.compaction_hook import (
-    HookQuestion,
-    HookReply,
-    HookStep,
-    hook_fields,
-    hook_question,
-)
+from sessions_app.agents.pure.compaction_hook import HookQuestion, HookReply, HookStep, hook_fields, hook_question
 
 
 class CodexHook:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
-from sessions_app.agents.hook_commands import hook_commands
-from sessions_app.agents.json_file import read_json_file, read_toml_file
+from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
+from sessions_app.agents.pure.hook_commands import hook_commands
 from sessions_app.agents.settings_in_force import CompactionSetting, SettingsSection, settings_in_force
 
 HOME_VARIABLE: Final = "CODEX_HOME"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.dry_resume.comparison import PROBE
-from sessions_app.agents.dry_resume.process import SECONDS, ClientUnusable, run_client
-from sessions_app.agents.dry_resume.scratch import Scratch
+from sessions_app.agents.edge.dry_resume.comparison import PROBE
+from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, run_client
+from sessions_app.agents.edge.dry_resume.scratch import Scratch
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.lines import split_lines
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.changes import COPIED, CURATED, NewFile, RowChanges, RowCopy, WriteFacts
-from sessions_app.agents.notes import note_text, notes_before
+from sessions_app.agents.pure.notes import note_text, notes_before
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse, stringify

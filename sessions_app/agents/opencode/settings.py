@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
-from sessions_app.agents.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingsSection,

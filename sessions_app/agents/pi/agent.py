@@ -11,8 +11,8 @@ from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.programs import AgentPackage
+from sessions_app.agents.pure.summary_format import SummaryFormat
 from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.summary_format import SummaryFormat
 from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
-from sessions_app.agents.contexts import Reader
-from sessions_app.agents.notes import note_text, notes_before
+from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.notes import note_text, notes_before
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.contexts import Reader
-from sessions_app.agents.installed_version import program_on_path
+from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.programs import PackageContext, RebuiltMessage
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection

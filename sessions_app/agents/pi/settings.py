@@ -13,7 +13,7 @@ from sessions_app.agents.agent_settings import (
     CompactionBudget,
     SettingsFile,
 )
-from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.agents.edge.json_file import JsonFile, read_json_file
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingInForce,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.summary_format import FileLists, RecordedSummary
+from sessions_app.agents.pure.summary_format import FileLists, RecordedSummary
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.jsjson import (
     property_order,

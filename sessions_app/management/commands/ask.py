@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.bridges import TEST_VARIABLE
-from sessions_app.agents.compaction_hook import BRIDGE, CompactionHook, HookQuestion
+from sessions_app.agents.pure.compaction_hook import BRIDGE, CompactionHook, HookQuestion
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
 from sessions_app.connections.asking import ask

@@ -19,7 +19,7 @@ from compaction_app.core.gates import GATES, NO_RESTRAINTS, Judgement, Restraint
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
-from sessions_app.agents.contexts import PlanRules
+from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (

@@ -40,7 +40,7 @@ from compaction_app.planning.summary_hooks import (
     require_summary_not_cancelled,
 )
 from sessions_app.agents.agent_settings import CompactionBudget
-from sessions_app.agents.summary_format import FileLists
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.agents import installed_version as module
-from sessions_app.agents.installed_version import installed_version
+from sessions_app.agents.edge import installed_version as module
+from sessions_app.agents.edge.installed_version import installed_version
 from tests.wait import WAIT_SECONDS, wait_until
 
 NAME = "some-agent"

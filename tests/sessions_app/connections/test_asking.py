@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sessions_app.agents.compaction_hook import HookStep
+from sessions_app.agents.pure.compaction_hook import HookStep
 from sessions_app.connections.answers import ServerAnswer
 from sessions_app.connections.asking import ask
 from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed

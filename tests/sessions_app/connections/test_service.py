@@ -15,7 +15,7 @@ import pytest
 from django.conf import settings
 from hypothesis import given
 
-from sessions_app.agents.file_bridge import FileBridge
+from sessions_app.agents.edge.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.agents.pi.bridge import ExtensionBridge
 from sessions_app.connections import connection_files, service

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import SAMPLE, Tally, is_due, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry, EntryKind

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.contexts import Reader
 from sessions_app.agents.programs import PackageContext, RebuiltMessage
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
 from sessions_app.sessionlog.diagnosis import Severity

@@ -20,8 +20,8 @@ from sessions_app.agents.claude_code.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.agents.claude_code.sent import INTERRUPTED
 from sessions_app.agents.claude_code.settings import config_directory, model_windows, read_settings, user_settings
-from sessions_app.agents.compaction_hook import HookReply, HookStep
-from sessions_app.agents.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.scratch import new_scratch
+from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
 from sessions_app.sessionlog.context import is_due
 from tests.claude_sessions import SESSION_ID, answer
 from tests.files import place

@@ -19,8 +19,8 @@ from sessions_app.agents.codex.client import CodexProgram, codex_home
 from sessions_app.agents.codex.hook import CodexHook
 from sessions_app.agents.codex.thread_files import ThreadFiles
 from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
-from sessions_app.agents.compaction_hook import HookReply, HookStep
-from sessions_app.agents.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.scratch import new_scratch
+from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
 from sessions_app.agents.registry import agent_at, agent_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines

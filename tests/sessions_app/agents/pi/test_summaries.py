@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.agents.registry import AGENTS
-from sessions_app.agents.summary_format import FileLists
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import EntryKind, Role
 from tests.factories import assistant, bash, call, chain, custom, image, result, session_log, text, thinking, user

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from .compaction_hook import BRIDGE
-from .hook_entry import entry_command, with_entry, without_entry
-from .json_document import JsonDocument
+from sessions_app.agents.pure.compaction_hook import BRIDGE
+from sessions_app.agents.pure.hook_entry import entry_command, with_entry, without_entry
+from sessions_app.agents.pure.json_document import JsonDocument
 
 
 class HookBridge(ABC):

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.dry_resume.scratch import Scratch, new_scratch
 from sessions_app.sessionlog.errors import BadInput
+
+from .dry_resume.scratch import Scratch, new_scratch
 
 CORE: Final = Path(__file__).with_name("bridge_core.js")
 PLACEHOLDER: Final = b'"@CONNECTION@"'
-_CORE_IMPORT: Final = re.compile(rb'^import \{[^}]*\} from "\.\./bridge_core\.js";\n', re.MULTILINE)
+_CORE_IMPORT: Final = re.compile(rb'^import \{[^}]*\} from "(?:\.\./)+edge/bridge_core\.js";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(rb"^export ", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^const BRIDGE = (\d{1,6});?[ \t]*\r?$", re.MULTILINE)
 _CONNECTION: Final = re.compile(rb'^const CONNECTION = ("[^\r\n]*");?[ \t]*\r?$', re.MULTILINE)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from sessions_app.agents.installed_version import program_on_path
+from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.sessionlog.certificate import PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
 

@@ -1,0 +1,1 @@
+"""What agents share that reads or writes files, or starts processes."""

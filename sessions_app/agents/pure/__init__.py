@@ -1,0 +1,1 @@
+"""What agents share that is pure: no Django, no network, no disk."""
