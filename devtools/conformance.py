@@ -20,7 +20,7 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.core.transcript_entries import TranscriptEntry
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.agents.atomic.filters import Filters, effective_filters, recorded_filters
+from sessions_app.agents.atomic.pure.filters import Filters, effective_filters, recorded_filters
 from sessions_app.sessionlog.context import ActiveContext, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import stringify, utf16_slice, well_formed

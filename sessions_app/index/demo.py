@@ -15,7 +15,7 @@ from typing import Final
 
 from django.conf import settings
 
-from sessions_app.agents.atomic.story import SessionStory, StoryStep
+from sessions_app.agents.atomic.pure.story import SessionStory, StoryStep
 from sessions_app.models import Session
 from sessions_app.storage.files import reported
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,18 +14,17 @@ from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
-from sessions_app.storage.discovery import Discovery, RefusedPath
+from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.documents import opened_document
 from sessions_app.storage.files import FileState, SessionReader
-from sessions_app.storage.nofollow import scan_directory
 from sessions_app.storage.rendered import RenderedReader
 
-from .parser import CURRENT_VERSION, AmpParser, read_again, without_results
-from .reader import AmpReader, HandoffWriter
-from .thread import lines_of_thread
+from .edge.listing import discover
+from .pure.parser import CURRENT_VERSION, AmpParser, read_again, without_results
+from .pure.reader import AmpReader, HandoffWriter
+from .pure.thread import lines_of_thread
 
 DIRECTORY: Final = ("amp", "threads")
 _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')
@@ -58,16 +56,7 @@ class AmpAgent(SessionFileAgent):
         return _HEAD.match(head) is not None
 
     def discover(self, root: Path) -> Discovery:
-        """The documents in a directory; no file is opened. Raises BadInput `no_such_root`."""
-        if not root.is_dir():
-            raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
-        try:
-            with scan_directory(root) as entries:
-                paths = sorted(root / entry.name for entry in entries if _is_document(entry))
-        except OSError as fault:
-            unlisted = (RefusedPath(root, f"cannot be listed: {fault.strerror}"),)
-            return Discovery((), unlisted, unlisted)
-        return Discovery(tuple(paths), ())
+        return discover(root)
 
     def open(self, path: Path) -> SessionReader:
         return RenderedReader(path, partial(opened_document, path, lines_of_thread, "a thread of Amp"))
@@ -121,11 +110,6 @@ class AmpAgent(SessionFileAgent):
 
     def user_settings(self, home: Path) -> SettingsFile:
         return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
-
-
-def _is_document(entry: os.DirEntry[str]) -> bool:
-    is_named = entry.name.startswith("T-") and entry.name.endswith(".json")
-    return is_named and entry.is_file(follow_symlinks=False)
 
 
 AMP: Final = AmpAgent()

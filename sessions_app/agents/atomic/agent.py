@@ -18,9 +18,9 @@ from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.pure.summary_format import SummaryFormat
 
-from .reader import AtomicReader, VerbatimLinesReader
-from .rules import AtomicRules
-from .writer import ContextCompactionWriter
+from .pure.reader import AtomicReader, VerbatimLinesReader
+from .pure.rules import AtomicRules
+from .pure.writer import ContextCompactionWriter
 
 _READER: Final = AtomicReader()
 _FORK: Final = ForkWriter(_READER, ends_with_edit=False)

@@ -37,8 +37,8 @@ from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object, TranscriptEntry
 from devtools.conformance import case_lines, differences
-from sessions_app.agents.atomic import rules as atomic_rules
-from sessions_app.agents.atomic.filters import Filters, recorded_filters
+from sessions_app.agents.atomic.pure import rules as atomic_rules
+from sessions_app.agents.atomic.pure.filters import Filters, recorded_filters
 from sessions_app.agents.pi import rules
 from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.sessionlog.targets import Target

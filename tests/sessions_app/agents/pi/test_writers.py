@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from sessions_app.agents.atomic.reader import AtomicReader
+from sessions_app.agents.atomic.pure.reader import AtomicReader
 from sessions_app.agents.changes import NewFile
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.context_edit import ContextEditWriter

@@ -1,0 +1,1 @@
+"""What reads files for Amp."""
