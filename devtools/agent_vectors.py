@@ -21,7 +21,7 @@ from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, Change, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.messages import fields_of, message_hash, message_json
+from sessions_app.agents.pi.pure.messages import fields_of, message_hash, message_json
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS, READERS

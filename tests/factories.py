@@ -11,7 +11,7 @@ from compaction_app.core import transcript as core
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.pi.parser import SessionParser
+from sessions_app.agents.pi.pure.parser import SessionParser
 from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines

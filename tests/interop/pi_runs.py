@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app.agents.pi.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage, find_package
 from tests.interop.install_atomic import BUN, CLI
 from tests.paths import PROJECT
 

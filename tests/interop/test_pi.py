@@ -24,7 +24,7 @@ from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.package import PiPackage
+from sessions_app.agents.pi.edge.package import PiPackage
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file

@@ -23,8 +23,8 @@ from compaction_app.core.summary_ranges import (
     within_budget,
 )
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.package import PACKAGE
-from sessions_app.agents.pi.reader import PiReader
+from sessions_app.agents.pi.edge.package import PACKAGE
+from sessions_app.agents.pi.pure.reader import PiReader
 from sessions_app.agents.pure.summary_format import FileLists
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.base import Generation
-from sessions_app.agents.pi.rules import ContextRules
+from sessions_app.agents.pi.pure.rules import ContextRules
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts

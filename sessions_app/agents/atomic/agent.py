@@ -9,11 +9,11 @@ from typing import Final
 from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Generation
 from sessions_app.agents.pi.agent import PiAgent
-from sessions_app.agents.pi.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
-from sessions_app.agents.pi.fork import ForkWriter
-from sessions_app.agents.pi.rules import ContextRules
-from sessions_app.agents.pi.settings import read_settings
-from sessions_app.agents.pi.summaries import PiSummaryFormat
+from sessions_app.agents.pi.edge.settings import read_settings
+from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
+from sessions_app.agents.pi.pure.fork import ForkWriter
+from sessions_app.agents.pi.pure.rules import ContextRules
+from sessions_app.agents.pi.pure.summaries import PiSummaryFormat
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.pure.summary_format import SummaryFormat

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.pi.records import describe_content
+from sessions_app.agents.pi.pure.records import describe_content
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,

@@ -21,23 +21,23 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
-from .bridge import ExtensionBridge
-from .consequences import PI_0_87, PI_BEFORE_0_87
-from .context_edit import ContextEditWriter, restore_lines
-from .costs import recorded_prices
-from .diagnosis import examine
-from .fork import ForkWriter, branch_copy
-from .lines import new_line
-from .messages import message_json
-from .migration import migrate
-from .package import find_package
-from .parser import CURRENT_VERSION, SessionParser, parse_line, read_again
-from .reader import OlderPiReader, PiReader
-from .records import KEY, MOVE, UNDO
-from .repair import repair
-from .rules import ContextRules
-from .settings import model_prices, model_windows, read_model_settings, user_settings
-from .summaries import PiSummaryFormat
+from .edge.bridge import ExtensionBridge
+from .edge.package import find_package
+from .edge.settings import model_prices, model_windows, read_model_settings, user_settings
+from .pure.consequences import PI_0_87, PI_BEFORE_0_87
+from .pure.context_edit import ContextEditWriter, restore_lines
+from .pure.costs import recorded_prices
+from .pure.diagnosis import examine
+from .pure.fork import ForkWriter, branch_copy
+from .pure.lines import new_line
+from .pure.messages import message_json
+from .pure.migration import migrate
+from .pure.parser import CURRENT_VERSION, SessionParser, parse_line, read_again
+from .pure.reader import OlderPiReader, PiReader
+from .pure.records import KEY, MOVE, UNDO
+from .pure.repair import repair
+from .pure.rules import ContextRules
+from .pure.summaries import PiSummaryFormat
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()

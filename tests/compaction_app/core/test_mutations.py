@@ -39,7 +39,7 @@ from compaction_app.core.transcript_entries import Object, TranscriptEntry
 from devtools.conformance import case_lines, differences
 from sessions_app.agents.atomic.pure import rules as atomic_rules
 from sessions_app.agents.atomic.pure.filters import Filters, recorded_filters
-from sessions_app.agents.pi import rules
+from sessions_app.agents.pi.pure import rules
 from sessions_app.agents.pure.contexts import PlanRules
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000

@@ -10,7 +10,7 @@ from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, is_summary, loss_of, replacement_by, summaries_on
 from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.reader import PiReader
+from sessions_app.agents.pi.pure.reader import PiReader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import ENCRYPTED, Role

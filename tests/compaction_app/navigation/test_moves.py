@@ -17,7 +17,7 @@ from compaction_app.navigation.entry_append import AppendConfirmations, Appended
 from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
 from compaction_app.summaries.summary_task import branch_task
-from sessions_app.agents.pi.lines import new_line
+from sessions_app.agents.pi.pure.lines import new_line
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError

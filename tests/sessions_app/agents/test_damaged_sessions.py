@@ -97,7 +97,7 @@ def pi_session(chance: random.Random) -> bytes:
 )
 def test_damaged_files(session, place, tmp_path, monkeypatch):
     # A line of 100,000 levels has as many places where a record may begin.
-    monkeypatch.setattr("sessions_app.agents.pi.fragments.ATTEMPTS", 50)
+    monkeypatch.setattr("sessions_app.agents.pi.pure.fragments.ATTEMPTS", 50)
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
     read = 0

@@ -17,7 +17,7 @@ from hypothesis import given
 
 from sessions_app.agents.edge.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
-from sessions_app.agents.pi.bridge import ExtensionBridge
+from sessions_app.agents.pi.edge.bridge import ExtensionBridge
 from sessions_app.connections import connection_files, service
 from sessions_app.connections.service import (
     all_connections,

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from sessions_app.agents.pi.reader import SENDING as PI_SENDING
+from sessions_app.agents.pi.pure.reader import SENDING as PI_SENDING
 from sessions_app.sessionlog.context import ActiveContext, Message, keep, newest_of
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sessions_app.agents.pi.rules import protection_of
+from sessions_app.agents.pi.pure.rules import protection_of
 from sessions_app.sessionlog.context import ActiveContext, Message, keep
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection

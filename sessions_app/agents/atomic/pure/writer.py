@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sessions_app.agents.changes import Append, Change, Handed, PlainWriter, WriteFacts
-from sessions_app.agents.pi.lines import new_line
+from sessions_app.agents.pi.pure.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.agents.pi import package as module
-from sessions_app.agents.pi.messages import fields_of
-from sessions_app.agents.pi.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.pi.edge import package as module
+from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.pi.pure.messages import fields_of
 from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.registry import package_at
 from tests.files import place

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.parser import SessionParser, read_again
+from sessions_app.agents.pi.pure.parser import SessionParser, read_again
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.controls import EditControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, Texts

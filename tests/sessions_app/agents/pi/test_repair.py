@@ -13,7 +13,7 @@ from devtools.bench.damage import NEW_HEADER, damaged, unaccounted
 from devtools.bench.sessions import generate
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.fragments import fragments
+from sessions_app.agents.pi.pure.fragments import fragments
 from sessions_app.sessionlog.diagnosis import Finding, Severity
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
@@ -397,7 +397,7 @@ def test_records_that_can_be_recovered_are_counted_and_only_invalid_text_stays()
 
 
 def test_findings_beyond_a_limit_are_counted(monkeypatch):
-    monkeypatch.setattr("sessions_app.agents.pi.diagnosis.FINDINGS_KEPT", 2)
+    monkeypatch.setattr("sessions_app.agents.pi.pure.diagnosis.FINDINGS_KEPT", 2)
     examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
     assert len(examination.findings) == 4
     assert examination.more == 3 + 1
@@ -458,5 +458,5 @@ def test_a_record_keeps_invalid_utf_8_and_only_the_first_line_may_begin_with_a_b
 
 
 def test_a_line_is_searched_for_so_many_records(monkeypatch):
-    monkeypatch.setattr("sessions_app.agents.pi.fragments.ATTEMPTS", 2)
+    monkeypatch.setattr("sessions_app.agents.pi.pure.fragments.ATTEMPTS", 2)
     assert parts(ENTRY + LABEL + ENTRY) == [(ENTRY, True), (LABEL, True), (ENTRY, False)]

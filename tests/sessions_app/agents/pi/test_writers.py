@@ -10,9 +10,9 @@ import pytest
 from sessions_app.agents.atomic.pure.reader import AtomicReader
 from sessions_app.agents.changes import NewFile
 from sessions_app.agents.pi.agent import PiAgent
-from sessions_app.agents.pi.context_edit import ContextEditWriter
-from sessions_app.agents.pi.fork import ForkWriter
-from sessions_app.agents.pi.reader import OlderPiReader, PiReader
+from sessions_app.agents.pi.pure.context_edit import ContextEditWriter
+from sessions_app.agents.pi.pure.fork import ForkWriter
+from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, readers_of
 from sessions_app.sessionlog.deletion import Deletion, Stats

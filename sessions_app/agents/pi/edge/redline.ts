@@ -22,7 +22,7 @@ import {
   plain,
   readJson,
   sendTest,
-} from "../edge/bridge_core.js";
+} from "../../edge/bridge_core.js";
 
 /** Atomic applies deletions within milliseconds, or refuses them without a word to extensions. */
 const APPLYING_MS = 2_000;

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.edge.installed_version import program_on_path
+from sessions_app.agents.pi.pure.messages import fields_of
+from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
 from sessions_app.agents.programs import PackageContext, RebuiltMessage
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-
-from .messages import fields_of
-from .reader import OlderPiReader, PiReader
 
 PACKAGE: Final = "@earendil-works/pi-coding-agent"
 SESSION_MANAGER: Final = Path("dist", "core", "session-manager.js")

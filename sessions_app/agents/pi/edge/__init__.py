@@ -1,0 +1,1 @@
+"""What reads or writes files for pi, or starts processes."""
