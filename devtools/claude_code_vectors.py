@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.attachments import rendered_texts, unrendered_text
-from sessions_app.agents.claude_code.parser import ClaudeCodeParser
-from sessions_app.agents.claude_code.sent import INTERRUPTED
-from sessions_app.agents.claude_code.user_turn import REMINDER
+from sessions_app.agents.claude_code.pure.attachments import rendered_texts, unrendered_text
+from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
+from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
+from sessions_app.agents.claude_code.pure.user_turn import REMINDER
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput

@@ -16,9 +16,9 @@ from devtools.bench import written_plans
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.boundary import SINCE
-from sessions_app.agents.claude_code.running_clients import open_elsewhere
-from sessions_app.agents.claude_code.sent import INTERRUPTED
+from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
+from sessions_app.agents.claude_code.pure.boundary import SINCE
+from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.claude_sessions import ClaudeSession, at

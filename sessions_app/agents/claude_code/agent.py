@@ -22,23 +22,23 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 from sessions_app.sessionlog.versions import RecordedVersion
 
-from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
-from .bridge import SettingsBridge
-from .client import ClaudeCodeProgram
-from .companion import companion_of
-from .fork import ClaudeForkWriter
-from .hook import ClaudeCodeHook
-from .joined_turns import ClaudeCodeTurns
-from .ledger import ledger_result
-from .parser import CLIENT, SINCE, ClaudeCodeParser, read_again, shows_format
-from .reader import ClaudeCodeReader, OlderClaudeCodeReader
-from .records import KEY
-from .rules import ClaudeCodeRules
-from .running_clients import PROJECTS, open_elsewhere, open_sessions
-from .sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
-from .sent_lines import content_of
-from .settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
-from .tree import ClaudeCodeTree
+from .edge.bridge import SettingsBridge
+from .edge.client import ClaudeCodeProgram
+from .edge.companion import companion_of
+from .edge.running_clients import PROJECTS, open_elsewhere, open_sessions
+from .edge.settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
+from .pure.boundary import NAME, BoundaryWriter, refusal, restore_lines_by
+from .pure.fork import ClaudeForkWriter
+from .pure.hook import ClaudeCodeHook
+from .pure.joined_turns import ClaudeCodeTurns
+from .pure.ledger import ledger_result
+from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, read_again, shows_format
+from .pure.reader import ClaudeCodeReader, OlderClaudeCodeReader
+from .pure.records import KEY
+from .pure.rules import ClaudeCodeRules
+from .pure.sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
+from .pure.sent_lines import content_of
+from .pure.tree import ClaudeCodeTree
 
 _READER: Final = ClaudeCodeReader()
 _OLDER_READER: Final = OlderClaudeCodeReader()

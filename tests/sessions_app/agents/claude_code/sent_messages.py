@@ -6,8 +6,8 @@ from typing import Any
 
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.parser import ClaudeCodeParser
-from sessions_app.agents.claude_code.tree import ClaudeCodeTree
+from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
+from sessions_app.agents.claude_code.pure.tree import ClaudeCodeTree
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Recorded

@@ -14,12 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.agents.claude_code import running_clients
-from sessions_app.agents.claude_code.client import ClaudeCodeProgram, sessions_directory
-from sessions_app.agents.claude_code.hook import ClaudeCodeHook
-from sessions_app.agents.claude_code.running_clients import open_elsewhere
-from sessions_app.agents.claude_code.sent import INTERRUPTED
-from sessions_app.agents.claude_code.settings import config_directory, model_windows, read_settings, user_settings
+from sessions_app.agents.claude_code.edge import running_clients
+from sessions_app.agents.claude_code.edge.client import ClaudeCodeProgram, sessions_directory
+from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
+from sessions_app.agents.claude_code.edge.settings import config_directory, model_windows, read_settings, user_settings
+from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
+from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
 from sessions_app.sessionlog.context import is_due

@@ -17,7 +17,7 @@ from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import WRITTEN_AT, notes_on, random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.lines import is_one_of_several, line_without, moved_line
+from sessions_app.agents.claude_code.pure.lines import is_one_of_several, line_without, moved_line
 from sessions_app.agents.reading import Reading, WriterRules
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role

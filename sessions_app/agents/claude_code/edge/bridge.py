@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.claude_code.pure.records import KEY
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
@@ -15,7 +16,6 @@ from sessions_app.agents.edge.hook_bridge import HookBridge
 from sessions_app.agents.pure.json_document import JsonDocument
 
 from .client import ClaudeCodeProgram
-from .records import KEY
 from .settings import DIRECTORY, config_directory
 
 OFF: Final = "disableAllHooks"

@@ -1,0 +1,1 @@
+"""What reads or writes files for Claude Code, or starts processes."""

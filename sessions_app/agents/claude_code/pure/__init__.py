@@ -1,0 +1,1 @@
+"""What is pure of Claude Code: no Django, no network, no disk."""
