@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
-from sessions_app.agents.codex.records import METADATA, describe_item
-from sessions_app.agents.codex.sent import UNANSWERED
+from sessions_app.agents.codex.pure.records import METADATA, describe_item
+from sessions_app.agents.codex.pure.sent import UNANSWERED
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sessions_app.agents.codex import client
+from sessions_app.agents.codex.edge import client
 from sessions_app.agents.edge.dry_resume.process import run_client
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from tests.wait import WAIT_SECONDS

@@ -16,8 +16,8 @@ from devtools.bench.written_plans import notes_on
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.records import METADATA, describe_item
-from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.edge.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.pure.records import METADATA, describe_item
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Role

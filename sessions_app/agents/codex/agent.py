@@ -25,21 +25,21 @@ from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 from sessions_app.storage.held_locks import is_locked
 
-from .bridge import HooksBridge
-from .chained_file import RolloutReader, threads_based_on
-from .client import CodexProgram
-from .compacted import CompactedWriter, FullerList
-from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
-from .fork import ThreadForkWriter
-from .hook import CodexHook
-from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
-from .reader import CodexReader
-from .records import KEY
-from .rules import CodexRules
-from .sent import item_json, sent_items
-from .settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
-from .tree import thread_tree
-from .writer_lock import lock_of, open_threads, thread_id_of, writer_lock
+from .edge.bridge import HooksBridge
+from .edge.chained_file import RolloutReader, threads_based_on
+from .edge.client import CodexProgram
+from .edge.directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
+from .edge.settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
+from .edge.writer_lock import lock_of, open_threads, thread_id_of, writer_lock
+from .pure.compacted import CompactedWriter, FullerList
+from .pure.fork import ThreadForkWriter
+from .pure.hook import CodexHook
+from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
+from .pure.reader import CodexReader
+from .pure.records import KEY
+from .pure.rules import CodexRules
+from .pure.sent import item_json, sent_items
+from .pure.tree import thread_tree
 
 READER: Final = CodexReader("codex", is_older=False)
 OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)

@@ -17,7 +17,7 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.navigation.fork import fork_session
 from compaction_app.undo import service as undo_service
 from sessions_app.agents.codex.agent import CODEX, READER
-from sessions_app.agents.codex.writer_lock import thread_id_of
+from sessions_app.agents.codex.edge.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of

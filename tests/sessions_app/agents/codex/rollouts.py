@@ -10,7 +10,7 @@ from typing import Any
 
 from sessions_app.agents.changes import WriteFacts
 from sessions_app.agents.codex.agent import CODEX, READER
-from sessions_app.agents.codex.reader import CodexReader
+from sessions_app.agents.codex.pure.reader import CodexReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, Texts

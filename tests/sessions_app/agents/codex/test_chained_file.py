@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from sessions_app.agents.codex import directories
-from sessions_app.agents.codex.chained_file import RolloutReader
-from sessions_app.agents.codex.directories import find_rollout
+from sessions_app.agents.codex.edge import directories
+from sessions_app.agents.codex.edge.chained_file import RolloutReader
+from sessions_app.agents.codex.edge.directories import find_rollout
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.storage.files import EDGE, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.nofollow import scan_directory

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.client import CodexProgram, codex_home
-from sessions_app.agents.codex.hook import CodexHook
-from sessions_app.agents.codex.thread_files import ThreadFiles
-from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.edge.client import CodexProgram, codex_home
+from sessions_app.agents.codex.edge.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.pure.hook import CodexHook
+from sessions_app.agents.codex.pure.thread_files import ThreadFiles
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
 from sessions_app.agents.registry import agent_at, agent_of

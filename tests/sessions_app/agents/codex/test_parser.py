@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.history import ItemHistory
+from sessions_app.agents.codex.pure.history import ItemHistory
 from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
 from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput

@@ -15,9 +15,9 @@ from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
-from sessions_app.agents.codex.compacted import CompactedWriter, FullerList
-from sessions_app.agents.codex.fork import ThreadForkWriter
-from sessions_app.agents.codex.rules import CodexRules
+from sessions_app.agents.codex.pure.compacted import CompactedWriter, FullerList
+from sessions_app.agents.codex.pure.fork import ThreadForkWriter
+from sessions_app.agents.codex.pure.rules import CodexRules
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session

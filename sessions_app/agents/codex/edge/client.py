@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.codex.pure.records import INJECTED_TEXTS, without_metadata
+from sessions_app.agents.codex.pure.thread_files import THREAD_ID, ThreadFiles
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable
 from sessions_app.agents.edge.dry_resume.scratch import Scratch
-
-from .records import INJECTED_TEXTS, without_metadata
-from .thread_files import THREAD_ID, ThreadFiles
 
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})

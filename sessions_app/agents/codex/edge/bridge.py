@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
+from sessions_app.agents.codex.pure.records import KEY
 from sessions_app.agents.edge.dry_resume.answers import short_answer
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
@@ -15,7 +16,6 @@ from sessions_app.agents.edge.dry_resume.scratch import new_scratch
 from sessions_app.agents.edge.hook_bridge import HookBridge
 
 from .client import MODEL, CodexProgram, codex_home, configure
-from .records import KEY
 from .settings import DIRECTORY, LIMIT, home_directory
 
 FILE: Final = "hooks.json"
