@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from sessions_app.agents.edge.dry_resume.process import run_client
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
-from sessions_app.agents.opencode import client
-from sessions_app.agents.opencode.bridge import OFFLINE
+from sessions_app.agents.opencode.edge import client
+from sessions_app.agents.opencode.edge.bridge import OFFLINE
 from tests.wait import wait_until
 
 from .scripted_model import ClientRun, ModelReply, ScriptedModel

@@ -20,7 +20,7 @@ from compaction_app.models import Compaction, Undo
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.written_plans import notes_on, random_plan
-from sessions_app.agents.opencode.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
+from sessions_app.agents.opencode.edge.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import RedlineError

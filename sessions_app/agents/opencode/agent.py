@@ -30,21 +30,21 @@ from sessions_app.storage.loopback import loopback_address
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
-from .bridge import PluginBridge
-from .client import OpenCodeProgram
-from .documents import opened_documents, storage_of
-from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
-from .fork import RowForkWriter
-from .listing import discover
-from .parser import CURRENT_VERSION, OpenCodeParser, read_again
-from .reader import OpenCodeReader
-from .rules import OpenCodeRules
-from .sent import message_json, sent_messages
-from .server import OpenCodeServer, is_same_row
-from .settings import model_prices, model_windows, read_settings, user_settings
-from .store import SESSION_TABLES, database_of, opened_session, session_owner, session_state, session_within
-from .takeover import MARKS, SENTENCES
-from .writers import DeleteWriter, PruneWriter
+from .edge.bridge import PluginBridge
+from .edge.client import OpenCodeProgram
+from .edge.documents import opened_documents, storage_of
+from .edge.listing import discover
+from .edge.server import OpenCodeServer, is_same_row
+from .edge.settings import model_prices, model_windows, read_settings, user_settings
+from .edge.store import SESSION_TABLES, database_of, opened_session, session_owner, session_state, session_within
+from .edge.takeover import MARKS, SENTENCES
+from .pure.export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
+from .pure.fork import RowForkWriter
+from .pure.parser import CURRENT_VERSION, OpenCodeParser, read_again
+from .pure.reader import OpenCodeReader
+from .pure.rules import OpenCodeRules
+from .pure.sent import message_json, sent_messages
+from .pure.writers import DeleteWriter, PruneWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"

@@ -10,7 +10,7 @@ from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
-from sessions_app.agents.opencode.server import is_same_row
+from sessions_app.agents.opencode.edge.server import is_same_row
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session

@@ -16,7 +16,7 @@ from django.conf import settings
 from hypothesis import given
 
 from sessions_app.agents.edge.file_bridge import FileBridge
-from sessions_app.agents.opencode.bridge import PluginBridge
+from sessions_app.agents.opencode.edge.bridge import PluginBridge
 from sessions_app.agents.pi.edge.bridge import ExtensionBridge
 from sessions_app.connections import connection_files, service
 from sessions_app.connections.service import (

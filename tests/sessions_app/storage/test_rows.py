@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 import pytest
 
-from sessions_app.agents.opencode import server as server_module
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.agents.opencode.server import is_same_row
+from sessions_app.agents.opencode.edge import server as server_module
+from sessions_app.agents.opencode.edge.server import is_same_row
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import rows, served_rows

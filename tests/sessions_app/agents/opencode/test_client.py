@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.opencode import server as module
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.agents.opencode.client import MODEL as USUAL_MODEL
-from sessions_app.agents.opencode.client import SessionRows
-from sessions_app.agents.opencode.server import OpenCodeServer, is_same_row
-from sessions_app.agents.opencode.settings import model_prices, model_windows, read_settings
+from sessions_app.agents.opencode.edge import server as module
+from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL
+from sessions_app.agents.opencode.edge.client import SessionRows
+from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
+from sessions_app.agents.opencode.edge.settings import model_prices, model_windows, read_settings
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, row_of
 from sessions_app.storage.loopback import loopback_address

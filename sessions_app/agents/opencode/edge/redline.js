@@ -12,7 +12,7 @@
 import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { CONNECTION, Question, Unfit, branchOf, knownCompactions, plain, sendTest } from "../edge/bridge_core.js";
+import { CONNECTION, Question, Unfit, branchOf, knownCompactions, plain, sendTest } from "../../edge/bridge_core.js";
 
 /** The oldest version whose interface keeps all that a part has. */
 const OLDEST = [1, 18, 33];

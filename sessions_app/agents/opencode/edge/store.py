@@ -16,13 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.agent_database import opened_database, row_of, state_of
-from sessions_app.storage.files import FileState, file_state
-from sessions_app.storage.rendered import RenderedLine
-
-from .lines import (
+from sessions_app.agents.opencode.pure.lines import (
     MESSAGE,
     PART,
     SESSION,
@@ -34,7 +28,13 @@ from .lines import (
     session_row,
     size_of,
 )
-from .parts import mapping_of
+from sessions_app.agents.opencode.pure.parts import mapping_of
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.agent_database import opened_database, row_of, state_of
+from sessions_app.storage.files import FileState, file_state
+from sessions_app.storage.rendered import RenderedLine
+
 from .takeover import Owner, Takeover
 
 DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")

@@ -15,13 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse, stringify
-from sessions_app.storage.files import file_state, opened, pread, reported
-from sessions_app.storage.nofollow import scan_directory, stat_file
-from sessions_app.storage.rendered import RenderedLine
-
-from .lines import (
+from sessions_app.agents.opencode.pure.lines import (
     MESSAGE,
     PART,
     Row,
@@ -33,7 +27,13 @@ from .lines import (
     session_row,
     size_of,
 )
-from .parts import mapping_of
+from sessions_app.agents.opencode.pure.parts import mapping_of
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.storage.files import file_state, opened, pread, reported
+from sessions_app.storage.nofollow import scan_directory, stat_file
+from sessions_app.storage.rendered import RenderedLine
+
 from .store import ID, NOTHING_READ
 
 SUFFIX: Final = ".json"

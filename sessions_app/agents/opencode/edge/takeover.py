@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from sessions_app.agents.opencode.pure.lines import SESSION
+from sessions_app.agents.opencode.pure.parts import mapping_of
 from sessions_app.sessionlog.jsjson import parse
-
-from .lines import SESSION
-from .parts import mapping_of
 
 _TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _OWN: Final = "session_v2"

@@ -9,6 +9,7 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.opencode.pure.parts import mapping_of
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingsSection,
@@ -17,8 +18,6 @@ from sessions_app.agents.settings_in_force import (
     settings_in_force,
 )
 from sessions_app.model_prices import InputPrices, configured_prices
-
-from .parts import mapping_of
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
 OUTPUT: Final = 32_000

@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from sessions_app.agents.opencode.pure.lines import PART, SESSION
+from sessions_app.agents.opencode.pure.parts import mapping_of, text_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.sessionlog.jsjson import canonical, parse, stringify
 from sessions_app.storage.agent_database import bytes_of, opened_database, row_of
@@ -38,8 +40,6 @@ from sessions_app.storage.files import file_state
 from sessions_app.storage.loopback import LoopbackAddress, is_listening
 from sessions_app.storage.open_files import writers_of
 
-from .lines import PART, SESSION
-from .parts import mapping_of, text_of
 from .store import NOTHING_READ
 
 PASSWORD_VARIABLE: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105  # a name

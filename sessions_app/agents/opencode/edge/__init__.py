@@ -1,0 +1,1 @@
+"""What reads or writes files for OpenCode, or starts processes."""

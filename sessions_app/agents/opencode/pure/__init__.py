@@ -1,0 +1,1 @@
+"""What is pure of OpenCode: no Django, no network, no disk."""
