@@ -16,9 +16,7 @@ def test_a_wheel_has_every_package_of_the_product_and_no_other(monkeypatch):
     monkeypatch.chdir(PROJECT)
     monkeypatch.setattr(setuptools, "setup", (built := {}).update)
     runpy.run_path("setup.py")
-    modules = [
-        one for name in ("redline", "sessions_app", "compaction_app") for one in (PROJECT / name).rglob("__init__.py")
-    ]
+    modules = [*PROJECT.glob("redline/**/__init__.py"), *PROJECT.glob("*_app/**/__init__.py")]
     found = {str(module.parent.relative_to(PROJECT)).replace("/", ".") for module in modules}
     assert set(built["packages"]) == found | {"redline.static", "redline.templates"}
 
