@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from redline.configuration import Configuration, RootSetting
+from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -146,7 +146,7 @@ def test_no_page_shows_the_target_of_a_link(browser, path, swap, below, monkeypa
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}{below}"
 
     def read() -> None:
-        forget_branches()
+        forget_documents()
         assert OUTSIDE.encode() not in body_of(browser.get(page))
 
     nothing_is_kept(monkeypatch, swap, read)

@@ -1,4 +1,4 @@
-"""What is known of a branch without its texts: computed once, cached for the last few, until the file changes.
+"""What is known of a branch without its texts: computed once, and kept with the document.
 
     entries of the index ─tree─▶ branch ─reader─▶ what the model sees ─┬─▶ token map
                                         └─prepare─▶ protections ───────┘
@@ -8,16 +8,10 @@ All branches of one state of a file share its entries.
 
 from __future__ import annotations
 
-import gc
-import threading
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
-from pathlib import Path
-from typing import Final, NamedTuple
 
 from compaction_app.core.branch_views import is_removed
 from compaction_app.core.summary_loss import summaries_on
@@ -25,26 +19,19 @@ from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.reading import Reading
-from sessions_app.index.indexed_entries import indexed_tree
-from sessions_app.index.session_reading import reading_of_session
+from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.controls import DeletionControl, EditControl
 from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.sessionlog.tree_rows import TreeRows
-from sessions_app.storage.files import FileState
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import tally_of
-
-CACHED: Final = 3
-CACHED_ENTRIES: Final = 120_000
-"""Branches are cached up to so many entries, counting their file's entries too; the last one always is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,92 +101,15 @@ class BranchState:
         return TreeRows(self.tree)
 
 
-# ---- the cache -------------------------------------------------------------------------------------------
-
-
-class _FileKey(NamedTuple):
-    """What must be unchanged for a cached branch to be valid."""
-
-    session: int
-    file: FileState
-    reader: str
-    indexed_at: datetime | None
-
-
-_kept: list[tuple[_FileKey, BranchState]] = []
-"""In order of use, the last used last."""
-_keeping = threading.Lock()
-_working = threading.Lock()
-"""One branch is computed at a time: two at once would take twice the memory, and be no faster."""
-
-
 def branch_state(session: Session, leaf_id: str = "") -> BranchState:
     """The state of a branch, from the index; an empty `leaf_id` is the file's last entry.
 
-    Raises BadInput `unknown_entry`, `no_entries`, `not_indexed` and `no_such_file`, and what reading the file raises.
+    Raises BadInput `unknown_entry` and `no_entries`, and what `Document.of_index` raises.
     """
-    path = session.real_path()
-    found = session.agent.state(path)
-    if found is None:
-        raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")
-    if session.fingerprint is None or session.state is None:
-        raise BadInput("not_indexed", f"{path} is not in the index. {session.fault}".strip())
-    key = _FileKey(session.pk, found, session.reader_choice, session.indexed_at)
-    state = _look_up(key, leaf_id)
-    if state is None:
-        with _working:
-            state = _look_up(key, leaf_id)
-            if state is None:
-                with _collection_paused():
-                    state = _work_out(session, path, leaf_id, _same_file(key))
-                _keep(key, state)
-    return state
-
-
-def forget_branches() -> None:
-    """Empty the cache."""
-    with _keeping:
-        _kept.clear()
-
-
-def _look_up(key: _FileKey, leaf_id: str) -> BranchState | None:
-    with _keeping:
-        for place, (known, state) in enumerate(_kept):
-            if known == key and state.leaf_id == (leaf_id or state.tree.leaf.id):
-                _kept.append(_kept.pop(place))
-                return state
-    return None
-
-
-def _same_file(key: _FileKey) -> BranchState | None:
-    """Another branch of the same state of the file; earlier states are removed from the cache."""
-    with _keeping:
-        _kept[:] = [(known, state) for known, state in _kept if known == key or known.session != key.session]
-        return next((state for known, state in _kept if known == key), None)
-
-
-def _keep(key: _FileKey, state: BranchState) -> None:
-    with _keeping:
-        _kept.append((key, state))
-        while len(_kept) > 1 and (len(_kept) > CACHED or sum(map(_weight, _kept)) > CACHED_ENTRIES):
-            del _kept[0]
-
-
-def _weight(kept: tuple[_FileKey, BranchState]) -> int:
-    return len(kept[1].tree.entries) + len(kept[1].branch)
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Pause the garbage collector: computing a branch makes many lasting objects and no garbage to search for."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+    document = Document.of_index(session)
+    leaf = leaf_id or document.leaf_id
+    branch = document.branch(leaf)
+    return document.derived(("branch", leaf), lambda: _work_out(session, document, leaf), len(branch))
 
 
 # ---- the computation -------------------------------------------------------------------------------------
@@ -220,15 +130,8 @@ def _size(
         return tally_of(context, branch, reading.reader.rebuild, session.inherited_measure, read).size
 
 
-def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState | None) -> BranchState:
-    if same_file is not None:
-        tree, reading = same_file.tree, same_file.reading
-    else:
-        with session.agent.open(path) as reader:
-            tree = indexed_tree(session, reader)
-        reading = reading_of_session(session, path, tree.entries, session.parser_state)
-    leaf = leaf_id or tree.leaf.id
-    branch = tree.branch(leaf)
+def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
+    tree, reading, branch = document.tree, document.reading, document.branch(leaf)
     context = reading.reader.rebuild(branch)
     kept = {message.entry.id: message for message in context.messages}
     # The query is not shown here, so no text has to be read for it.

@@ -20,7 +20,7 @@ from sessions_app.agents.changes import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import ConnectedAgent
-from sessions_app.index.indexed_entries import indexed_tree
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import shown_roots
 from sessions_app.index.session_reading import indexed_reading
@@ -238,12 +238,11 @@ def _require_same_branch(question: Question, session: Session) -> None:
     """Raise Conflict `moved_on` if the file does not have the branch that the agent has."""
     if not question.leaf:
         return
-    path = session.real_path()
-    with session.agent.open(path) as reader:
-        tree = indexed_tree(session, reader)
-    if question.leaf not in tree:
+    document = Document.of_index(session)
+    path = document.path
+    if question.leaf not in document.tree:
         raise Conflict("moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}")
-    branch = tree.branch(question.leaf)
+    branch = document.branch(question.leaf)
     if question.branch is not None and question.branch != branch_of(branch):
         raise Conflict(
             "moved_on",

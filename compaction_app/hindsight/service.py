@@ -1,6 +1,6 @@
 """Hindsight on indexed sessions: one session when it is shown, all of them in the background.
 
-look_back ──▶ hindsights of a branch, cached for the last few until the file changes
+look_back ──▶ hindsights of a branch, kept with the document
 update    ──▶ rows of all sessions with compactions that have changed since they were looked at
 """
 
@@ -15,25 +15,23 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from compaction_app.core.cost import MILLION, input_cost
-from compaction_app.display.branches import branch_state
+from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.lab.hindsight import Hindsight, Way, hindsights
 from compaction_app.models import Compaction, CompactionCost, HindsightCheck, written_by_redline
 from compaction_app.planning.model_prices import prices_of_session
+from sessions_app.document.document import Document
 from sessions_app.model_prices import InputPrices
 from sessions_app.models import HAS_ENTRIES, Session
-from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
-from sessions_app.storage.files import FileState
 
 VERSION: Final = 2
 """Of the figures: rows of another version are computed again."""
 REST: Final = timedelta(minutes=5)
 """A session that was looked at is not looked at again until nothing was written to it for so long."""
-CACHED: Final = 8
 
 
 class Figures(NamedTuple):
@@ -69,27 +67,10 @@ class LookBack(NamedTuple):
     """The entries that end a change of the branch's context."""
 
 
-class _Key(NamedTuple):
-    session: int
-    file: FileState | None
-    reader: str
-    indexed_at: datetime | None
-    leaf_id: str
-
-
-_recent: Final = Recent[_Key, LookBack](CACHED)
-
-
 def look_back(session: Session, leaf_id: str = "") -> LookBack:
     """The hindsights of a branch, by default of the one that the agent continues. Raises what `branch_state` raises."""
-    state = session.agent.state(session.real_path())
-    key = _Key(session.pk, state, session.reader_choice, session.indexed_at, leaf_id)
-    return _recent.get(key, lambda: _work_out(session, leaf_id))
-
-
-def forget_look_backs() -> None:
-    """Empty the cache."""
-    _recent.clear()
+    document, state = Document.of_index(session), branch_state(session, leaf_id)
+    return document.derived(("look back", state.leaf_id), lambda: _work_out(session, state), len(state.branch))
 
 
 def figures_of(found: Hindsight, size: ContextSize, prices: InputPrices | None) -> Figures:
@@ -186,9 +167,7 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
     return list(rows.values())
 
 
-def _work_out(session: Session, leaf_id: str) -> LookBack:
-    state = branch_state(session, leaf_id)
-
+def _work_out(session: Session, state: BranchState) -> LookBack:
     def read(entries: Iterable[Entry]) -> Mapping[str, Texts]:
         return texts_of(session, entries)
 

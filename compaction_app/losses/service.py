@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -15,15 +14,12 @@ from compaction_app.display.branches import BranchState, branch_state, leaf_belo
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.models import SummaryDraft
 from compaction_app.summaries.drafts import shown_task_of
+from sessions_app.document.document import Document
 from sessions_app.models import Session
-from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.storage.files import FileState
-
-CACHED: Final = 8
 
 
 class BranchSummary(NamedTuple):
@@ -43,34 +39,13 @@ class BranchSummary(NamedTuple):
     later: str
 
 
-class _Key(NamedTuple):
-    """What must be unchanged for a cached result to be valid."""
-
-    session: int
-    file: FileState | None
-    reader: str
-    indexed_at: datetime | None
-    guard: str
-    entry_id: str
-
-
-_recent: Final = Recent[_Key, BranchSummary](CACHED)
-
-
 def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
     """What the summary with this id lost; without an id, the newest one of the branch that the agent continues.
 
     Raises BadInput `unknown_entry` and `not_a_summary`, and what reading the session raises.
     """
-    key = _Key(
-        session.pk,
-        session.agent.state(session.real_path()),
-        session.reader_choice,
-        session.indexed_at,
-        settings.REDLINE.thinking_guard,
-        entry_id,
-    )
-    return _recent.get(key, lambda: _work_out(session, entry_id))
+    document, guard = Document.of_index(session), settings.REDLINE.thinking_guard
+    return document.derived(("loss", guard, entry_id), lambda: _work_out(session, entry_id))
 
 
 def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
@@ -92,11 +67,6 @@ def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
         replacement.tokens_before, Basis.ABOUT, estimate=replacement.tokens_before
     )
     return BranchSummary(loss, "", size, draft.planner, before[-1], "", "")
-
-
-def forget_losses() -> None:
-    """Empty the cache."""
-    _recent.clear()
 
 
 def _work_out(session: Session, entry_id: str) -> BranchSummary:

@@ -22,7 +22,7 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.types import LEVELS as LEVELS
 from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
-from sessions_app.index.indexed_entries import indexed_tree
+from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -384,6 +384,4 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     """
     if not model.thinking_levels:
         return ""
-    with session.agent.open(session.real_path()) as reader:
-        tree = indexed_tree(session, reader)
-    return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)
+    return level_taken(thinking_level_of(Document.of_index(session).branch(leaf_id)), model.thinking_levels)

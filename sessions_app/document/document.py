@@ -2,17 +2,22 @@
 
     Document.of_file(path)       the whole file, for a command that only reads; the index is not touched
     Document.of_session(row)     the whole file of an indexed session, for what changes it
-    Document.of_index(row)       the entries of the index, for pages
+    Document.of_index(row)       the entries of the index, for pages, which share it until the file changes
 
 Callers ask it for branches, contexts and texts, and never how the session was read. `now` is the file as it continued.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
@@ -30,6 +35,11 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import Damage, SessionLog
 from sessions_app.storage.files import FileState, Fingerprint
 from sessions_app.storage.session_loader import LoadedSession, Progress, continue_loading, load_session
+
+MOST_ENTRIES: Final = 120_000
+"""Documents of the index are kept up to so many entries, counting those of each branch that was derived as well."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,20 +74,28 @@ class Document(LoadedSession):
         return cls._of(loaded, session_row(loaded.path))
 
     @classmethod
-    def of_index(cls, session: Session, state: FileState) -> Self:
-        """An indexed session, whose file has this state, without reading what is in the index.
+    def of_index(cls, session: Session) -> Document:
+        """An indexed session as its file is now. Those that were used last are kept.
 
-        Raises BadInput `not_indexed`, and what reading the file raises.
+        Raises BadInput `not_indexed` and `no_such_file`, and what reading the file raises.
         """
         path = session.real_path()
+        state = session.agent.state(path)
+        if state is None:
+            raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")
         if session.fingerprint is None or session.state is None:
             raise BadInput("not_indexed", f"{path} is not in the index. {session.fault}".strip())
+        key = _Key(session.pk, state, session.reader_choice, session.indexed_at)
+        return _kept.get(key, lambda: cls._read_from_index(session, path, state))
+
+    @classmethod
+    def _read_from_index(cls, session: Session, path: Path, state: FileState) -> Document:
         with session.agent.open(path) as reader:
             tree = indexed_tree(session, reader)
         parser = session.parser_state
         damage = msgspec.convert(session.damage, list[Damage])
         log = SessionLog(parser.header, session.version, list(tree.entries), damage, session.damage_count, parser)
-        return cls(path, log, tree, msgspec.convert(session.fingerprint, Fingerprint), state, session)
+        return Document(path, log, tree, msgspec.convert(session.fingerprint, Fingerprint), state, session)
 
     @classmethod
     def _of(cls, loaded: LoadedSession, session: Session | None, chosen_reader: str = "") -> Self:
@@ -131,9 +149,130 @@ class Document(LoadedSession):
     def _contexts(self) -> dict[str, ActiveContext]:
         return {}
 
+    @cached_property
+    def _derived(self) -> dict[Hashable, _Derived]:
+        """In order of use, the last used last."""
+        return {}
+
     def context(self, leaf_id: str = "") -> ActiveContext:
         """What the model sees of a branch. Raises what `branch` raises."""
         leaf_id = leaf_id or self.leaf_id
         if leaf_id not in self._contexts:
             self._contexts[leaf_id] = self.reading.reader.rebuild(self.branch(leaf_id))
         return self._contexts[leaf_id]
+
+    def derived(self, key: Hashable, compute: Callable[[], Result], entries: int = 1) -> Result:
+        """What follows from this state of the session, computed once and kept with it.
+
+        It counts as so many entries more: see MOST_ENTRIES.
+        """
+        found = _kept.derived(self, key)
+        if found is None:
+            with _kept.computing:
+                found = _kept.derived(self, key)
+                if found is None:
+                    found = _Derived(compute(), entries)
+                    _kept.keep_derived(self, key, found)
+        return cast("Result", found.value)
+
+    @property
+    def weight(self) -> int:
+        """Its entries, and those of what was derived from it."""
+        return len(self.tree.entries) + sum(one.entries for one in self._derived.values())
+
+
+# ---- the cache -------------------------------------------------------------------------------------------
+
+
+class _Key(NamedTuple):
+    """What must be unchanged for a kept document to be valid."""
+
+    session: int
+    file: FileState
+    reader: str
+    indexed_at: datetime | None
+
+
+class _Derived(NamedTuple):
+    value: object
+    entries: int
+
+
+class _KeptDocuments:
+    """The documents of the index that were used last, with what was derived from them.
+
+    They are kept as long as they have at most MOST_ENTRIES together; the last one always is.
+    """
+
+    def __init__(self) -> None:
+        self._documents: dict[_Key, Document] = {}
+        """In order of use, the last used last."""
+        self._lock = threading.Lock()
+        self._computing = threading.RLock()
+
+    @property
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """One at a time: two at once would take twice the memory, and be no faster."""
+        with self._computing, _collection_paused():
+            yield
+
+    def get(self, key: _Key, read: Callable[[], Document]) -> Document:
+        """The document with a key. Earlier states of its session are dropped."""
+        found = self._look_up(key)
+        if found is None:
+            with self.computing:
+                found = self._look_up(key)
+                if found is None:
+                    found = read()
+                    with self._lock:
+                        others = {old: one for old, one in self._documents.items() if old.session != key.session}
+                        self._documents = {**others, key: found}
+                        self._shrink()
+        return found
+
+    def derived(self, document: Document, key: Hashable) -> _Derived | None:
+        with self._lock:
+            found = document._derived.pop(key, None)
+            if found is not None:
+                document._derived[key] = found
+            return found
+
+    def keep_derived(self, document: Document, key: Hashable, value: _Derived) -> None:
+        with self._lock:
+            document._derived[key] = value
+            while len(document._derived) > 1 and document.weight > MOST_ENTRIES:
+                del document._derived[next(iter(document._derived))]
+            self._shrink()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._documents = {}
+
+    def _look_up(self, key: _Key) -> Document | None:
+        with self._lock:
+            found = self._documents.pop(key, None)
+            if found is not None:
+                self._documents[key] = found
+            return found
+
+    def _shrink(self) -> None:
+        while len(self._documents) > 1 and sum(one.weight for one in self._documents.values()) > MOST_ENTRIES:
+            del self._documents[next(iter(self._documents))]
+
+
+_kept: Final = _KeptDocuments()
+forget_documents: Final = _kept.clear
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Pause the garbage collector: opening a session makes many lasting objects and no garbage to search for."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

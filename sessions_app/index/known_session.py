@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import agent_at, require_reader_of
 from sessions_app.database import is_current
 from sessions_app.models import Session
 from sessions_app.sqlite import database_path
-from sessions_app.storage.session_loader import LoadedSession
-
-from .session_reading import reading_of
 
 
 def known_sessions(limit: int) -> list[Session]:
@@ -42,17 +37,3 @@ def known_session(path: Path) -> Session | None:
 
 def _is_index_readable() -> bool:
     return database_path().exists() and is_current()
-
-
-def reading_of_file(loaded: LoadedSession, chosen: str = "") -> Reading:
-    """The reading of a loaded session: as its pages read it, or by the reader of this name.
-
-    Raises BadInput `unknown_reader` if that is not for sessions in its format.
-    """
-    if chosen:
-        require_reader_of(agent_at(loaded.path), chosen)
-    known = known_session(loaded.path)
-    entries, state = loaded.log.entries, loaded.log.state
-    if known is None:
-        return reading_of(loaded.path, entries, state, chosen)
-    return reading_of(loaded.path, entries, state, chosen or known.reader_choice, known.own_entries)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from compaction_app.display.branches import forget_branches
 from compaction_app.hooks import SIGNALS, load_hooks
 from compaction_app.scripted.server import ScriptedProvider
+from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_file
 from sessions_app.jobs import lease
 from tests.factories import session_bytes, working_session
@@ -15,7 +15,7 @@ from tests.lease_clock import Clock
 @pytest.fixture(autouse=True)
 def no_branches():
     """Forget the branches of earlier tests: this process remembers them."""
-    forget_branches()
+    forget_documents()
 
 
 @pytest.fixture

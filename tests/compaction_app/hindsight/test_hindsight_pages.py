@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from compaction_app.hindsight import presenter, service
 from compaction_app.hindsight.presenter import view_overview
-from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
+from compaction_app.hindsight.service import due_sessions, update
 from compaction_app.models import CompactionCost, HindsightCheck
 from redline.configuration import Configuration, PriceSetting, RootSetting
+from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
@@ -61,9 +62,9 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    forget_look_backs()
+    forget_documents()
     yield
-    forget_look_backs()
+    forget_documents()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from compaction_app.display.lost_subjects import SHOWN
 from compaction_app.losses import service
+from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import ClaudeSession
@@ -36,7 +37,7 @@ TOUCHED = ("edit a.py", "edit a.py", "edit b.py", "read b.py", "read c.py", "rea
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    service.forget_losses()
+    forget_documents()
 
 
 def add(root: Path, recorded: list[Any], name: str = "a.jsonl") -> str:

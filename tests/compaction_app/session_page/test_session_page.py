@@ -16,10 +16,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.display.branches import branch_state, forget_branches
+from compaction_app.display.branches import branch_state
 from compaction_app.display.links import entry_address, text_address
 from compaction_app.models import Backup, Compaction, Undo
 from compaction_app.runs.commands import start_run
+from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
@@ -599,7 +600,7 @@ def test_what_is_new_on_the_page_is_inert_too(pages, words):
     entry = reverse("compaction:entry", args=(Session.objects.get().root_id, "a.jsonl", entry_id))
     for reader in ("atomic-0.8", "pi"):
         Session.objects.update(reader=reader)
-        forget_branches()
+        forget_documents()
         for page in (f"{address}?view=all", f"{address}?view=removed", address, f"{address}/entries/e2/text", entry):
             answer = pages.browser.get(page)
             assert answer.status_code == 200, page
