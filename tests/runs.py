@@ -2,7 +2,7 @@
 
 from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import Committed, approval, commit_run, preflight_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState

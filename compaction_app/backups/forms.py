@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from django import forms
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
-
-from .service import RestoreConfirmations
 
 
 class RestoreForm(forms.Form):
     """The confirmations, and the state of session and backup that the page showed."""
 
     shown = forms.CharField(required=False)
-    yes = ConfirmationField(RestoreConfirmations)
+    yes = ConfirmationField(Confirmations)
 
 
 class BackupDeletionForm(forms.Form):

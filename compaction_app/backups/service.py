@@ -16,6 +16,7 @@ from django.db import DatabaseError
 
 from compaction_app.change_notes import BackupNote, RestoreNote, text_of
 from compaction_app.change_records import record_restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.registry import agent_at
@@ -84,15 +85,6 @@ class RestoreDifference:
     """The id of that compaction, if the session has it: it is removed too."""
     brought_back: int
     """How many lines only the backup has."""
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreConfirmations:
-    """The confirmations of a restore, one for each case."""
-
-    drop_newer: bool = False
-    unverified: bool = False
-    live: bool = False
 
 
 def list_backups(session: Path) -> list[ListedBackup]:
@@ -249,7 +241,7 @@ def _digest(line: Line) -> bytes:
 def restore_needs(
     session: Path, backup: Path, recorded: str | None, change: RestoreDifference, activity: Activity
 ) -> dict[str, ConfirmationNeeded]:
-    """The confirmations that a restore needs, by field of `RestoreConfirmations`, each with the error raised if it is
+    """The confirmations that a restore needs, by field of `Confirmations`, each with the error raised if it is
     missing."""
     needs = {}
     if activity.is_live:
@@ -287,7 +279,7 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
     return restore_needs(session, backup, recorded_hash(backup), change, activity)
 
 
-def require_confirmations(session: Path, backup: Path, confirmations: RestoreConfirmations, now: datetime) -> None:
+def require_confirmations(session: Path, backup: Path, confirmations: Confirmations, now: datetime) -> None:
     """Raise Conflict `append_only` and `open_in_agent` if the session must not be replaced, or ConfirmationNeeded
     `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
     state = file_state(session)
@@ -316,7 +308,7 @@ def state_of(session: Path, backup: Path) -> str:
     )
 
 
-def restore(backup: Path, confirmations: RestoreConfirmations, now: datetime, *, shown: str | None = None) -> Restored:
+def restore(backup: Path, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Restored:
     """Give a session the bytes of its backup, after backing up its current content.
 
     `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises

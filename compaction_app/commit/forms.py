@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django import forms
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
-
-from .preflight import Confirmations
 
 
 class CommitForm(forms.Form):

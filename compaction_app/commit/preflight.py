@@ -5,15 +5,15 @@ The page that requests confirmations and the write that refuses without them bot
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from compaction_app.changes.plan import ChangePlan
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
@@ -33,22 +33,6 @@ from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_li
 
 MOST_NAMED: Final = 5
 """Objects that a message names; it counts the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmations:
-    """The confirmations of a commit, one for each case."""
-
-    live: bool = False
-    """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
-    switch_branch: bool = False
-    """The reviewed branch is not the active one; the commit makes it active."""
-    not_honoured: bool = False
-    """It is not known which agent owns this session: another one may ignore what is appended."""
-    below_target: bool = False
-    """The plan deletes less than required."""
-    after_torn_line: bool = False
-    """The session ends in an incomplete line: the new one begins after a newline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +98,16 @@ def require_writable(loaded: LoadedSession) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """What a commit would do at this moment, and what it needs."""
+@dataclass(frozen=True)
+class Preflight(ChangePlan):
+    """What a commit would do at this moment."""
 
-    present: Document
+    NOT_DONE = "Nothing was written."
+
     parent_id: str
     """The entry that the line would be appended after."""
     validated: ValidatedDeletion
     writer: SessionWriter
-    activity: Activity
-    torn: TornLine | None
-    """The session's last line, if it is torn."""
-    needs: Mapping[str, RedlineError]
-    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
     notes: Mapping[str, str]
     """The notes that the writer adds, by the first entry of the span that each stands for, in their order."""
     is_awaited: bool = False
@@ -138,17 +118,19 @@ class Preflight:
         """The agent's server through which the change is made; None if the session is changed itself, or stays."""
         return self.activity.server if self.writer.appends else None
 
-    def digest(self) -> str:
-        """Identifies this preflight, so that a confirmation counts for it and for no other."""
-        facts = [
+    @property
+    def written_to(self) -> Path | None:
+        return self.present.path if self.writer.appends and not self.is_awaited else None
+
+    @property
+    def facts(self) -> list[Any]:
+        return [
             [target.to_json() for target in self.validated.targets],
             self.parent_id,
             self.present.leaf_id,
             self.writer.name,
             self.server.address if self.server is not None else "",
-            sorted(self.needs),
         ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
@@ -170,7 +152,7 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(present, parent_id, validated, writer, activity, torn, needs, notes, approved.is_awaited)
+    return Preflight(present, activity, torn, needs, parent_id, validated, writer, notes, approved.is_awaited)
 
 
 def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:
@@ -212,15 +194,6 @@ def _named(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def require_confirmations(preflight: Preflight, confirmations: Confirmations) -> None:
-    """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation, Conflict `open_in_agent`."""
-    if preflight.writer.appends and not preflight.is_awaited:
-        preflight.activity.require_closed(preflight.present.path)
-    for name, failure in preflight.needs.items():
-        if not getattr(confirmations, name):
-            raise failure
 
 
 def _needs(

@@ -28,6 +28,7 @@ from django.db import DatabaseError
 
 from compaction_app.change_notes import BackupNote, CommitNote, text_of
 from compaction_app.change_records import record_backup, record_commit
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.gates import Restraints
@@ -53,7 +54,7 @@ from sessions_app.storage.rows import back_up_rows
 from sessions_app.storage.token_sample import tally_of
 
 from .change import MadeChange, file_fingerprint, make_change
-from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
+from .preflight import Approved, Preflight, check_plan, require_writable
 from .row_change import make_row_change, plan_rows
 
 logger = logging.getLogger("redline")
@@ -257,7 +258,7 @@ def _commit(
     confirmations: Confirmations,
     now: datetime,
 ) -> Committed:
-    require_confirmations(preflight, confirmations)
+    preflight.require_confirmed(confirmations)
     content = hashlib.sha256()
     rows = plan_rows(preflight, now)
     if rows is not None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.change import (
     MadeChange,
     change_of,
@@ -30,10 +31,8 @@ from compaction_app.commit.change import (
     write_facts,
 )
 from compaction_app.commit.preflight import (
-    Confirmations,
     Preflight,
     check_plan,
-    require_confirmations,
 )
 from compaction_app.commit.proof import Rebuilt, context_with
 from compaction_app.commit.row_change import RowPlan, changed_session, row_plan
@@ -113,7 +112,7 @@ def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval
     """Require that a preflight is what was shown, at the place at which the agent waits, and confirmed."""
     require_shown(run, preflight, approval.shown)
     require_same_place(handshake, preflight)
-    require_confirmations(preflight, approval.confirmations)
+    preflight.require_confirmed(approval.confirmations)
 
 
 def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:

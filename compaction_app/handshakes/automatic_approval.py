@@ -24,7 +24,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import approval, preflight_of
 from compaction_app.core.file_touches import lines_of, text_shown, touch_of_call
 from compaction_app.core.handshake_states import HandshakeState

@@ -18,7 +18,7 @@ from django.db import DatabaseError, transaction
 
 from compaction_app.change_notes import CommitNote
 from compaction_app.change_records import record_backup, record_commit
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.proof import Rebuilt
 from compaction_app.commit.service import commit_run
 from compaction_app.core.handshake_states import HandshakeState, NextStep

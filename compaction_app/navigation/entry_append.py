@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.db import DatabaseError
 
 from compaction_app.change_notes import BackupNote, EntriesNote, text_of
 from compaction_app.change_records import record_entries
+from compaction_app.changes.plan import ChangePlan, Confirmations
 from compaction_app.commit.change import MadeChange, append_change, lines_of, write_facts
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import (
@@ -39,51 +41,33 @@ from compaction_app.planning.tree_hooks import (
     ask_tree_hooks,
     require_move_not_cancelled,
 )
-from compaction_app.session_activity import Activity, activity_of, append_needs
+from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.changes import WriteFacts
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.session_loader import TornLine, torn_line_of
+from sessions_app.storage.session_loader import torn_line_of
 
 from .entry_change import NOT_APPENDED, EntryChange, MakeChange, labelled
 
 
-@dataclass(frozen=True, slots=True)
-class AppendConfirmations:
-    """The confirmations of an append, one for each case."""
-
-    live: bool = False
-    """The session was written to in the last minutes, or a process has it open."""
-    after_torn_line: bool = False
-    """The session ends in an incomplete line: the new one begins after a newline."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendPlan:
+@dataclass(frozen=True)
+class AppendPlan(ChangePlan):
     """What an append would do at this moment."""
 
-    present: Document
+    NOT_DONE = NOT_APPENDED
+
     change: EntryChange
-    activity: Activity
-    torn: TornLine | None
-    needs: Mapping[str, RedlineError]
-    """The confirmations it needs, by field of `AppendConfirmations`, each with the error raised if it is missing."""
 
     @property
-    def path(self) -> str:
-        return str(self.present.path)
-
-    def digest(self) -> str:
-        """Identifies this plan, so that a confirmation counts for it and for no other."""
+    def facts(self) -> list[Any]:
         change = self.change
-        facts = [change.action, change.words, change.leaf_id, self.present.leaf_id, sorted(self.needs)]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return [change.action, change.words, change.leaf_id, self.present.leaf_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +98,13 @@ def plan_append(path: Path, make: MakeChange, now: datetime) -> AppendPlan:
     activity = activity_of(present.row, present.state, now)
     torn = torn_line_of(present.path)
     needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
-    return AppendPlan(present, change, activity, torn, needs)
-
-
-def require_append_confirmations(plan: AppendPlan, confirmations: AppendConfirmations) -> None:
-    """Raise ConfirmationNeeded for the first missing confirmation, and Conflict `open_in_agent`."""
-    plan.activity.require_closed(plan.present.path)
-    for name, failure in plan.needs.items():
-        if not getattr(confirmations, name):
-            raise failure
+    return AppendPlan(present, activity, torn, needs, change)
 
 
 def append_entries(
     path: Path,
     make: MakeChange,
-    confirmations: AppendConfirmations,
+    confirmations: Confirmations,
     now: datetime,
     *,
     shown: str | None = None,
@@ -147,17 +123,13 @@ def append_entries(
     if session_before_tree.connected() or unloaded():
         plan = plan_append(path, make, now)
         if plan.change.move is not None and (shown is None or shown == plan.digest()):
-            require_append_confirmations(plan, confirmations)
+            plan.require_confirmed(confirmations)
             wanted = _label_of_hooks(plan, plan.change.move) if label is None else label
             make, shown = labelled(make, wanted), plan.digest()
     with lock_session(path) as locked:
         plan = plan_append(locked.path, make, now)
-        if shown is not None and shown != plan.digest():
-            raise Conflict(
-                "plan_differs",
-                f"{plan.path} has changed since this was shown. {NOT_APPENDED} Check what would happen now.",
-            )
-        require_append_confirmations(plan, confirmations)
+        plan.require_shown(shown)
+        plan.require_confirmed(confirmations)
         appended = _append(locked, plan, confirmations, now, draft)
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(locked.path)
@@ -184,7 +156,7 @@ def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
 def _append(
     locked: LockedSession,
     plan: AppendPlan,
-    confirmations: AppendConfirmations,
+    confirmations: Confirmations,
     now: datetime,
     draft: int | None,
 ) -> AppendedEntries:

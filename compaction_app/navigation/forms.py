@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django import forms
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
 from sessions_app.web.forms import InlineField
 
-from .entry_append import AppendConfirmations
 from .entry_change import LONGEST_LABEL
 
 
@@ -15,14 +15,14 @@ class AppendForm(forms.Form):
     """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(AppendConfirmations)
+    yes = ConfirmationField(Confirmations)
 
 
 class LabelForm(forms.Form):
     """The label, and the confirmations; an empty label takes the entry's away."""
 
     bound_field_class = InlineField
-    yes = ConfirmationField(AppendConfirmations)
+    yes = ConfirmationField(Confirmations)
     label = forms.CharField(
         label="Label",
         required=False,

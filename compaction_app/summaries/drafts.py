@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from django.db import transaction
 from django.utils import timezone
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.models import SummaryDraft
 from compaction_app.navigation.entry_append import (
-    AppendConfirmations,
     AppendedEntries,
     AppendPlan,
     append_entries,
@@ -230,7 +230,7 @@ def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
     return DraftPlan(task, plan, hashlib.sha256(f"{plan.digest()} {draft.text}".encode()).hexdigest()[:32])
 
 
-def append_draft(draft: SummaryDraft, confirmations: AppendConfirmations, now: datetime, shown: str) -> AppendedEntries:
+def append_draft(draft: SummaryDraft, confirmations: Confirmations, now: datetime, shown: str) -> AppendedEntries:
     """Append a draft as it was shown. Raises what `plan_draft`, the hooks and `append_entries` raise, and Conflict
     `draft_differs`; then nothing was appended."""
     plan = plan_draft(draft, now)

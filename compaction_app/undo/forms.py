@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django import forms
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
-
-from .plan import UndoConfirmations
 
 
 class UndoForm(forms.Form):
     """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(UndoConfirmations)
+    yes = ConfirmationField(Confirmations)

@@ -8,50 +8,41 @@ The page and the command show it; the undo makes it again under the lock, and pr
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from compaction_app.change_records import content_written
+from compaction_app.changes.plan import ChangePlan
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import approved_messages
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
-from compaction_app.session_activity import Activity, activity_of, append_needs
+from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.removal import require_as_written
-from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
+from sessions_app.storage.session_loader import LoadedSession, torn_line_of
 
 from .compaction_state import CompactionState
 
 NOT_UNDONE = "Nothing was undone."
 
 
-@dataclass(frozen=True, slots=True)
-class UndoConfirmations:
-    """The confirmations of an undo, one for each case."""
+@dataclass(frozen=True)
+class UndoPlan(ChangePlan):
+    """What an undo would do at this moment. `activity` is that of the session that is `touched`."""
 
-    live: bool = False
-    """The session was written to in the last minutes, or a process has it open."""
-    after_torn_line: bool = False
-    """The session ends in an incomplete line: the new one begins after a newline."""
+    NOT_DONE = NOT_UNDONE
 
-
-@dataclass(frozen=True, slots=True)
-class UndoPlan:
-    """What an undo would do at this moment."""
-
-    present: Document
     writer: SessionWriter
     """The writer of the compaction."""
     state: CompactionState
@@ -66,11 +57,6 @@ class UndoPlan:
     """The context as it would be without the compaction."""
     touched: Path
     """The session that is written to, or deleted."""
-    activity: Activity
-    """What others do with that one."""
-    torn: TornLine | None
-    needs: Mapping[str, RedlineError]
-    """The confirmations it needs, by field of `UndoConfirmations`, each with the error raised if it is missing."""
 
     @property
     def is_whole(self) -> bool:
@@ -90,20 +76,18 @@ class UndoPlan:
         return self.activity.server if is_in_place else None
 
     @property
-    def path(self) -> str:
-        return str(self.present.path)
+    def written_to(self) -> Path | None:
+        return None if self.way is UndoWay.FORK else self.touched
 
-    def digest(self) -> str:
-        """Identifies this plan, so that a confirmation counts for it and for no other."""
-        facts = [
+    @property
+    def facts(self) -> list[Any]:
+        return [
             self.state.undone_id,
             self.way,
             [target.to_json() for target in self.back],
             self.present.leaf_id,
             self.server.address if self.server is not None else "",
-            sorted(self.needs),
         ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
@@ -199,15 +183,6 @@ def _require_no_dependents(created: Path, reading: Reading) -> None:
             f"{dependents[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "
             "original session; the new one can stay.",
         )
-
-
-def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations) -> None:
-    """Raise ConfirmationNeeded for the first missing confirmation, and Conflict `open_in_agent`."""
-    if plan.way is not UndoWay.FORK:
-        plan.activity.require_closed(plan.touched)
-    for name, failure in plan.needs.items():
-        if not getattr(confirmations, name):
-            raise failure
 
 
 def _writer_of(state: CompactionState, present: Document) -> SessionWriter:

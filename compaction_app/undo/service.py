@@ -23,6 +23,7 @@ from django.db import DatabaseError
 from compaction_app.audit.service import FileContent
 from compaction_app.change_notes import BackupNote, UndoNote, text_of
 from compaction_app.change_records import record_undo
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.change import (
     MadeChange,
     append_change,
@@ -52,7 +53,7 @@ from sessions_app.storage.rows import back_up_rows, way_of
 from sessions_app.storage.session_loader import LoadedSession
 
 from .compaction_state import compaction_state, latest_state, state_named
-from .plan import NOT_UNDONE, UndoConfirmations, UndoPlan, made_by, plan_undo, require_undo_confirmations
+from .plan import NOT_UNDONE, UndoPlan, made_by, plan_undo
 from .row_undo import put_back, steps_back
 
 
@@ -91,7 +92,7 @@ def planned(request: UndoRequest, now: datetime) -> UndoPlan:
     return _plan(request, request.document.now(), now)
 
 
-def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, *, shown: str | None = None) -> Undone:
+def undo(request: UndoRequest, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Undone:
     """Undo a compaction, or bring back some of its entries.
 
     `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
@@ -100,12 +101,8 @@ def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, 
     """
     with lock_session(request.document.path) as locked:
         plan = planned(request, now)
-        if shown is not None and shown != plan.digest():
-            raise Conflict(
-                "plan_differs",
-                f"{plan.path} has changed since this was shown. {NOT_UNDONE} Check what would happen now.",
-            )
-        require_undo_confirmations(plan, confirmations)
+        plan.require_shown(shown)
+        plan.require_confirmed(confirmations)
         if plan.way is UndoWay.REMOVAL:
             return _remove(plan, now)
         is_rows = plan.way is UndoWay.ROWS
@@ -128,7 +125,7 @@ def _plan(request: UndoRequest, present: Document, now: datetime) -> UndoPlan:
 # ---- lines, or a new session ---------------------------------------------------------------------------------
 
 
-def _write(locked: LockedSession, plan: UndoPlan, confirmations: UndoConfirmations, now: datetime) -> Undone:
+def _write(locked: LockedSession, plan: UndoPlan, confirmations: Confirmations, now: datetime) -> Undone:
     content = hashlib.sha256()
     copy = back_up(locked, plan.present.fingerprint, now, content)
     backup = BackupNote.of(copy)
@@ -158,7 +155,7 @@ def _write(locked: LockedSession, plan: UndoPlan, confirmations: UndoConfirmatio
 def _make(
     locked: LockedSession,
     plan: UndoPlan,
-    confirmations: UndoConfirmations,
+    confirmations: Confirmations,
     backup: Path,
     now: datetime,
     note: Callable[[MadeChange], str],

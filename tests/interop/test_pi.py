@@ -14,13 +14,13 @@ from typing import Final
 
 import pytest
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.proof import approved_messages
-from compaction_app.commit.service import Confirmations, commit
+from compaction_app.commit.service import commit
 from compaction_app.hooks import Adjust, session_before_tree
-from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.entry_append import append_entries
 from compaction_app.navigation.fork import fork_session
 from compaction_app.navigation.moves import destination_of, move_to, set_label
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.pi.agent import PI
@@ -67,7 +67,7 @@ WRITERS = [
 ]
 """Where a pi is installed, or a version of Atomic; its reader, and each of its writers."""
 CONFIRMED = Confirmations(live=True, not_honoured=True, below_target=True)
-APPEND_CONFIRMED = AppendConfirmations(live=True)
+APPEND_CONFIRMED = Confirmations(live=True)
 PLACES = 2
 NOT_OPENED: Final = {
     "refuses to open the session",
@@ -177,12 +177,12 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name, path, resumed)
 
     brought_back = [target.entry_id for target in approved.targets[: len(approved.targets) // 2]]
     request = UndoRequest(Document.to_change(path), entry_ids=brought_back)
-    first = undo(request, UndoConfirmations(live=True), NOW)
+    first = undo(request, Confirmations(live=True), NOW)
     now = require_same(path)
     assert set(brought_back) <= {message.entry.id for message in context_of(now).messages}
 
     if not first.plan.is_whole:  # all others may have come back with their pairs
-        undo(UndoRequest(now), UndoConfirmations(live=True), NOW)
+        undo(UndoRequest(now), Confirmations(live=True), NOW)
     assert rebuilt_by_pi(path) == wanted
     assert difference(resumed.sent(path), expected(messages)) == ""
 

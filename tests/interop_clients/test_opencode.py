@@ -13,11 +13,11 @@ from typing import Final
 import pytest
 from django.db import connection
 
-from compaction_app.commit.service import Approved, Confirmations, commit
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.service import Approved, commit
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction, Undo
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.edge.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
@@ -177,7 +177,7 @@ def written(path: Path, writer: str, targets: Sequence[Target]) -> None:
 
 
 def undone(path: Path) -> None:
-    undo(UndoRequest(Document.to_change(path)), UndoConfirmations(live=True), datetime.now(UTC))
+    undo(UndoRequest(Document.to_change(path)), Confirmations(live=True), datetime.now(UTC))
 
 
 def is_as(runs: OpencodeRuns, before: dict[str, list[dict[str, object]]]) -> bool:

@@ -17,10 +17,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from compaction_app.audit.service import verify
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app import salvage
 from sessions_app.document.document import Document
@@ -169,7 +168,7 @@ def test_what_is_not_the_index_survives_and_the_index_is_made_again(redline, dat
     assert not (redline.data / "search.sqlite3").exists()
     backdate(path)
     request, now = UndoRequest(Document.to_change(path)), timezone.now()
-    undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
+    undo(request, Confirmations(live=True), now, shown=planned(request, now).digest())
     assert redline.call("index", "--salvage", "--json").refusal == "2 not_damaged"
 
 

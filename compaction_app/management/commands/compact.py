@@ -10,7 +10,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from compaction_app.commit.preflight import Approved, Confirmations, check_plan
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.preflight import Approved, check_plan
 from compaction_app.commit.service import Committed, commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Outcome

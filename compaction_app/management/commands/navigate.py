@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.management.live_question import confirmed
 from compaction_app.navigation.entry_append import (
-    AppendConfirmations,
     AppendPlan,
     append_entries,
     plan_append,
-    require_append_confirmations,
 )
 from compaction_app.navigation.entry_change import MakeChange
 from compaction_app.navigation.fork import fork_session, plan_fork
@@ -32,7 +31,7 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
         "append although the last line is torn: after it, on a new line",
     ),
 }
-"""The flag and help text of each field of `AppendConfirmations`."""
+"""The flag and help text of each field of `Confirmations`."""
 
 
 class Command(RedlineCommand):
@@ -96,7 +95,7 @@ class Command(RedlineCommand):
             self.say("Nothing was written.")
             self.show_json(document)
             return
-        confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
         given = confirmed(
             self,
             "Write this",
@@ -105,7 +104,7 @@ class Command(RedlineCommand):
             session=plan.present.path,
             activity=plan.activity,
             yes=options["yes"],
-            require=partial(require_append_confirmations, plan, confirmations),
+            require=partial(plan.require_confirmed, confirmations),
         )
         if given is None:
             raise _not_confirmed(path, options)

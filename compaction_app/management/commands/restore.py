@@ -10,7 +10,6 @@ from django.core.management.base import CommandParser
 
 from compaction_app.backups.service import (
     NewerEntry,
-    RestoreConfirmations,
     needs_of,
     newer_lines,
     require_confirmations,
@@ -18,6 +17,7 @@ from compaction_app.backups.service import (
     restore,
     restored_session,
 )
+from compaction_app.changes.plan import Confirmations
 from compaction_app.management.live_question import confirmed
 from compaction_app.session_activity import activity_at
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
@@ -50,7 +50,7 @@ class Command(RedlineCommand):
         note = other_names_note(session)
         if note:
             self.say(printable(note), "yellow")
-        confirmations = RestoreConfirmations(options["drop_newer"], options["unverified"], options["live"])
+        confirmations = Confirmations(**{name: options[name] for name in ("drop_newer", "unverified", "live")})
         try:
             if not options["yes"]:
                 confirmations = self._confirmed(session, backup, confirmations)
@@ -85,7 +85,7 @@ class Command(RedlineCommand):
         )
         return None
 
-    def _confirmed(self, session: Path, backup: Path, given: RestoreConfirmations) -> RestoreConfirmations:
+    def _confirmed(self, session: Path, backup: Path, given: Confirmations) -> Confirmations:
         """The confirmations of a restore that is to be made. Raises ConfirmationNeeded."""
         found = None
         if self.can_ask:

@@ -8,17 +8,16 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.draft_check import DraftJudgement
 from compaction_app.core.mentions import MEASURES
 from compaction_app.management.live_question import confirmed
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.navigation.entry_append import (
-    AppendConfirmations,
     AppendedEntries,
     AppendPlan,
     append_entries,
     plan_append,
-    require_append_confirmations,
 )
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.summarizer import Summarizer
@@ -40,7 +39,7 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
         "append although the last line is torn: after it, on a new line",
     ),
 }
-"""The flag and help text of each field of `AppendConfirmations`."""
+"""The flag and help text of each field of `Confirmations`."""
 LONGEST_TEXT: Final = 1_000_000
 """Bytes of a summary."""
 
@@ -161,7 +160,7 @@ class Command(RedlineCommand):
         back = ["redline", "navigate", shell_path(options["path"]), f"--move={task.present.leaf_id}"]
         self.say("One line is appended, after a backup. To take it back, as long as nothing was said since:")
         self.say(f"  {' '.join(map(shell_quoted, back))}")
-        confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
         try:
             confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
         except ConfirmationNeeded as missing:
@@ -178,7 +177,7 @@ class Command(RedlineCommand):
         tell_hooks(task, appended.lines, text, appended.backup)
         self.show_json(_appended_document(task, appended))
 
-    def _confirmed(self, plan: AppendPlan, given: AppendConfirmations, *, yes: bool) -> AppendConfirmations:
+    def _confirmed(self, plan: AppendPlan, given: Confirmations, *, yes: bool) -> Confirmations:
         """The confirmations of an append that is to be made. Raises ConfirmationNeeded."""
         found = confirmed(
             self,
@@ -188,7 +187,7 @@ class Command(RedlineCommand):
             session=plan.present.path,
             activity=plan.activity,
             yes=yes,
-            require=partial(require_append_confirmations, plan, given),
+            require=partial(plan.require_confirmed, given),
         )
         if found is None:
             raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.live_question import confirmed
-from compaction_app.undo.plan import UndoConfirmations, UndoPlan, require_undo_confirmations
+from compaction_app.undo.plan import UndoPlan
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.document.document import Document
@@ -24,7 +25,7 @@ CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
         "append although the last line is torn: after it, on a new line",
     ),
 }
-"""The flag and help text of each field of `UndoConfirmations`."""
+"""The flag and help text of each field of `Confirmations`."""
 
 
 class Command(RedlineCommand):
@@ -63,7 +64,7 @@ class Command(RedlineCommand):
             self.say(how, "yellow")
             self.show_json(_document(plan, None))
             return None
-        confirmations = UndoConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
         try:
             confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
         except ConfirmationNeeded as missing:
@@ -75,7 +76,7 @@ class Command(RedlineCommand):
         self.show_json(_document(plan, undone))
         return None
 
-    def _confirmed(self, plan: UndoPlan, given: UndoConfirmations, *, yes: bool) -> UndoConfirmations:
+    def _confirmed(self, plan: UndoPlan, given: Confirmations, *, yes: bool) -> Confirmations:
         """The confirmations of an undo that is to be made. Raises ConfirmationNeeded."""
         found = confirmed(
             self,
@@ -85,7 +86,7 @@ class Command(RedlineCommand):
             session=plan.touched,
             activity=plan.activity,
             yes=yes,
-            require=partial(require_undo_confirmations, plan, given),
+            require=partial(plan.require_confirmed, given),
         )
         if found is None:
             raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")

@@ -10,8 +10,9 @@ from django.db import DatabaseError, connection, transaction
 
 from compaction_app.audit import service as audit
 from compaction_app.audit.service import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
-from compaction_app.backups.service import RestoreConfirmations, restore
-from compaction_app.commit.service import Committed, Confirmations, commit
+from compaction_app.backups.service import restore
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.service import Committed, commit
 from compaction_app.core.audit_chain import NO_ENTRY, BreakKind, ChainBreak
 from compaction_app.models import AuditEntry
 from sessions_app.index.session_locks import settle_session
@@ -67,7 +68,7 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
     original = path.read_bytes()
     written = compacted(path)
     compact = path.read_bytes()
-    restore(written.backup.path, RestoreConfirmations(), now())
+    restore(written.backup.path, Confirmations(), now())
 
     first, second = AuditEntry.objects.order_by("number")
     assert (first.number, first.action, first.writer) == (1, "commit", "context-compaction")
@@ -96,7 +97,7 @@ def test_a_fork_is_recorded_with_the_content_of_the_new_file(path):
 def test_a_session_that_is_restored_from_nothing_has_no_content_before(path):
     backup = compacted(path).backup
     path.unlink()
-    restore(backup.path, RestoreConfirmations(), now())
+    restore(backup.path, Confirmations(), now())
     entry = AuditEntry.objects.get(number=2)
     assert before_of(entry) == (None, "")
     assert after_of(entry) == content(path.read_bytes())
@@ -117,7 +118,7 @@ def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, 
     before = path.read_bytes()
     failing = patch.object(audit, "append", side_effect=DatabaseError("the disk is full"))
     with failing, pytest.raises(SystemFailure, match="own database failed"):
-        compacted(path) if backup is None else restore(backup, RestoreConfirmations(), now())
+        compacted(path) if backup is None else restore(backup, Confirmations(), now())
     settle_session(path)
     settle_session(path)
     assert [entry.action for entry in AuditEntry.objects.order_by("number")][-1] == what

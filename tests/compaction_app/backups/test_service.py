@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from compaction_app.backups import service as backups_service
 from compaction_app.backups.service import (
     NewerEntry,
-    RestoreConfirmations,
     RestoreDifference,
     delete,
     difference,
@@ -27,7 +26,8 @@ from compaction_app.backups.service import (
     restore,
     state_of,
 )
-from compaction_app.commit.service import Confirmations, commit
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.service import commit
 from compaction_app.models import Backup, Compaction
 from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
@@ -64,7 +64,7 @@ def foreign(path: Path, content: bytes) -> Path:
 
 
 def back(backup: Path, **confirmations: bool) -> Restored:
-    return restore(backup, RestoreConfirmations(**confirmations), now())
+    return restore(backup, Confirmations(**confirmations), now())
 
 
 def refused(path: Path, act: Callable[[], object]) -> str:
@@ -179,7 +179,7 @@ def test_a_confirmation_for_another_state_does_not_count(path):
     backup = compacted(path)
     seen = state_of(path, backup)
     grown(path)
-    confirmations = RestoreConfirmations(drop_newer=True)
+    confirmations = Confirmations(drop_newer=True)
     assert refused(path, lambda: restore(backup, confirmations, now(), shown=seen)) == "4 session_changed"
     restore(backup, confirmations, now(), shown=state_of(path, backup))
 

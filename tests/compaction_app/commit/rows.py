@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.commit.service import Approved, Confirmations, commit
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.service import Approved, commit
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from sessions_app.agents.opencode.edge.server import is_same_row
 from sessions_app.document.document import Document
@@ -55,7 +55,7 @@ class RowScene:
 
     def undo(self, *entry_ids: str) -> None:
         request = UndoRequest(Document.to_change(self.path), entry_ids=entry_ids)
-        undo(request, UndoConfirmations(live=True), datetime.now(UTC))
+        undo(request, Confirmations(live=True), datetime.now(UTC))
 
     def rows(self) -> Rows:
         return every_row(self.store.database)

@@ -15,9 +15,10 @@ from unittest.mock import Mock, patch
 import pytest
 from django.db import DatabaseError
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
-from compaction_app.commit.service import Approved, Committed, Confirmations, commit
+from compaction_app.commit.service import Approved, Committed, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.pi.agent import PiAgent

@@ -17,8 +17,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.backups.service import restore
 from compaction_app.change_records import record_commit
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit import change as commit_change
 from compaction_app.commit import service as commit_service
 from compaction_app.core.decisions import Kind
@@ -408,14 +409,14 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
         return {name for name, page in found.items() if "taken back" in text_of(page)}
 
     assert not taken_back()
-    way_back = restore(backup, RestoreConfirmations(), timezone.now()).previous_backup
+    way_back = restore(backup, Confirmations(), timezone.now()).previous_backup
     assert work.state() == (RunState.RESTORED, None)
     assert taken_back() == {"/runs/", "", "/result"}
     page = work.page("/result")
     untrue = ["recorded by context-compaction", "every recorded byte is still in the file", "Reload the session there"]
     assert missing(text_of(page), *untrue) == untrue
     assert work.plans_again(page)
-    restore(way_back.path, RestoreConfirmations(), timezone.now())
+    restore(way_back.path, Confirmations(), timezone.now())
     assert work.state() == (RunState.COMMITTED, None)
     assert not taken_back()
 
@@ -423,7 +424,7 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
 def test_a_restored_run_can_be_planned_again_with_its_decisions(work):
     work.commit()
     first = Compaction.objects.get()
-    restore(Path(first.backup.path), RestoreConfirmations(), timezone.now())
+    restore(Path(first.backup.path), Confirmations(), timezone.now())
     later = finish_run(work.planned_again())
     assert work.state() == (RunState.RESTORED, None)
     work.run = later

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.backups.service import restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit import change as commit_change
-from compaction_app.commit.service import Approved, Confirmations, commit
+from compaction_app.commit.service import Approved, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.index.indexer import index_file
@@ -105,7 +106,7 @@ def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(redline, 
         approved = approved_plan(path)
 
     def act() -> None:
-        restore(commit_now(approved), RestoreConfirmations(), datetime.now(UTC))
+        restore(commit_now(approved), Confirmations(), datetime.now(UTC))
 
     def outcome() -> str:
         after = line_after(path, before)

@@ -13,8 +13,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.backups.service import list_backups, restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import approval, commit
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
@@ -155,7 +155,7 @@ def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_
         assert state == "before" or "every recorded byte is still in the file" not in page
 
     work.remember()
-    act = partial(restore, backup, RestoreConfirmations(live=True), timezone.now())
+    act = partial(restore, backup, Confirmations(live=True), timezone.now())
     assert_each_kill_leaves_one_of_two_states(work.world, act, outcome, pages)
 
 

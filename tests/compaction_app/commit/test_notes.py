@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.notes import NOTE_LENGTH, save_notes
-from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.proof import require_approved
 from compaction_app.commit.service import approval, commit, preflight_of
 from compaction_app.models import Compaction, Run

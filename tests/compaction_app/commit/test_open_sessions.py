@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
-from compaction_app.commit.service import Approved, Confirmations, commit
+from compaction_app.backups.service import list_backups, restore
+from compaction_app.changes.plan import Confirmations
+from compaction_app.commit.service import Approved, commit
 from compaction_app.models import Compaction
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import file_state
@@ -104,8 +105,8 @@ def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_li
         assert path.read_bytes() == before
         backup = commit(approved_plan(path), Confirmations(live=True), now()).backup.path
         with unchanged(path):
-            assert refusal(lambda: restore(backup, RestoreConfirmations(), now()), named) == "5 session_live"
-        restored = restore(backup, RestoreConfirmations(live=True), now())
+            assert refusal(lambda: restore(backup, Confirmations(), now()), named) == "5 session_live"
+        restored = restore(backup, Confirmations(live=True), now())
         assert [writer.pid for writer in restored.writers] == [agent.process.pid]
     assert path.read_bytes() == before
 
@@ -144,7 +145,7 @@ def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(path):
             writing.start()
             while (answer := refusal(lambda: commit(small_plan(path), Confirmations(live=True), now()))) != "done":
                 assert answer in ("4 session_changed", "4 other_branch", "6 line_stays"), answer
-            answer = refusal(lambda: restore(backup, RestoreConfirmations(drop_newer=True), now()))
+            answer = refusal(lambda: restore(backup, Confirmations(drop_newer=True), now()))
             announced += answer == "5 session_live"
             writing.join()
         assert agent.written == LINES
@@ -173,7 +174,7 @@ def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confir
             written += 20
 
     def restored() -> bool:
-        answer = refusal(lambda: restore(backup, RestoreConfirmations(live=True, drop_newer=True), now()))
+        answer = refusal(lambda: restore(backup, Confirmations(live=True, drop_newer=True), now()))
         assert answer in ("done", "4 session_changed")
         return answer == "done"
 

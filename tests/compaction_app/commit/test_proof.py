@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit import change as commit_change
 from compaction_app.commit.certificate import certify_again, stored_certificate
-from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader

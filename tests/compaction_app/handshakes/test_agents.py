@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.handshakes import outcomes
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
@@ -38,7 +38,7 @@ def seen(path: Path) -> list[str]:
 
 def undone(path: Path) -> None:
     request, now = UndoRequest(Document.to_change(path)), timezone.now()
-    undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
+    undo(request, Confirmations(live=True), now, shown=planned(request, now).digest())
 
 
 def test_what_pi_applied_is_undone_like_any_other(agent):

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from compaction_app.commit.preflight import require_confirmations
+from compaction_app.changes.plan import ChangePlan
 from compaction_app.commit.service import commit_run
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.core.states import RunState
@@ -171,15 +171,15 @@ def test_a_session_that_vanished_is_not_looked_for_for_ever(agent):
 
 def test_an_approval_that_takes_until_the_time_is_over_counts(agent, monkeypatch):
     """A large session takes seconds to be copied: the human decided in time."""
-    handshake, answers = agent.planned(), []
+    handshake, answers, require = agent.planned(), [], ChangePlan.require_confirmed
 
     def wait_then_require(*given: Any) -> None:
         Handshake.objects.update(ends_at=timezone.now())
         look_after_handshakes(timezone.now())
         answers.append(agent.poll(handshake.pk)["do"])
-        require_confirmations(*given)
+        require(*given)
 
-    monkeypatch.setattr("compaction_app.commit.service.require_confirmations", wait_then_require)
+    monkeypatch.setattr(ChangePlan, "require_confirmed", wait_then_require)
     approved(handshake, "fork")
     assert answers == ["wait"]
     answer = agent.poll(handshake.pk)
@@ -208,12 +208,13 @@ def test_an_approval_is_not_taken_back_while_it_is_written(pi_root, monkeypatch,
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0.1})
     _, handshake = to_be_written(pi_root)
     refused: list[str] = []
+    require = ChangePlan.require_confirmed
 
     def take_back_then_require(*given: Any) -> None:
         refused.append(refusal(lambda: cancel_approved(read_before(handshake), timezone.now())))
-        require_confirmations(*given)
+        require(*given)
 
-    monkeypatch.setattr("compaction_app.commit.service.require_confirmations", take_back_then_require)
+    monkeypatch.setattr(ChangePlan, "require_confirmed", take_back_then_require)
     look_after_handshakes(timezone.now())
     handshake.refresh_from_db()
     assert refused == ["4 session_locked"]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from compaction_app.backups.service import list_backups
+from compaction_app.changes.plan import Confirmations
 from compaction_app.models import AuditEntry, SummaryDraft
-from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.entry_append import append_entries
 from compaction_app.navigation.fork import fork_session
 from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.summaries.drafts import WantedSummary, append_draft, plan_draft, save_text, start_draft
@@ -25,7 +26,7 @@ from tests.files import backdate, place
 from tests.installation import Installation
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
-CONFIRMED = AppendConfirmations(live=True)
+CONFIRMED = Confirmations(live=True)
 STEPS: dict[str, Callable[[Scene], object]] = {
     "move": lambda made: append_entries(made.path, move_to("e4"), CONFIRMED, NOW),
     "label": lambda made: append_entries(made.path, set_label("e4", "here"), CONFIRMED, NOW),

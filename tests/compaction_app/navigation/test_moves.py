@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.hooks import Adjust, Cancel, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
-from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries, plan_append
+from compaction_app.navigation.entry_append import AppendedEntries, append_entries, plan_append
 from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
 from compaction_app.summaries.summary_task import branch_task
@@ -28,7 +29,7 @@ from tests.factories import assistant, chain, message, session_bytes, text, user
 from tests.files import backdate, place, snapshot, unchanged
 from tests.sessions_app.agents.codex.rollouts import work
 
-CONFIRMED = AppendConfirmations(live=True)
+CONFIRMED = Confirmations(live=True)
 READERS = ["pi", "pi-0.86", "atomic-0.8", "atomic-0.9"]
 
 
@@ -53,13 +54,13 @@ def talk(redline):
     return Scene(place(path, session_bytes(forked_talk())), "pi", "fork")
 
 
-def append(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> AppendedEntries:
+def append(path: Path, make: MakeChange, confirmations: Confirmations = CONFIRMED) -> AppendedEntries:
     appended = append_entries(path, make, confirmations, datetime.now(UTC))
     backdate(path)
     return appended
 
 
-def failure_of(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> RedlineError:
+def failure_of(path: Path, make: MakeChange, confirmations: Confirmations = CONFIRMED) -> RedlineError:
     """The error of an append, after which everything is as it was."""
     with unchanged(path), pytest.raises(RedlineError) as caught:
         append_entries(path, make, confirmations, datetime.now(UTC))
@@ -165,7 +166,7 @@ def test_an_append_is_backed_up_recorded_and_certified(talk):
 
 def test_a_session_in_use_needs_a_confirmation(talk):
     talk.path.touch()
-    failure = failure_of(talk.path, move_to("e4"), AppendConfirmations())
+    failure = failure_of(talk.path, move_to("e4"), Confirmations())
     assert (type(failure), failure.code) == (ConfirmationNeeded, "session_live")
     assert list(plan_append(talk.path, move_to("e4"), datetime.now(UTC)).needs) == ["live"]
 
@@ -173,7 +174,7 @@ def test_a_session_in_use_needs_a_confirmation(talk):
 def test_after_a_torn_line_an_append_needs_a_confirmation(talk):
     talk.append(b'{"type":"mess')
     assert failure_of(talk.path, move_to("e4")).code == "torn_last_line"
-    append(talk.path, move_to("e4"), AppendConfirmations(after_torn_line=True))
+    append(talk.path, move_to("e4"), Confirmations(after_torn_line=True))
     assert talk.context() == talk.context(leaf_id="e4")
 
 
@@ -261,7 +262,7 @@ def test_hooks_are_not_asked_about_a_label_or_a_move_that_cannot_be_made(path, c
         connect(signal, lambda **sent: seen.append(sent))
     append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
     path.touch()
-    act = partial(append_entries, path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
+    act = partial(append_entries, path, move_to("e4"), Confirmations(), datetime.now(UTC))
     assert (refused(act), seen) == ("session_live", [])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import approval, commit
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState

@@ -9,7 +9,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
+from compaction_app.backups.service import list_backups, restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
@@ -95,7 +96,9 @@ def test_backed_up_rows_are_verified_and_downloaded_and_not_restored_as_a_sessio
     assert int(browser.get(f"{address}/{backup.name}/download")["Content-Length"]) == backup.file.path.stat().st_size
     with unchanged(backup.file.path.parent):
         assert "Undo the compaction" in text_of(browser.get(f"{address}/{backup.name}/restore"))
-        act = partial(restore, backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
+        act = partial(
+            restore, backup.file.path, Confirmations(live=True, drop_newer=True, unverified=True), datetime.now(UTC)
+        )
         assert refusal(act) == "2 backup_of_rows"
 
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 from django.db import connection
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.hooks import Cancel, SupplySummary, session_before_compact, session_compact
 from compaction_app.models import Provider, SummaryDraft
-from compaction_app.navigation.entry_append import AppendConfirmations
 from compaction_app.summaries import drafts
 from compaction_app.summaries.drafting import DraftRecorder, write_draft
 from sessions_app.index.indexer import index_file
@@ -22,7 +22,7 @@ from sessions_app.sessionlog.errors import Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
 from tests.files import backdate, place, unchanged
 
-CONFIRMED = AppendConfirmations(live=True)
+CONFIRMED = Confirmations(live=True)
 State = SummaryDraft.State
 COMPACTION: Final = drafts.WantedSummary()
 

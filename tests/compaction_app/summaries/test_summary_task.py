@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.models import AuditEntry, Backup
-from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries
+from compaction_app.navigation.entry_append import AppendedEntries, append_entries
 from compaction_app.navigation.moves import move_to
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.document.document import Document
@@ -20,7 +21,7 @@ from tests.files import backdate, place
 from tests.installation import Installation, refusal
 from tests.paths import sessions_to_try
 
-CONFIRMED = AppendConfirmations(live=True)
+CONFIRMED = Confirmations(live=True)
 LONG = "word " * 4_000
 """About 5,000 tokens."""
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import Committed, commit
 from compaction_app.models import Compaction
 from compaction_app.session_page.reader_selection import select_reader
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.document.document import Document
@@ -89,7 +88,7 @@ class Scene:
     def undo(self, *entry_ids: str, name: str = "", **confirmations: bool) -> Undone:
         request = self.request(*entry_ids, name=name)
         shown = planned(request, datetime.now(UTC)).digest()
-        undone = undo(request, UndoConfirmations(**confirmations), datetime.now(UTC), shown=shown)
+        undone = undo(request, Confirmations(**confirmations), datetime.now(UTC), shown=shown)
         if undone.created is None and self.path.exists():
             backdate(self.path)
         return undone

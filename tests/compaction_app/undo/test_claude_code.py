@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from compaction_app.backups.service import RestoreConfirmations, restore
-from compaction_app.commit.preflight import Confirmations
+from compaction_app.backups.service import restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.commit.service import Approved, commit
 from compaction_app.models import Compaction
 from compaction_app.runs.automatic import left_because
@@ -196,7 +196,7 @@ def test_a_session_that_a_client_has_open_is_not_restored(scene):
     register = place(
         scene.path.parents[2] / "sessions" / f"{os.getpid()}.json", json.dumps({"sessionId": SESSION_ID}).encode()
     )
-    yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
+    yes = Confirmations(live=True, drop_newer=True, unverified=True)
     assert refusal(lambda: restore(backup, yes, datetime.now(UTC))) == "4 open_in_agent"
     assert scene.path.read_bytes() == content
     register.unlink()

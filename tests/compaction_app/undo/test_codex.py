@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.backups.service import restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.navigation.fork import fork_session
-from compaction_app.undo import service as undo_service
+from compaction_app.undo.plan import UndoPlan
 from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.edge.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
@@ -141,9 +142,7 @@ def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(redline, m
         scene.undo()
     assert (caught.value.code, caught.value.message.partition(" ")[0]) == ("open_in_agent", str(made))
     with ExitStack() as client:
-        monkeypatch.setattr(
-            undo_service, "require_undo_confirmations", lambda *_: client.enter_context(open_in_codex(made))
-        )
+        monkeypatch.setattr(UndoPlan, "require_confirmed", lambda *_: client.enter_context(open_in_codex(made)))
         assert refused(scene.undo) == "open_in_agent"
     assert made.exists()
 
@@ -151,7 +150,7 @@ def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(redline, m
 def test_a_thread_does_not_lose_bytes_to_a_backup(redline):
     scene = codex_scene(redline, work(), "compacted")
     backup, content = scene.compact().backup.path, scene.path.read_bytes()
-    yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
+    yes = Confirmations(live=True, drop_newer=True, unverified=True)
 
     assert refused(lambda: restore(backup, yes, datetime.now(UTC))) == "append_only"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from compaction_app.backups.service import list_backups
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.states import RunState
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Compaction, Run, Undo
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import planned, undo
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
@@ -60,7 +60,7 @@ class Kills:
         self.world = kill_steps.World(redline.data, self.scene.path.parent)
 
     def act(self) -> None:
-        assert undo(self.request, UndoConfirmations(live=True), datetime.now(UTC)).plan.way is self.way
+        assert undo(self.request, Confirmations(live=True), datetime.now(UTC)).plan.way is self.way
 
     def outcome(self) -> str:
         """Whether the undo is made, with all its records, or not at all, once Redline has started again."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from compaction_app.backups.service import RestoreConfirmations, restore
+from compaction_app.backups.service import restore
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Backup, Compaction, Undo
-from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, planned, undo
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.document.document import Document
@@ -338,12 +338,12 @@ def test_what_was_shown_is_undone_or_nothing(in_place):
     shown = planned(request, datetime.now(UTC)).digest()
     in_place.continue_with("Go on.")
     with unchanged(in_place.path.parent):
-        assert refused(partial(undo, request, UndoConfirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
+        assert refused(partial(undo, request, Confirmations(), datetime.now(UTC), shown=shown)) == "plan_differs"
 
 
 def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
     committed = in_place.compact()
-    restore(committed.backup.path, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
+    restore(committed.backup.path, Confirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
     assert refused(lambda: in_place.undo(name=committed.entry_id)) == "not_in_session"
     assert refused(in_place.undo) == "no_compaction"
@@ -352,7 +352,7 @@ def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
 def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place):
     in_place.compact()
     compacted = in_place.context()
-    restore(in_place.undo().backup, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
+    restore(in_place.undo().backup, Confirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
     assert in_place.context() == compacted
     assert in_place.undo().plan.way is UndoWay.LEAF
