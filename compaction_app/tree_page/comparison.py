@@ -11,11 +11,10 @@ from typing import Final
 from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import RowText, texts_of_stretches
 from sessions_app.models import Session
-from sessions_app.sessionlog.branch_comparison import compare
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.tree_rows import Stretch
+from sessions_app.sessionlog.tree_rows import Stretch, compare_branches
 
 from .figures import measure_of
 
@@ -82,7 +81,7 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
     """
     state = branch_state(session)
     ends = (a or state.leaf_id, b or state.leaf_id)
-    found = compare(state.rows, *ends)
+    found = compare_branches(state.rows, *ends)
     entries = state.tree.entries
     first, second = (_turns(session, state, only, start, found.turns_before) for only in found.only)
     common = [entries[position] for position in found.common]

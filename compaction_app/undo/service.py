@@ -48,7 +48,7 @@ from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.targets import blocks_by_entry, request_of
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.removal import remove_session
+from sessions_app.storage.new_session import remove_session
 from sessions_app.storage.rows import back_up_rows, way_of
 from sessions_app.storage.session_loader import LoadedSession
 

@@ -22,8 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sessions_app.agents.pure.compaction_hook import MANUAL, HookStep
 
-from .answers import WAIT, ServerAnswer
-from .server_requests import NoAnswer, RequestRefused
+from .server_requests import WAIT, NoAnswer, RequestRefused, ServerAnswer
 
 FIRST_SECONDS: Final = 60
 """How long the first answer may take: the server reads what is new of the session."""

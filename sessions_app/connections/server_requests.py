@@ -1,4 +1,7 @@
-"""EDGE: requests of a bridge to the server of its connection: over loopback only, without redirects and proxies."""
+"""EDGE: requests of a bridge to the server of its connection, and the answers, as docs/handshake.md describes them.
+
+They use loopback only, without redirects and proxies. The bridge applies nothing itself, so it reads few fields.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,59 @@ from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from .answers import ServerAnswer, answer_in, error_in
+import msgspec
+
+from sessions_app.sessionlog.printable import printable
+
 from .connection_files import PATH, ConnectedAgent, connection
 
 HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 BODY_LIMIT: Final = 1_000_000
 ERRORS_FROM: Final = 400
 DONE: Final = (200, 201)
+WAIT: Final = "wait"
+MESSAGE_CHARACTERS: Final = 2_000
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+
+
+class ServerAnswer(msgspec.Struct, frozen=True):
+    """An answer to a question, a poll or a report. Fields that a hook does not need are left out."""
+
+    do: Literal["wait", "compact", "continue", "stop"]
+    message: str
+    id: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seconds: Seconds = 0
+    poll: Annotated[float, msgspec.Meta(ge=0.05, le=60)] = 0.5
+    grace: Seconds = 30
+
+
+class _Error(msgspec.Struct):
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+def answer_in(body: bytes) -> ServerAnswer:
+    """The answer in a body. Raises ValueError if it is something else."""
+    found = msgspec.json.decode(body, type=ServerAnswer)
+    return msgspec.structs.replace(found, message=_one_line(found.message))
+
+
+def error_in(body: bytes) -> str:
+    """The message of an error; empty if a body has none."""
+    try:
+        return _one_line(msgspec.json.decode(body, type=_Refusal).error.message)
+    except ValueError:
+        return ""
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text[:MESSAGE_CHARACTERS].split()))
 
 
 class NoAnswer(Exception):

@@ -13,7 +13,7 @@ A branch continues in its lane. What else leaves it after a row is drawn below t
 the branch goes on: so each lane to the left of a row's passes it. Of several branches, the one with the agent's leaf
 continues; elsewhere the one that was written to last.
 
-What an agent took back, and keeps in the file, is a branch that ends there.
+What an agent took back, and keeps in the file, is a branch that ends there. Two branches are compared by their rows.
 """
 
 from __future__ import annotations
@@ -367,3 +367,33 @@ def _is_plain(rows: Sequence[TreeRow], index: int) -> bool:
     if row.stretch.kind not in (RowKind.TURN, RowKind.REST):
         return False
     return rows[index - 1].stretch.kind in (RowKind.TURN, RowKind.REST)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchComparison:
+    """Two branches: what both have, and what only one of them has. Positions of entries, in order."""
+
+    common: Sequence[int]
+    only: tuple[Sequence[Stretch], Sequence[Stretch]]
+    turns_before: int
+    """The turns that both have."""
+
+    @property
+    def ancestor(self) -> int:
+        """The last entry that both have; NO_PARENT if there is none."""
+        return self.common[-1] if self.common else NO_PARENT
+
+
+def compare_branches(rows: TreeRows, one: str, other: str) -> BranchComparison:
+    """The branches that end with two entries. Raises BadInput `unknown_entry`."""
+    paths = rows.path(one), rows.path(other)
+    shared = 0
+    for here, there in zip(*paths, strict=False):
+        if here != there:
+            break
+        shared += 1
+    common = paths[0][:shared]
+    entries = rows.tree.entries
+    sides = [list(stretches_of(entries, path[shared:])) if len(path) > shared else [] for path in paths]
+    turns = sum(entries[position].role == Role.USER for position in common)
+    return BranchComparison(common, (sides[0], sides[1]), turns)

@@ -29,8 +29,7 @@ from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
 from .copies import DRAFTS, draft_of
 from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
-from .row_marks import RowMark, was_made
-from .row_steps import backed_up_steps
+from .row_steps import RowMark, backed_up_steps, was_made
 from .served_rows import CHANGED_BY_OTHERS, put_back
 from .truncation import cut_off
 

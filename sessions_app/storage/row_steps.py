@@ -1,4 +1,8 @@
-"""EDGE: a row of an agent's database before and after a change, and the backup that has such rows.
+"""EDGE: a row of an agent's database before and after a change: the step, its mark, and the backup that has such rows.
+
+The mark shows what became of the change if its process was killed. The change is one transaction: the database has all
+of it, or nothing. So one row that is as it was to be, or as it was, decides, whatever the agent has done to the others
+since. A row that does not exist decides only if no other one does: the agent may have deleted it.
 
 The backup is JSON, one object; a row has all its columns, the data as exact text:
 
@@ -11,19 +15,29 @@ import base64
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sessions_app.sessionlog.errors import BadInput
 
-from .agent_database import encoded, place_of, quoted
-from .files import opened, pread, reported
-from .row_marks import RowMark, digest_of_row
+from .agent_database import encoded, opened_database, place_of, quoted, row_of
+from .files import opened, pread, reported, sha256_of
 
 _BYTES: Final = "base64"
 
 Record = Mapping[str, Any]
+
+
+class RowMark(msgspec.Struct, frozen=True):
+    """The digest of a row before and after a change; empty if the row does not exist."""
+
+    table: str
+    row_id: str
+    before: str
+    after: str
 
 
 class RowStep(NamedTuple):
@@ -104,3 +118,22 @@ def _shown(row: Record | None) -> Record | None:
         name: {_BYTES: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
         for name, value in row.items()
     }
+
+
+def digest_of_row(row: dict[str, Any] | None) -> str:
+    """Identifies the content of a row; empty for none."""
+    return "" if row is None else sha256_of(repr(sorted(row.items())).encode("utf-8", "surrogatepass"))
+
+
+def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
+    """Whether a change was made; None if no row shows it any more. Raises what opening the database raises."""
+    with opened_database(database, "An interrupted change was not settled.") as connection:
+        digests = [_digest_in(connection, mark) for mark in marks]
+    changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]
+    by_certainty = sorted(changed, key=lambda found: not found[1])
+    outcomes = ({mark.after: True, mark.before: False}.get(digest) for mark, digest in by_certainty)
+    return next((outcome for outcome in outcomes if outcome is not None), None)
+
+
+def _digest_in(connection: sqlite3.Connection, mark: RowMark) -> str:
+    return digest_of_row(row_of(connection, mark.table, mark.row_id))

@@ -19,11 +19,10 @@ import msgspec
 import pytest
 
 from sessions_app.agents.pure.compaction_hook import HookStep
-from sessions_app.connections.answers import ServerAnswer
 from sessions_app.connections.asking import ask
 from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed
 from sessions_app.connections.connection_files import connection, connection_path, keep_connection
-from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerRequests
+from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerAnswer, ServerRequests
 from tests.standin_redline import HOST, WAITING, Asked, Said, StandInRedline, waiting
 from tests.wait import wait_until
 

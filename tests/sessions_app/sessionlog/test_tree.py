@@ -11,14 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.branch_comparison import compare
 from sessions_app.sessionlog.controls import BoundaryControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, folded
+from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, compare_branches, folded
 from tests.factories import assistant, bash, chain, damage_of, session_log, text, user
 from tests.installation import refusal
 
@@ -355,7 +354,7 @@ def test_a_comparison_parts_two_branches_where_they_part(links, data):
     rows = rows_of(*links)
     placed = [one.id for one in _placed(rows)]
     one, other = data.draw(st.sampled_from(placed)), data.draw(st.sampled_from(placed))
-    found = compare(rows, one, other)
+    found = compare_branches(rows, one, other)
     for end, only in ((one, found.only[0]), (other, found.only[1])):
         assert rows.path(end) == [*found.common, *(place for part in only for place in part.positions)]
     sides = [{place for part in only for place in part.positions} for only in found.only]
@@ -460,7 +459,7 @@ def test_a_run_without_a_fork_is_folded_and_an_opened_fold_shows_its_first_rows(
 
 def test_an_entry_that_does_not_exist_is_refused():
     rows = rows_of(("a", None))
-    for ask in (rows.row_of, rows.path, lambda entry_id: compare(rows, "a", entry_id)):
+    for ask in (rows.row_of, rows.path, lambda entry_id: compare_branches(rows, "a", entry_id)):
         with pytest.raises(BadInput, match="no entry gone"):
             ask("gone")
 
