@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sessions_app.index.migrated_copy import new_header
-from sessions_app.index.repaired_copy import lost_path, repaired_path
+from sessions_app.index.session_copies import lost_path, new_header, repaired_path
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding
 from sessions_app.sessionlog.repair_pieces import RepairAccount, RepairChange

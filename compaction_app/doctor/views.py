@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from compaction_app.lookups import known_session
-from sessions_app.index.repaired_copy import RepairedCopy, write_repaired_copy
+from sessions_app.index.session_copies import RepairedCopy, write_repaired_copy
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.printable import plural

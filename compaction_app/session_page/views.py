@@ -24,7 +24,7 @@ from compaction_app.navigation.offers import offers_of
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import readers_of
-from sessions_app.index.migrated_copy import write_version_3
+from sessions_app.index.session_copies import write_version_3
 from sessions_app.models import Session
 from sessions_app.search.session_search import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.index.migrated_copy import write_version_3
+from sessions_app.index.session_copies import write_version_3
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
