@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
 from django.http import Http404, HttpRequest, HttpResponse
@@ -19,12 +20,31 @@ from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
-from .forms import ImportForm, ImportRemovalForm
 from .service import ImportResult, import_session, kept_sessions, removal_of
 from .service import remove as remove_import
 
 LISTED: Final = 10
 """Imported files that a message lists: a cookie has room for no more. The others are counted."""
+
+
+class SessionFilesInput(forms.FileInput):
+    """Accepts any number of files."""
+
+    allow_multiple_selected = True
+
+
+class ImportForm(forms.Form):
+    """The files to import. Each gets its own result."""
+
+    sessions = forms.Field(
+        widget=SessionFilesInput, error_messages={"required": "No file was chosen. Nothing was imported."}
+    )
+
+
+class ImportRemovalForm(forms.Form):
+    """The number of backups that the page said would be removed with the session."""
+
+    backups = forms.IntegerField(min_value=0)
 
 
 @takes_uploads

@@ -1,4 +1,4 @@
-"""The forms of the settings page."""
+"""The forms of the settings page: roots beside those of the configuration, readers, and context windows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Final
 
 from django import forms
+from django.db import transaction
 
 from sessions_app.agents.registry import AGENTS, reader_named
-from sessions_app.index.roots import is_in_configuration
-from sessions_app.models import Root, Session
+from sessions_app.index.context_window_lookup import ContextWindowLookup, refresh_windows
+from sessions_app.index.roots import configured_roots, is_in_configuration
+from sessions_app.models import ChosenWindow, Root, Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.discovery import fault_of_root
 from sessions_app.storage.files import real_path
 from sessions_app.web.forms import CheckedField
 
-from .choices import add_root, choose_window, name_root, remove_root
 from .effective_settings import choose_root_reader, index_again
 
 NAME_LENGTH: Final = 80
@@ -87,7 +88,7 @@ def _window(text: str) -> int:
 
 
 class AddRootForm(SettingForm):
-    """Adds a directory to those that are searched for sessions."""
+    """Adds a directory to those that are searched for sessions. The next scan, within a minute, finds them."""
 
     path = CheckedField(_directory, max_length=4_000, label="Directory")
     agent = forms.ChoiceField(
@@ -102,8 +103,11 @@ class AddRootForm(SettingForm):
             raise forms.ValidationError(f"{path} is a root already.")
         return path
 
+    @transaction.atomic
     def save(self) -> None:
-        add_root(self.cleaned_data["path"], self.cleaned_data["agent"])
+        chosen = {"agent": self.cleaned_data["agent"], "added": True}
+        Root.objects.update_or_create(path=self.cleaned_data["path"], defaults=chosen)
+        configured_roots()
 
 
 class _AddedRootForm(SettingForm):
@@ -127,24 +131,36 @@ class RenameRootForm(_AddedRootForm):
     name = forms.CharField(max_length=NAME_LENGTH, required=False)
 
     def save(self) -> None:
-        name_root(self.cleaned_data["root"], self.cleaned_data["name"])
+        name = " ".join(self.cleaned_data["name"].split())
+        Root.objects.filter(pk=self.cleaned_data["root"].pk).update(name=name)
 
 
 class RemoveRootForm(_AddedRootForm):
-    """Removes a root from those that are searched. Its files are not touched."""
+    """Removes a root from those that are searched, and its sessions from the pages.
 
+    Its files are not touched, and what is known of them is kept.
+    """
+
+    @transaction.atomic
     def save(self) -> None:
-        remove_root(self.cleaned_data["root"])
+        Root.objects.filter(pk=self.cleaned_data["root"].pk).update(added=False, name="")
+        configured_roots()
 
 
 class WindowForm(SettingForm):
-    """Sets the context window of a model; an empty number takes the choice back."""
+    """Sets the context window of a model, which sessions follow; an empty number takes the choice back."""
 
     model = forms.CharField(max_length=500, strip=False)
     tokens = CheckedField(_window, required=False)
 
+    @transaction.atomic
     def save(self) -> None:
-        choose_window(self.cleaned_data["model"], self.cleaned_data["tokens"] or None)
+        model, tokens = self.cleaned_data["model"], self.cleaned_data["tokens"]
+        if tokens:
+            ChosenWindow.objects.update_or_create(model=model, defaults={"tokens": tokens})
+        else:
+            ChosenWindow.objects.filter(model=model).delete()
+        refresh_windows(ContextWindowLookup())
 
 
 FORMS: Final[dict[str, tuple[type[SettingForm], str]]] = {
