@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_app.core.approvals import Approval, approvals
+from compaction_app.core.decisions import Approval, approvals
 from compaction_app.core.effects import (
     STAYING,
     PlanPart,

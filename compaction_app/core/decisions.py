@@ -11,14 +11,17 @@
 
 The later step on the same content wins: pinning a block takes back the approval of its entry, and approving an
 entry unpins its blocks. Undo leaves out the last step.
+
+The same steps say when each object was approved, and with how many others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.targets import Target
 
@@ -190,3 +193,33 @@ class Decided:
         entry = self.transcript.entry(target.entry_id)
         blocks = entry.blocks if entry is not None else ()
         return [target, *(Target(target.entry_id, block.index) for block in blocks)]
+
+
+_APPROVING: Final = frozenset({Kind.APPROVE, Kind.ADD, Kind.NARROW})
+
+
+class Approval(NamedTuple):
+    """The decision by which an object was approved."""
+
+    at: datetime
+    together: int
+    """How many objects it approved: more than one is a decision in bulk."""
+
+    @property
+    def is_bulk(self) -> bool:
+        return self.together > 1
+
+
+def approvals(steps: Iterable[tuple[Step, datetime]]) -> dict[Target, Approval]:
+    """The last approval of each object that no later step takes back. Narrowing approves the entry."""
+    found: dict[Target, Approval] = {}
+    for step, at in steps:
+        targets = step.targets
+        if step.kind is Kind.NARROW:
+            targets = tuple(dict.fromkeys(Target(target.entry_id) for target in targets))
+        for target in targets:
+            if step.kind in _APPROVING:
+                found[target] = Approval(at, len(targets))
+            else:
+                found.pop(target, None)
+    return found

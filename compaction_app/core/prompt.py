@@ -3,21 +3,30 @@
     SYSTEM        who it is, what it can do, how to go about it, what goes first and what stays
     user prompt   the task, the parameters of this run, and the manifest as one fenced JSON object
 
-The prompt does not contain the transcript: the manifest shows the beginnings of the largest deletable entries, and
-the tools show the rest on demand. Everything quoted from the transcript is data, and the prompt says so.
+The prompt does not contain the transcript. The manifest has at most 80 entries, the largest that can be deleted, in
+transcript order, each with the beginning of its text; the protected ones are counted. The tools show the rest on
+demand. Everything quoted from the transcript is data, and the prompt says so.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from typing import Final
+from collections import Counter
+from typing import Any, Final
 
-from sessions_app.sessionlog.jsjson import well_formed
+import msgspec
+
+from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice, well_formed
+from sessions_app.sessionlog.protection import Protection
 
 from .budget import Budget
-from .manifest import Manifest
 from .parameters import Parameters
+from .transcript import Transcript
 
+ENTRIES: Final = 80
+PREVIEW_LENGTH: Final = 240
+"""UTF-16 code units of an entry's text that are shown."""
 PROMPT_VERSION: Final = 1
 """The version of the wording: every change of a text raises it."""
 
@@ -65,6 +74,49 @@ Only if nothing else is left: old reasoning. Never any of the latest assistant m
 TASK: Final = """\
 Delete from the conversation until the reduction below is reached, so that what matters for the query stays.\
 """
+
+
+class ManifestEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """One deletable entry: ids, weight and the beginning of its text."""
+
+    entry_id: str
+    role: str
+    tokens: int
+    blocks: int
+    preview: str
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """The largest deletable entries, and how many entries are protected for which reason."""
+
+    entries: tuple[ManifestEntry, ...]
+    deletable: int
+    deletable_tokens: int
+    protected: dict[Protection, int]
+
+    def to_json(self) -> dict[str, Any]:
+        built: dict[str, Any] = msgspec.to_builtins(self)
+        return built
+
+
+def manifest_of(transcript: Transcript, entries: int = ENTRIES) -> Manifest:
+    """The manifest of a transcript, with its `entries` largest entries; only their texts are read."""
+    deletable = [entry for entry in transcript.entries if not entry.is_protected]
+    largest = heapq.nlargest(entries, deletable, key=lambda entry: entry.tokens)
+    largest.sort(key=lambda entry: entry.position)
+    return Manifest(
+        entries=tuple(
+            ManifestEntry(entry.entry_id, entry.role, entry.tokens, len(entry.blocks), _preview(transcript.text(entry)))
+            for entry in largest
+        ),
+        deletable=len(deletable),
+        deletable_tokens=sum(entry.tokens for entry in deletable),
+        protected=dict(Counter(entry.reason for entry in transcript.entries if entry.reason is not None)),
+    )
+
+
+def _preview(text: str) -> str:
+    return text if utf16_length(text) <= PREVIEW_LENGTH else utf16_slice(text, 0, PREVIEW_LENGTH) + "…"
 
 
 def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chosen: int = 0) -> str:

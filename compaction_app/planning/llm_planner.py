@@ -23,7 +23,6 @@ from typing import Any, Final
 
 from compaction_app.core.budget import Budget
 from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
-from compaction_app.core.manifest import ENTRIES, manifest_of
 from compaction_app.core.messages import (
     AssistantMessage,
     CallPart,
@@ -36,7 +35,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
     result_text,
 )
-from compaction_app.core.prompt import SYSTEM, user_prompt
+from compaction_app.core.prompt import ENTRIES, SYSTEM, manifest_of, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.states import EventKind
 from compaction_app.core.tools import ToolCall

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from compaction_app.core.manifest import PREVIEW_LENGTH
+from compaction_app.core.prompt import PREVIEW_LENGTH
 from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models

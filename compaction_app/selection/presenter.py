@@ -19,8 +19,15 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.scoring import Unit, units_of
-from compaction_app.core.selected_units import Addable, ReviewSelection, review_selection, targets_of
-from compaction_app.core.selection import Criterion, SelectionKind, select
+from compaction_app.core.selection import (
+    Addable,
+    Criterion,
+    ReviewSelection,
+    SelectionKind,
+    review_selection,
+    select,
+    targets_of,
+)
 from compaction_app.core.transcript import Transcript
 from compaction_app.display.links import entry_address
 from compaction_app.display.unit_words import named_object, unit_words

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.core.manifest import manifest_of
-from compaction_app.core.prompt import SYSTEM, user_prompt
+from compaction_app.core.prompt import SYSTEM, manifest_of, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench

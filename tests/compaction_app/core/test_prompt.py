@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from compaction_app.core.manifest import manifest_of
-from compaction_app.core.prompt import PROMPT_VERSION, SYSTEM, user_prompt
+from compaction_app.core.prompt import PROMPT_VERSION, SYSTEM, manifest_of, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.summary_prompt import SummaryKind, summary_prompt

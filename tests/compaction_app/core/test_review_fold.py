@@ -14,9 +14,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.approvals import approvals
 from compaction_app.core.consequences import Consequences
-from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.decisions import Kind, Step, approvals
 from compaction_app.core.effects import (
     STAYING,
     PlanPart,

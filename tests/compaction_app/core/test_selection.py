@@ -13,8 +13,7 @@ from compaction_app.core.loop import Origin
 from compaction_app.core.patterns import PATTERN_LENGTH, Pattern, compile_pattern
 from compaction_app.core.review_fold import Proposed, Reviewer, ReviewStatus
 from compaction_app.core.scoring import Unit, units_of
-from compaction_app.core.selected_units import review_selection, targets_of
-from compaction_app.core.selection import Criterion, SelectionKind, pattern_of, select
+from compaction_app.core.selection import Criterion, SelectionKind, pattern_of, review_selection, select, targets_of
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, call, named, result, text, thinking, transcript_of, user

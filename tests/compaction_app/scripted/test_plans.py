@@ -10,9 +10,8 @@ import httpx2
 import openai
 import pytest
 
-from compaction_app.core.manifest import manifest_of
 from compaction_app.core.messages import result_text
-from compaction_app.core.prompt import user_prompt
+from compaction_app.core.prompt import manifest_of, user_prompt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.scripted.response import Dialect
