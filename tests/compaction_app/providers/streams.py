@@ -13,7 +13,7 @@ from compaction_app.core.messages import CallPart, Message, UserMessage
 from compaction_app.core.schemas import ToolSchema
 from compaction_app.providers.anthropic import AnthropicReader
 from compaction_app.providers.openai import OpenAIReader
-from compaction_app.providers.sse import Body
+from compaction_app.providers.transport import Body
 from compaction_app.providers.types import (
     AnswerEnd,
     ArgumentsPiece,
