@@ -16,6 +16,7 @@ from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from compaction_app.runs.automatic import configured_planner
 from compaction_app.runs.commands import start_run
+from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
@@ -33,9 +34,10 @@ from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change
 from .outcomes import report_failed
-from .scope import COMPACTS, NOTHING, is_in_project, require_honoured, require_in_scope, unlisted
 from .waits import wait_for
 
+NOTHING: Final = "nothing"
+COMPACTS: Final = "The agent compacts as usual."
 NAME_CHARACTERS: Final = 300
 PATH_CHARACTERS: Final = 4_096
 PREPARATION_CHARACTERS: Final = 4_000
@@ -255,3 +257,61 @@ def branch_of(entries: Sequence[Entry]) -> AskedBranch:
     """A branch in the form of a question."""
     ids = "".join(f"{entry.id}\n" for entry in entries)
     return AskedBranch(entries=len(entries), sha256=hashlib.sha256(ids.encode()).hexdigest())
+
+
+def require_in_scope(session: Session, connection: ConnectedAgent, named: str = "") -> None:
+    """Raise BadInput `unlisted_session`, `other_agent` or `other_project` if a session is not the connection's.
+
+    `named` is how the agent named the session: the message says no more about one of another agent or project.
+    """
+    shown = named or str(session.path)
+    label = AGENTS[connection.agent].label
+    if not session.root.configured:
+        raise unlisted(shown)
+    if session.agent_key != connection.agent:
+        raise BadInput(
+            "other_agent",
+            f"{shown} is a session of {session.agent_label or 'an unknown agent'}, and the connection "
+            f"{connection.name} is of {label}. {COMPACTS} If it is one of {label}, choose how it is read on its page.",
+        )
+    if not is_in_project(session, connection):
+        raise BadInput(
+            "other_project",
+            f"{shown} was not started in {connection.project}, and the connection {connection.name} counts there only. "
+            f"{COMPACTS} `redline connect {connection.agent} --project DIR` connects another project.",
+        )
+
+
+def is_in_project(session: Session, connection: ConnectedAgent) -> bool:
+    """Whether a session was started below the directory of a connection, however its path is written."""
+    if not connection.project:
+        return True
+    directory = Path(session.cwd)
+    if not directory.is_absolute() or "\0" in session.cwd:
+        return False
+    return real_path(directory).is_relative_to(connection.project)
+
+
+def unlisted(named: str) -> BadInput:
+    return BadInput(
+        "unlisted_session",
+        f"{named} is below none of the directories that Redline lists. {COMPACTS} The Settings page adds one.",
+    )
+
+
+def require_honoured(honours: str, connection: ConnectedAgent) -> None:
+    """Raise BadInput `other_honours` if no version of an agent makes such a change itself."""
+    agent = AGENTS[connection.agent]
+    known = honoured_by(agent)
+    if honours not in known:
+        raise BadInput(
+            "other_honours",
+            f"{agent.label} does not apply {honours} itself, although the question says so: it honours "
+            f"{' or '.join(sorted(known))}. {COMPACTS} `redline connect {agent.key}` installs the bridge again.",
+        )
+
+
+def honoured_by(agent: Agent) -> frozenset[str]:
+    """What the versions of an agent can do with an approved plan, as in docs/handshake.md."""
+    writers = (writer for generation in agent.generations for writer in generation.writers)
+    return frozenset({NOTHING, *(one.honours for one in writers if isinstance(one, HandedWriter))})
