@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -16,7 +17,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
-from compaction_app.display.confirmations import missing_in
+from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
@@ -26,7 +27,6 @@ from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .download import download
-from .forms import BackupDeletionForm, RestoreForm
 from .overview import SESSIONS_SHOWN, all_backups, verify_from
 from .presenter import (
     backup_of,
@@ -36,6 +36,7 @@ from .presenter import (
     view_deletion,
     view_restore,
 )
+from .service import RestoreConfirmations
 from .service import delete as delete_backup
 from .service import restore as restore_backup
 
@@ -78,6 +79,19 @@ def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+class RestoreForm(forms.Form):
+    """The confirmations, and the state of session and backup that the page showed."""
+
+    shown = forms.CharField(required=False)
+    yes = ConfirmationField(RestoreConfirmations)
+
+
+class BackupDeletionForm(forms.Form):
+    """Whether the page said that this was the only backup."""
+
+    only = forms.BooleanField(required=False)
 
 
 @require_safe

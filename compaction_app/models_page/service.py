@@ -1,4 +1,4 @@
-"""Adding, changing and removing providers, models and keys; and the permission for automatic planning.
+"""Adding, changing, testing and removing providers, models and keys; and the permission for automatic planning.
 
 A change of a base URL deletes the entered key, before anything else happens, and ends the permission
 for another host.
@@ -6,6 +6,7 @@ for another host.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -14,8 +15,11 @@ from django.utils import timezone
 
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.planning.api_keys import KeptKey, drop_key, keep_key
-from compaction_app.planning.model_registry import ADDED, ResolvedProvider, provider_named
+from compaction_app.planning.model_registry import ADDED, ResolvedModel, ResolvedProvider, provider_named
+from compaction_app.providers import client
 from compaction_app.providers.addresses import origin_of
+from compaction_app.providers.connection_test import Verdict, try_model
+from compaction_app.providers.types import Endpoint
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.web.forms import require_valid
 
@@ -147,3 +151,16 @@ def save_model(form: PlannerModelForm) -> PlannerModel:
 def remove_model(key: int) -> None:
     """Remove a model. Its plans are kept; it is not an error if the model is gone already."""
     PlannerModel.objects.filter(pk=key).delete()
+
+
+def test_model(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
+    """The result of one tool call of a model, at its lowest thinking level. For code without an event loop."""
+    return asyncio.run(_test(endpoint, model))
+
+
+async def _test(endpoint: Endpoint, model: ResolvedModel) -> Verdict:
+    least = model.thinking_levels[0] if model.thinking_levels else ""
+    try:
+        return await try_model(endpoint, model.name, model.output_limit, least, model.thinking_style)
+    finally:
+        await client.close()

@@ -30,7 +30,6 @@ from sessions_app.web.forms import FormInvalid, require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .forms import AgreementForm, KeyForm, PlannerModelForm, ProviderForm
-from .model_test import test_model
 from .presenter import PRESETS, chosen_provider, models_page, preset_values
 from .service import (
     Consequence,
@@ -43,6 +42,7 @@ from .service import (
     remove_provider,
     save_model,
     take_agreement_back,
+    test_model,
 )
 
 HERE = {"here": "models"}

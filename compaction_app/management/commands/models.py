@@ -12,7 +12,6 @@ from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
-from compaction_app.models_page.model_test import test_model
 from compaction_app.models_page.service import (
     add_provider,
     added_provider,
@@ -22,6 +21,7 @@ from compaction_app.models_page.service import (
     remove_model,
     remove_provider,
     save_model,
+    test_model,
 )
 from compaction_app.planning.model_registry import (
     ADDED,
