@@ -22,14 +22,15 @@ class Recent(Generic[Key, Result]):
     def get(self, key: Key, work_out: Callable[[], Result]) -> Result:
         """The result for a key, worked out if it is not kept. Two threads may both work it out."""
         with self._lock:
-            found = self._kept.pop(key, None)
-        if found is None:
-            found = work_out()
+            if key in self._kept:
+                self._kept[key] = found = self._kept.pop(key)
+                return found
+        made = work_out()
         with self._lock:
-            self._kept[key] = found
+            self._kept[key] = made
             while len(self._kept) > self._size:
                 del self._kept[next(iter(self._kept))]
-        return found
+        return made
 
     def clear(self) -> None:
         with self._lock:

@@ -25,7 +25,6 @@ from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
-from .review_text import as_sentence
 from .target_ref import anchor, ref_of
 
 PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
@@ -42,6 +41,9 @@ _ACTIONS: Final = {
     ReviewStatus.NARROWED: (("reject", "Reject"), ("reopen", "Reopen")),
 }
 _KEYS: Final = {"approve": "a", "reject": "x", "withdraw": "x"}
+_FULL_STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
+_QUOTES: Final = "\"'”’»)"
+"""What may follow the full stop of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ class ArticleMaker:
                 Action(name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
                 for name, words in actions_of(item)
             ],
-            reason=as_sentence(self._short(checked_reason(reason, still))),
+            reason=_as_sentence(self._short(checked_reason(reason, still))),
             is_checkable=still is not None or is_checkable(reason),
             source=self._source(item),
             call=item.origin.call if item.origin is not None else 0,
@@ -414,3 +416,9 @@ class ArticleMaker:
 
 def _block_name(block: Block) -> str:
     return {BlockType.TOOL_CALL: "call", BlockType.REDACTED_THINKING: "thinking"}.get(block.type, block.type)
+
+
+def _as_sentence(words: str) -> str:
+    """Words with exactly one full stop at their end; empty if there are none."""
+    words = words.rstrip()
+    return words if not words or words.rstrip(_QUOTES).endswith(_FULL_STOPS) else f"{words}."

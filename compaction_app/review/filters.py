@@ -1,22 +1,25 @@
-"""What of a review is shown, and by what it is grouped: an address's query, and the same fields of a form.
+"""What of a review is shown, and by what it is grouped: an address's query, the same fields of a form, and chips.
 
 by = reason | tool | file | turn | call                 the groups
 undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
 reason = KEY                                            only those of one group by reason
 q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
+
+A chip is one of these filters, turned on or off with one press.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 from compaction_app.core.errors import Refusal
-from compaction_app.core.groups import Grouping
+from compaction_app.core.groups import ONLY_HERE, Grouping, group_key
 from compaction_app.core.patterns import Pattern, compile_pattern
 
 from .lines import KINDS
@@ -24,6 +27,12 @@ from .lines import KINDS
 LENGTH: Final = 512
 """Characters of a field that count."""
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
+TOOLS: Final = 3
+"""Tools that have a chip."""
+LARGE: Final = 500
+"""A proposal of more tokens is large."""
+RISKY: Final = group_key(ONLY_HERE)
+UNKNOWN_REASON: Final = "A reason that no proposal has"
 
 
 class ProposalFacts(msgspec.Struct, frozen=True):
@@ -107,3 +116,73 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
         over=int(over) if over.isascii() and over.isdigit() and len(over) < 10 else 0,
         q=given["q"],
     )
+
+
+# ---- what can be filtered by -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is on or off: its words, how many proposals it leaves, and the address that turns it over."""
+
+    words: str
+    count: int
+    on: bool
+    query: str
+
+
+class FilterChoices(NamedTuple):
+    """What the fields of a filter offer, the most frequent first: values and their words."""
+
+    tools: Sequence[tuple[str, str]]
+    kinds: Sequence[tuple[str, str]]
+    reasons: Sequence[tuple[str, str]]
+
+
+def chips_of(
+    chosen: ReviewFilter, facts: Sequence[ProposalFacts], tools: Sequence[str], reasons: Mapping[str, str]
+) -> list[Chip]:
+    """The chips for a filter: the usual ones, then one for everything else that is filtered.
+
+    `facts` are those of the proposals that its text leaves, `tools` are the review's, the most frequent first, and
+    `reasons` has the titles of its groups by reason.
+    """
+
+    def chip(words: str, **on: Any) -> Chip:
+        is_on = all(getattr(chosen, name) == value for name, value in on.items())
+        count = sum(map(replace(chosen, **on).leaves, facts))
+        off = {name: getattr(ReviewFilter(), name) for name in on}
+        return Chip(words, count, is_on, chosen.query(**(off if is_on else on)))
+
+    chips = [chip("Undecided", undecided=True), chip(_over(LARGE), over=LARGE)]
+    chips += [chip(tool, tool=tool) for tool in tools[:TOOLS]]
+    if RISKY in reasons:
+        chips.append(chip(ONLY_HERE, reason=RISKY))
+    if chosen.over not in (0, LARGE):
+        chips.append(chip(_over(chosen.over), over=chosen.over))
+    if chosen.tool and chosen.tool not in tools[:TOOLS]:
+        chips.append(chip(chosen.tool, tool=chosen.tool))
+    if chosen.kind:
+        chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
+    if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
+        chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
+    if chosen.q:
+        chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
+    return chips
+
+
+def choices_of(facts: Sequence[ProposalFacts], reasons: Mapping[str, str]) -> FilterChoices:
+    """What all proposals of a review can be filtered by."""
+    return FilterChoices(
+        [(tool, tool) for tool in by_frequency(one.tool for one in facts)],
+        [(kind, KINDS[kind]) for kind in by_frequency(one.kind for one in facts)],
+        [(reason, reasons[reason]) for reason in by_frequency(one.reason for one in facts)],
+    )
+
+
+def by_frequency(names: Any) -> list[str]:
+    return [name for name, _ in Counter(names).most_common()]
+
+
+def _over(tokens: int) -> str:
+    return f"Over {tokens:,} tokens"

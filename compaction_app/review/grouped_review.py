@@ -23,13 +23,13 @@ from compaction_app.evidence.line_checks import LineChecks
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
 from .filters import ProposalFacts, ReviewFilter
-from .last_few import LastFew
 from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline
 from .summary import DECIDED
@@ -40,10 +40,10 @@ CACHED: Final = 8
 NOTHING: Final = UnitSize()
 NO_EFFECT: Final = DecisionEffect()
 ReviewKey = tuple[int, int, str, int]
-_sizes: Final[LastFew[ReviewKey, Mapping[Target, UnitSize]]] = LastFew(CACHED)
-_effects: Final[LastFew[tuple[int, int, str], dict[Target, int]]] = LastFew(CACHED)
-_planned: Final[LastFew[ReviewKey, Mapping[Target, int]]] = LastFew(CACHED)
-_consequences: Final[LastFew[ReviewKey, Consequences]] = LastFew(CACHED)
+_sizes: Final[Recent[ReviewKey, Mapping[Target, UnitSize]]] = Recent(CACHED)
+_effects: Final[Recent[tuple[int, int, str], dict[Target, int]]] = Recent(CACHED)
+_planned: Final[Recent[ReviewKey, Mapping[Target, int]]] = Recent(CACHED)
+_consequences: Final[Recent[ReviewKey, Consequences]] = Recent(CACHED)
 
 
 class ReviewGroups(NamedTuple):
@@ -53,7 +53,7 @@ class ReviewGroups(NamedTuple):
     effects: Mapping[str, DecisionEffect]
 
 
-_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], ReviewGroups]] = LastFew(CACHED)
+_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], ReviewGroups]] = Recent(CACHED)
 
 
 class GroupedReview:

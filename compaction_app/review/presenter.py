@@ -16,26 +16,24 @@ from typing import Final, NamedTuple
 
 from compaction_app.core.consequences import DecisionEffect
 from compaction_app.core.decisions import Kind
-from compaction_app.core.groups import ONLY_HERE, Group, bars, group_key
+from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
 from compaction_app.core.review_fold import ACCEPTED, ReviewItem, ReviewStatus
+from compaction_app.core.standing_lines import Standing
 from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot
 from sessions_app.agents.pure.contexts import Moved
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.targets import Target
 
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
-from .chips import Chip, FilterChoices, by_frequency, chips_of, choices_of
 from .decision_report import step_words
-from .filters import ReviewFilter
+from .filters import Chip, FilterChoices, ReviewFilter, by_frequency, chips_of, choices_of
 from .grouped_review import CACHED, NO_EFFECT, NOTHING, GroupedReview, ReviewKey
-from .last_few import LastFew
-from .outline import Stay
+from .outline import Stay, fold_words
 from .review_map import StruckMap, struck_map
-from .review_text import fold_words
-from .rows import NO_OTHERS, SIGNED, GroupRow, GroupRows, Others, ProposalRow, mark_of_item
 from .summary import KEPT, PlanTokens, Summary, summary_of
 from .target_ref import anchor, ref_of
 
@@ -47,6 +45,100 @@ EXAMPLES: Final = 3
 EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
 """Entries that are unfolded in place at a time."""
+SIGNED: Final = frozenset(
+    {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
+)
+"""The statuses with which a proposal would go."""
+_MARKS: Final = {
+    ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
+    ReviewStatus.APPROVED: ("approved", "ok", "approved"),
+    ReviewStatus.REJECTED: ("kept", "stet", "rejected"),
+    ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "with its pair"),
+    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept, pair stays"),
+    ReviewStatus.REFUSED: ("refused", "no", "refused"),
+    ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The status of a proposal as it is drawn: a style, an icon, and words."""
+
+    style: str
+    icon: str
+    words: str
+
+
+class Others(NamedTuple):
+    """Other proposals that a decision decides too, and their part of its tokens."""
+
+    proposals: int = 0
+    tokens: int = 0
+
+
+NO_OTHERS: Final = Others()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """One proposal in one line; folded open, with everything else."""
+
+    anchor: str
+    key: str
+    entry_id: str
+    tool: str
+    words: str
+    why: str
+    still: Standing | None
+    """How many of its lines stand later in what stays; None if it has no lines to compare."""
+    tokens: int
+    """What its first decision adds to the approved tokens, or takes from them; if neither, what it would delete."""
+    others: Others
+    signed: bool
+    """Whether that counts: of what is rejected, nothing does."""
+    mark: Mark
+    undecided: bool
+    acts: str
+    """The names of the buttons that decide it."""
+    opened: OpenProposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Some of a group's rows, and what is left after them."""
+
+    rows: Sequence[ProposalRow]
+    upto: int
+    """How many of the group's rows are shown with these."""
+    left: int
+    left_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in one line; open, with its rows."""
+
+    key: str
+    title: str
+    examples: str
+    count: int
+    tokens: int
+    """What its first button adds to the approved tokens, or takes from them."""
+    others: Others
+    percent: float
+    """Of the target, as the agent counts."""
+    bar: Bar
+    approved: int
+    rejected: int
+    undecided: int
+    risky: bool
+    """Whether its proposals hold names that occur nowhere else."""
+    opened: GroupRows | None = None
+
+    @property
+    def approve_words(self) -> str:
+        """The words of its button: how many it approves, and how many others with them."""
+        return f"Approve {self.undecided:,}" + (f" + {self.others.proposals:,}" if self.others.proposals else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +197,10 @@ class ReviewChanges:
     """Whether the sums below the groups have."""
 
 
-_summaries: Final[LastFew[ReviewKey, Summary]] = LastFew(CACHED)
-_maps: Final[LastFew[ReviewKey, StruckMap]] = LastFew(CACHED)
-_moved: Final[LastFew[ReviewKey, Sequence[Moved]]] = LastFew(CACHED)
-_shut_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = LastFew(CACHED)
+_summaries: Final[Recent[ReviewKey, Summary]] = Recent(CACHED)
+_maps: Final[Recent[ReviewKey, StruckMap]] = Recent(CACHED)
+_moved: Final[Recent[ReviewKey, Sequence[Moved]]] = Recent(CACHED)
+_shut_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = Recent(CACHED)
 
 
 class ReviewDesk(GroupedReview):
@@ -409,6 +501,18 @@ class ReviewDesk(GroupedReview):
             self.removed,
             self.consequences,
         )
+
+
+def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
+    """How the status of a proposal is drawn; `blocks` are how many of its entry's blocks go, and how many there are."""
+    style, icon, words = _MARKS[item.standing]
+    if item.standing is ReviewStatus.APPROVED and item.added:
+        words = "added by you"
+    if item.standing is ReviewStatus.REJECTED and item.origin is None:
+        words = "pinned by a hook" if hooked else "kept by you"
+    if item.standing is ReviewStatus.NARROWED:
+        words = f"{blocks[0]} of {blocks[1]} blocks"
+    return Mark(style, icon, words)
 
 
 def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:

@@ -17,8 +17,8 @@ from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.review import presenter as review_pages
 from compaction_app.review.filters import ReviewFilter
+from compaction_app.review.outline import fold_words
 from compaction_app.review.presenter import ReviewDesk
-from compaction_app.review.review_text import fold_words
 from compaction_app.review.target_ref import ref_of, target_of
 from compaction_app.runs.commands import plan_again
 from compaction_app.runs.openings import opened_targets
