@@ -1,15 +1,23 @@
-"""The last look before a commit: what goes, what of it nobody opened, and what was approved in bulk."""
+"""The last look before a commit: what goes, what of it nobody opened, and what was approved in bulk.
+
+The largest that nobody opened can be shown with the beginnings of their texts, as a spot check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
 from compaction_app.core.token_map import KINDS
+from compaction_app.display.tool_call_text import joined_in_short
+from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
+from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.measure import apportion
+from sessions_app.sessionlog.noise import without_images
 from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.targets import Target
 
 from .units import ReviewAccount, ReviewUnit
 
@@ -19,6 +27,9 @@ TOOLS: Final = 12
 """Tools that have a row of their own."""
 SAMPLE: Final = 5
 """Units of a group that are shown to be looked at."""
+SAMPLE_LINES: Final = 24
+SAMPLE_CHARACTERS: Final = 2_000
+"""What of a text a spot check shows."""
 NAMES_ONLY_THERE: Final = "what holds names found nowhere else"
 NO_TOOL: Final = "no tool"
 NOT_PLANNED: Final = "Not up for compaction"
@@ -197,3 +208,33 @@ def _most(sums: Sequence[KindSum]) -> list[KindSum]:
         name = plural(len(others), "other")
         shown.append(KindSum(name, sum(one.struck for one in others), sum(one.stays for one in others)))
     return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSample:
+    """One unit with the beginning of its text."""
+
+    unit: ReviewUnit
+    text: str
+    is_cut: bool
+
+
+def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[UnitSample]:
+    """Units with their texts. Raises Conflict `session_rewritten` and what reading raises."""
+    shown = [unit for unit in units if unit.item.position >= 0]
+    entries = [account.transcript.entries[unit.item.position] for unit in shown]
+    prepared = snapshot_of(account.run).prepared
+    texts = read_snapshot_texts(account.run.session.real_path(), prepared, entries)
+    found = []
+    for unit in shown:
+        whole = without_images(_text(account, unit.target, texts[unit.target.entry_id]))
+        text = "\n".join(whole[:SAMPLE_CHARACTERS].splitlines()[:SAMPLE_LINES])
+        found.append(UnitSample(unit, text, len(text) < len(whole.rstrip())))
+    return found
+
+
+def _text(account: ReviewAccount, target: Target, texts: Texts) -> str:
+    entry = account.transcript.entry(target.entry_id)
+    if target.block_index is not None:
+        return texts.block(target.block_index)
+    return joined_in_short(texts, entry.blocks if entry is not None else None)

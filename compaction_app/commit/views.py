@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from django import forms
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -12,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import HandshakeState
-from compaction_app.display.confirmations import missing_in
+from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
@@ -31,12 +32,11 @@ from sessions_app.web.redirects import acts_on_post, redirect
 from . import export
 from .certificate import certify_again
 from .cost_plot import view_cost
-from .forms import CommitForm, RestForm
-from .last_look import LastLook, last_look, undecided_look
+from .last_look import LastLook, last_look, samples_of, undecided_look
 from .notes import notes_in, save_notes
+from .preflight import Confirmations
 from .presenter import handoff_of, other_writers, view_commit, view_result
 from .removals import removals_of
-from .samples import samples_of
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 from .units import ReviewAccount, account_of
 
@@ -60,6 +60,21 @@ READ_ONLY: Final = "read_only_agent"
 """The failure for an agent to whose sessions nothing can be written."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""
+
+
+class CommitForm(forms.Form):
+    """The confirmations, the writer, and the digest of the plan that the page showed."""
+
+    writer = forms.CharField(required=False)
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField(Confirmations)
+
+
+class RestForm(forms.Form):
+    """The approval of everything undecided: the version of the review, and the plan, that the page showed."""
+
+    seen = forms.IntegerField(min_value=0, max_value=999_999_999)
+    mark = forms.CharField(required=False)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
