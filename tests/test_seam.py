@@ -45,7 +45,6 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # A provider's own name; the scripted one speaks as it does.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
     "compaction_app/scripted/anthropic.py": {"redacted_thinking"},
-    "compaction_app/scripted/anthropic_checks.py": {"redacted_thinking"},
 }
 """Places where Redline itself uses such a name for something else."""
 _FIELD: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIELDS)})(?!\w)")

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from . import anthropic, anthropic_checks, openai, openai_checks
+from . import anthropic, openai
 from .checks import RequestFault
 from .request import ScriptedRequest
 from .response import Cut, Dialect, Foreign, Frame, Move, Play, Refuse, Silence
@@ -183,10 +183,10 @@ class _Exchange:
         received.body = body
         characters = len(received.raw.decode())
         if self._dialect == "anthropic":
-            anthropic_checks.check(body, received.headers)
+            anthropic.check(body, received.headers)
             request = anthropic.read_request(body, characters, self._key)
         else:
-            openai_checks.check(body)
+            openai.check(body)
             request = openai.read_request(body, characters, self._key)
         script = self._app.script_of(request.model)
         if script is not None and script.thinks:
@@ -196,9 +196,9 @@ class _Exchange:
     def _check_thoughts(self, body: Mapping[str, Any], script: Script) -> None:
         is_sealed = script.name == "thinking-signed"
         if self._dialect == "anthropic":
-            anthropic_checks.check_thoughts(body, with_sealed=is_sealed)
+            anthropic.check_thoughts(body, with_sealed=is_sealed)
         else:
-            openai_checks.check_thoughts(body, with_details=is_sealed)
+            openai.check_thoughts(body, with_details=is_sealed)
 
     async def _play(self, request: ScriptedRequest) -> None:
         script = self._app.script_of(request.model)
