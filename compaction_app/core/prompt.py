@@ -24,7 +24,7 @@ from .budget import Budget
 from .parameters import Parameters
 from .transcript import Transcript
 
-ENTRIES: Final = 80
+MANIFEST_ENTRIES: Final = 80
 PREVIEW_LENGTH: Final = 240
 """UTF-16 code units of an entry's text that are shown."""
 PROMPT_VERSION: Final = 1
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return built
 
 
-def manifest_of(transcript: Transcript, entries: int = ENTRIES) -> Manifest:
+def manifest_of(transcript: Transcript, entries: int = MANIFEST_ENTRIES) -> Manifest:
     """The manifest of a transcript, with its `entries` largest entries; only their texts are read."""
     deletable = [entry for entry in transcript.entries if not entry.is_protected]
     largest = heapq.nlargest(entries, deletable, key=lambda entry: entry.tokens)

@@ -16,7 +16,7 @@ from compaction_app.runs.automatic import OWN_MODEL
 from sessions_app.agents.registry import AGENTS
 from sessions_app.models import Root
 
-from .waits import LONGEST_SECONDS, wait_for
+from .lifecycle import LONGEST_WAIT_SECONDS, wait_for
 
 STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
 REASONS: Final = {
@@ -25,7 +25,7 @@ REASONS: Final = {
     Run.Reason.OVERFLOW: "after an overflow",
 }
 MINUTE: Final = 60
-LONGEST_MINUTES: Final = LONGEST_SECONDS // MINUTE
+LONGEST_MINUTES: Final = LONGEST_WAIT_SECONDS // MINUTE
 MOST_TOKENS: Final = 1_000_000
 
 

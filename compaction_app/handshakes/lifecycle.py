@@ -2,6 +2,8 @@
 
 `advance` makes a handshake what its run and the time say that it is. Whoever looks at one calls it first: the agent
 that polls, the page, and the server each second; so none of them is needed for the others.
+
+How long an agent waits for a review, and what happens then, is chosen for each agent and reason, or a default.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from django.urls import reverse
 
 from compaction_app.core.handshake_states import OPEN, TRANSITIONS, HandshakeState, NextStep
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, Handshake, Run
+from compaction_app.models import Compaction, Handshake, Run, WaitRule
+from compaction_app.planning.planners import EMBEDDED
 from compaction_app.runs.commands import stop_run
 from sessions_app.cli import shell_quoted
 from sessions_app.jobs.job import change_rows
@@ -27,6 +30,23 @@ from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 
 TITLE_CHARACTERS: Final = 120
+LONGEST_WAIT_SECONDS: Final = 3600
+"""Hook commands are ended after this time and a minute more."""
+DEFAULT_WAITS: Final = {
+    Run.Reason.MANUAL: (1800, NextStep.CONTINUE),
+    Run.Reason.THRESHOLD: (900, NextStep.COMPACT),
+    Run.Reason.OVERFLOW: (120, NextStep.COMPACT),
+}
+"""Seconds, and what happens then. An overflow stands in the way of the next reply."""
+
+
+def wait_for(agent: str, reason: str) -> WaitRule:
+    """The rule for an agent and a reason."""
+    chosen = WaitRule.objects.filter(agent=agent, reason=reason).first()
+    if chosen is not None:
+        return chosen
+    seconds, then = DEFAULT_WAITS[Run.Reason(reason)]
+    return WaitRule(agent=agent, reason=reason, seconds=seconds, then=then, planner=EMBEDDED)
 
 
 def change_handshake(

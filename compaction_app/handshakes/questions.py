@@ -32,9 +32,8 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
-from .lifecycle import change_handshake, end_handshake, publish_change
+from .lifecycle import change_handshake, end_handshake, publish_change, wait_for
 from .outcomes import report_failed
-from .waits import wait_for
 
 NOTHING: Final = "nothing"
 COMPACTS: Final = "The agent compacts as usual."

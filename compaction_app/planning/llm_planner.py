@@ -35,7 +35,7 @@ from compaction_app.core.messages import (
     parsed_arguments,
     result_text,
 )
-from compaction_app.core.prompt import ENTRIES, SYSTEM, manifest_of, user_prompt
+from compaction_app.core.prompt import MANIFEST_ENTRIES, SYSTEM, manifest_of, user_prompt
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.states import EventKind
 from compaction_app.core.tools import ToolCall
@@ -185,7 +185,7 @@ def prompt_for(model: ResolvedModel, transcript: Transcript, budget: Budget, cho
 
     It takes at most half of the available room: a small window gets a shorter manifest.
     """
-    room, most = room_in(model, FIRST_GUESS) // 2, ENTRIES
+    room, most = room_in(model, FIRST_GUESS) // 2, MANIFEST_ENTRIES
     while True:
         manifest = manifest_of(transcript, most)
         prompt = user_prompt(manifest, transcript.parameters, budget, chosen)

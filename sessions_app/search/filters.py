@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from sessions_app.agents.registry import AGENTS
 
-from .passages import PassageKind
+from .passages import PassageKind, PassageState
 from .query import MAX_LENGTH, SearchQuery, day_of
-from .states import PassageState
 
 SORTS: Final[Mapping[str, str]] = {"best": "Best first", "newest": "Newest first"}
 KINDS: Final[Mapping[PassageKind, str]] = {

@@ -3,17 +3,21 @@
     entry ─passages─▶ (reply, "I read …"), (call, "read src/main.py") ─index_text─▶ words of the full-text index
 
 An image, encoded data and reasoning that only its provider can read have no words and are left out.
+
+The state of a passage says what became of its entry on the branch that the agent continues.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.tree import SessionTree
 
 MAX_CHARACTERS: Final = 1_000_000
 """How much of a passage is indexed."""
@@ -122,3 +126,27 @@ def index_text(text: str) -> str:
 def _without_data(run: re.Match[str]) -> str:
     is_path = run[0].count("/") * _SLASHES_OF_PATHS > len(run[0])
     return run[0] if is_path else " "
+
+
+class PassageState(IntEnum):
+    """Whether the model still sees an entry. The index stores the numbers."""
+
+    SEEN = 1
+    STRUCK = 2
+    """A deletion or an edit removed it."""
+    SUMMARISED = 3
+    """It lies before a compaction that did not keep it."""
+    ELSEWHERE = 4
+    """It is on another branch."""
+
+
+def states_of(tree: SessionTree, branch: Iterable[Entry], context: ActiveContext) -> Mapping[str, PassageState]:
+    """The state of each entry of a session by id, given the branch of its leaf and the context rebuilt from it."""
+    states = dict.fromkeys((entry.id for entry in tree.entries), PassageState.ELSEWHERE)
+    for entry in branch:
+        states[entry.id] = PassageState.STRUCK if entry.id in context.removed else PassageState.SUMMARISED
+    for message in context.messages:
+        for seen in (message.entry, message.edit):
+            if seen is not None:
+                states[seen.id] = PassageState.SEEN
+    return states

@@ -31,10 +31,9 @@ from sessions_app.sqlite import UntilWritten
 
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
-from .passages import PassageKind
+from .passages import PassageKind, PassageState
 from .query import SearchQuery, TermPattern
 from .snippet import SnippetPart, snippet
-from .states import PassageState
 from .store import KIND_MASK, TextStore
 from .text_index import text_progress
 

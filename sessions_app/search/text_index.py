@@ -35,8 +35,7 @@ from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import read_again
 from sessions_app.web.broadcast import SESSIONS, publish
 
-from .passages import index_text, passages
-from .states import PassageState, states_of
+from .passages import PassageState, index_text, passages, states_of
 from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, close_idle, passage_id
 
 CHARACTERS_AT_ONCE: Final = 300_000
