@@ -46,9 +46,8 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 
 from .model_registry import ResolvedModel
-from .model_request import ModelRequests
+from .model_request import ModelRequests, SecretRedactor
 from .plan import PlanListener
-from .stream_buffer import SecretRedactor
 from .usage import UsageTotals
 
 TURNS: Final = 200
