@@ -6,9 +6,9 @@ Only connected agents are admitted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pydantic
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -35,12 +35,12 @@ PLANNING_POLL_SECONDS: Final = 0.2
 GRACE_SECONDS: Final = 30
 """How long polls may fail before Redline counts as lost: it may be restarting."""
 MESSAGE_CHARACTERS: Final = 1_000
-
+"""Of an answer's message."""
 TESTED: Final = {"state": "tested", "do": NextStep.CONTINUE, "message": "Redline answers."}
 POLL_RECORDED: Final = timedelta(seconds=5)
 """A poll is recorded only if the last one that was is older: agents poll twice a second."""
-WORDS: Final = 1_000
-"""Characters of a report's message."""
+REPORT_CHARACTERS: Final = 1_000
+"""Of a report's message."""
 
 
 class AgentReport(BaseModel):
@@ -49,7 +49,7 @@ class AgentReport(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     outcome: Literal["applied", "failed", "withdrawn"]
-    message: str = pydantic.Field(default="", max_length=WORDS)
+    message: str = pydantic.Field(default="", max_length=REPORT_CHARACTERS)
 
 
 @json_view("POST")
@@ -112,13 +112,9 @@ def _connection(request: HttpRequest) -> ConnectedAgent:
 
 
 def _answer(request: HttpRequest, handshake: Handshake, status: int = 200) -> JsonResponse:
-    return JsonResponse(answer(handshake, timezone.now(), partial(page_address, request)), status=status)
-
-
-def answer(handshake: Handshake, now: datetime, page: Callable[[str], str]) -> dict[str, Any]:
-    """The answer to a question, a poll or a report. `page` makes an address from a path."""
-    step = step_of(handshake)
-    return {
+    """The answer to a question, a poll or a report."""
+    now, step, page = timezone.now(), _step_of(handshake), partial(page_address, request)
+    fields = {
         "id": handshake.pk,
         "state": handshake.state,
         "do": step,
@@ -129,9 +125,10 @@ def answer(handshake: Handshake, now: datetime, page: Callable[[str], str]) -> d
         "review": _review(handshake, page),
         **((handshake.handed or {}) if step == NextStep.APPLY else {}),
     }
+    return JsonResponse(fields, status=status)
 
 
-def step_of(handshake: Handshake) -> NextStep:
+def _step_of(handshake: Handshake) -> NextStep:
     """What the agent does now."""
     if handshake.is_open:
         return NextStep.WAIT

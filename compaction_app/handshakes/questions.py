@@ -1,4 +1,7 @@
-"""The question of a running agent: its fields, the session that it names, and the run that plans for it."""
+"""The question of a running agent: its fields, the session that it names, and the run that plans for it.
+
+A connection asks about sessions of its agent, in its project, and in a directory that Redline lists; about no others.
+"""
 
 from __future__ import annotations
 
@@ -256,6 +259,9 @@ def branch_of(entries: Sequence[Entry]) -> AskedBranch:
     """A branch in the form of a question."""
     ids = "".join(f"{entry.id}\n" for entry in entries)
     return AskedBranch(entries=len(entries), sha256=hashlib.sha256(ids.encode()).hexdigest())
+
+
+# ---- what a connection may ask about ------------------------------------------------------------------------
 
 
 def require_in_scope(session: Session, connection: ConnectedAgent, named: str = "") -> None:
