@@ -33,7 +33,7 @@ setup: $(VENV)/.installed ## create the virtual environment and install Redline
 
 # Nothing is installed but what the lock file names, and with the content that it names. The project comes last, built by
 # the tools that the lock file has, too.
-$(VENV)/.installed: pyproject.toml requirements.lock
+$(VENV)/.installed: pyproject.toml setup.py requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Redline needs Python 3.11 or newer; set PYTHON=…")'
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing Redline's dependencies into $(VENV): this takes about a minute."

@@ -17,6 +17,7 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
@@ -36,7 +37,6 @@ from .presenter import (
     view_deletion,
     view_restore,
 )
-from .service import RestoreConfirmations
 from .service import delete as delete_backup
 from .service import restore as restore_backup
 
@@ -85,7 +85,7 @@ class RestoreForm(forms.Form):
     """The confirmations, and the state of session and backup that the page showed."""
 
     shown = forms.CharField(required=False)
-    yes = ConfirmationField(RestoreConfirmations)
+    yes = ConfirmationField(Confirmations)
 
 
 class BackupDeletionForm(forms.Form):

@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from compaction_app.changes.plan import Confirmations
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
@@ -34,7 +35,6 @@ from .certificate import certify_again
 from .cost_plot import view_cost
 from .last_look import LastLook, last_look, samples_of, undecided_look
 from .notes import notes_in, save_notes
-from .preflight import Confirmations
 from .presenter import handoff_of, other_writers, view_commit, view_result
 from .removals import removals_of
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run

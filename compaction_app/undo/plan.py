@@ -29,8 +29,8 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.session_loader import LoadedSession, torn_line_of, TornLine
 from sessions_app.storage.new_session import require_as_written
+from sessions_app.storage.session_loader import LoadedSession, torn_line_of
 
 from .compaction_state import CompactionState
 
