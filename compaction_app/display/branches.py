@@ -108,8 +108,9 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
     """
     document = Document.of_index(session)
     leaf = leaf_id or document.leaf_id
-    branch = document.branch(leaf)
-    return document.derived(("branch", leaf), lambda: _work_out(session, document, leaf), len(branch))
+    return document.derived(
+        ("branch", leaf), lambda: _work_out(session, document, leaf), lambda state: len(state.branch)
+    )
 
 
 # ---- the computation -------------------------------------------------------------------------------------

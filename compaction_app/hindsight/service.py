@@ -70,7 +70,9 @@ class LookBack(NamedTuple):
 def look_back(session: Session, leaf_id: str = "") -> LookBack:
     """The hindsights of a branch, by default of the one that the agent continues. Raises what `branch_state` raises."""
     document, state = Document.of_index(session), branch_state(session, leaf_id)
-    return document.derived(("look back", state.leaf_id), lambda: _work_out(session, state), len(state.branch))
+    return document.derived(
+        ("look back", state.leaf_id), lambda: _work_out(session, state), lambda _: len(state.branch)
+    )
 
 
 def figures_of(found: Hindsight, size: ContextSize, prices: InputPrices | None) -> Figures:

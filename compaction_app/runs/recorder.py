@@ -169,6 +169,10 @@ class Recorder(JobRecorder[Run]):
         else:
             self.failed(f"{why} {Run.NOTHING_DONE}")
 
+    def terminated(self) -> None:
+        """Interrupt the run: it can be resumed even if it was not prepared."""
+        self.end(RunState.INTERRUPTED, f"Its worker was stopped. {Run.KEPT}")
+
 
 def _row(run: Run, order: int, target: Target, origin: Origin) -> tuple[int | str | None, ...]:
     """The columns of a proposal, of which a long session has thousands. SQLite chooses its key."""

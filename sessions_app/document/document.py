@@ -161,7 +161,9 @@ class Document(LoadedSession):
             self._contexts[leaf_id] = self.reading.reader.rebuild(self.branch(leaf_id))
         return self._contexts[leaf_id]
 
-    def derived(self, key: Hashable, compute: Callable[[], Result], entries: int = 1) -> Result:
+    def derived(
+        self, key: Hashable, compute: Callable[[], Result], entries_of: Callable[[Result], int] = lambda _: 1
+    ) -> Result:
         """What follows from this state of the session, computed once and kept with it.
 
         It counts as so many entries more: see MOST_ENTRIES.
@@ -171,7 +173,8 @@ class Document(LoadedSession):
             with _kept.computing:
                 found = _kept.derived(self, key)
                 if found is None:
-                    found = _Derived(compute(), entries)
+                    value = compute()
+                    found = _Derived(value, entries_of(value))
                     _kept.keep_derived(self, key, found)
         return cast("Result", found.value)
 

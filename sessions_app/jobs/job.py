@@ -86,7 +86,7 @@ class Job(models.Model):
     WORKING: ClassVar[str]
     """The state in which a worker has it."""
     ABANDONED: ClassVar[str]
-    """The state in which it ends if its worker is gone or was stopped."""
+    """The state in which it ends if its worker is gone."""
     FAILED: ClassVar[str]
     NOTHING_DONE: ClassVar[str]
     """What is said of one that no worker has begun."""

@@ -89,6 +89,10 @@ class JobRecorder(Generic[AnyJob]):
         """End the job because its worker cannot continue."""
         self.failed(f"{why} {self.job.KEPT}")
 
+    def terminated(self) -> None:
+        """End the job because its worker has to end."""
+        self.broke_off("Its worker was stopped.")
+
     def is_stopped(self) -> bool:
         """Whether a stop was requested. Raises Terminated and LostLease."""
         if self.ending is not None and self.ending.is_set():
@@ -131,7 +135,7 @@ def under_lease(recorder: JobRecorder[Any]) -> Iterator[None]:
         recorder.broke_off(failure_of(fault).message)
         raise
     except (Terminated, KeyboardInterrupt):
-        recorder.end(recorder.job.ABANDONED, f"Its worker was stopped. {recorder.job.KEPT}")
+        recorder.terminated()
         raise
     except BaseException as fault:
         # A bug: its row must not wait for a lease to expire. It is logged with its traceback.

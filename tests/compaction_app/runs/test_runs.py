@@ -1,7 +1,6 @@
 """Promises of runs: every step is a row, one worker has the lease, and nothing is lost when it dies."""
 
 import io
-import itertools
 import signal
 import sqlite3
 import threading
@@ -20,7 +19,7 @@ from django.utils import timezone
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.loop import PlannerTurn, Report
-from compaction_app.core.states import REVIEWABLE, TRANSITIONS, RunState
+from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.models import Decision, Proposal, Run, RunEvent
 from compaction_app.planning import planners
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
@@ -92,16 +91,6 @@ def stubborn(monkeypatch):
         monkeypatch.setitem(planners.PLANNERS, "stubborn", lambda _: planner)
 
     return put
-
-
-def test_a_row_changes_its_state_only_by_the_table(session):
-    run, became = started(session), {}
-    for state, other in itertools.product(RunState, RunState):
-        Run.objects.filter(pk=run.pk).update(state=state)
-        became[state, other] = (Run.change(run.pk, other), state_of(run))
-    assert became == {
-        (state, other): (True, other) if other in TRANSITIONS[state] else (False, state) for state, other in became
-    }
 
 
 def test_a_run_keeps_every_step_and_proposes_the_chosen_targets_with_their_origins(session):
