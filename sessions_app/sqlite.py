@@ -148,7 +148,7 @@ class _Observer:
     """A connection that only observes whether others have written to the database."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._file: FileIdentity | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -167,14 +167,25 @@ class _Observer:
             return self._connection, self._connection.execute("PRAGMA data_version").fetchone()
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def close_across_forks(self) -> None:
+        """Have no connection while a process is forked, as a server does for each child: SQLite forbids to use one in
+        another process."""
+
+        def begin() -> None:
+            self._lock.acquire()
+            self.close()
+
+        os.register_at_fork(before=begin, after_in_parent=self._lock.release, after_in_child=self._lock.release)
 
 
 _observer: Final = _Observer()
+_observer.close_across_forks()
 stop_observing: Final = _observer.close
-os.register_at_fork(before=stop_observing)  # SQLite forbids to use a connection in another process
 
 
 def database_path() -> Path:

@@ -1,10 +1,13 @@
 """Values that are kept until something is written to the database."""
 
+import os
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from sessions_app.models import Root
 from sessions_app.sqlite import UntilWritten, database_path
@@ -39,3 +42,24 @@ def test_what_a_transaction_has_written_is_kept_for_nobody(count):
         assert count() == 1
         transaction.set_rollback(True)
     assert count() == 0
+
+
+def test_a_fork_waits_for_what_other_threads_ask(count):
+    over = threading.Event()
+
+    def ask() -> int:
+        asked = 0
+        while not over.is_set():
+            asked += count() == 0
+        connection.close()
+        return asked
+
+    with ThreadPoolExecutor(3) as pool:
+        threads = [pool.submit(ask) for _ in range(3)]
+        for _ in range(40):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        over.set()
+        assert all(thread.result() for thread in threads)

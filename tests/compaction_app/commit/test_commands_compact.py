@@ -318,7 +318,8 @@ def test_the_help_lists_every_writer_and_reader(redline):
 
 
 def test_every_confirmation_has_a_flag():
-    assert set(CONFIRMATIONS) == {field.name for field in fields(Confirmations)}
+    of_a_restore = {"drop_newer", "unverified"}
+    assert set(CONFIRMATIONS) | of_a_restore == {field.name for field in fields(Confirmations)}
 
 
 def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline, path):
