@@ -182,7 +182,7 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name, path, resumed)
     assert set(brought_back) <= {message.entry.id for message in context_of(now).messages}
 
     if not first.plan.is_whole:  # all others may have come back with their pairs
-        undo(UndoRequest(now), Confirmations(live=True), NOW)
+        undo(UndoRequest(Document.to_change(path)), Confirmations(live=True), NOW)
     assert rebuilt_by_pi(path) == wanted
     assert difference(resumed.sent(path), expected(messages)) == ""
 
