@@ -15,6 +15,10 @@ from tests.server import start_server
 
 PLAIN = 62
 """With the others, sessions for two pages of the list."""
+ANOTHER_RESPONSE = """() => document.addEventListener(
+    "htmx:afterSwap", () => window.htmx.trigger("#agents-waiting", "htmx:beforeSwap"), {once: true}
+)"""
+"""Have the response about agents that wait arrive between the first swap and what htmx does a moment after it."""
 
 
 @pytest.fixture(scope="module")
@@ -121,12 +125,23 @@ def test_backups_are_gone_through_and_verified(server, browse):
     press(page, "v")
     expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
     press(page, "j", "Enter")
-    expect(page.locator("h1")).to_have_text("Backups")
+    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
     press(page, "j", "v")
     expect(rows(page).first).to_contain_text("Verified")
     is_current(page, 0)
     press(page, "j")
     says(page, "This is the last row of this page")
+
+
+def test_a_row_that_is_drawn_again_keeps_the_focus_although_another_response_comes_at_the_same_time(server, browse):
+    page = browse(server).open("/backups")
+    page.get_by_role("link", name=title("written")).click()
+    expect(page.get_by_role("link", name="Open the session")).to_be_visible()
+    page.evaluate(ANOTHER_RESPONSE)
+    press(page, "j", "v")
+    expect(rows(page).first).to_contain_text("Verified")
+    expect(page.locator(".htmx-settling")).to_have_count(0)
+    is_current(page, 0)
 
 
 @pytest.mark.parametrize("address", ["/", "/runs/", "/backups"])

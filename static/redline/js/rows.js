@@ -80,12 +80,13 @@ document.addEventListener("focusin", ({ target }) => {
   if (row) cursor.put(row);
 });
 
-/* A row that is drawn again by its own button keeps the focus. */
+/* A row that is drawn again by its own button keeps the focus. A response is swapped in one step, so that no other response
+   comes between these two events; before its "settle" one may. */
 let hadFocus = false;
 document.addEventListener("htmx:beforeSwap", () => {
   hadFocus = Boolean(cursor.currentRow()?.contains(document.activeElement));
 });
-document.addEventListener("htmx:afterSettle", () => {
+document.addEventListener("htmx:afterSwap", () => {
   if (hadFocus && document.activeElement === document.body && cursor.currentRow()) cursor.select(cursor.currentRow());
   hadFocus = false;
 });
