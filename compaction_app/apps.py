@@ -20,4 +20,4 @@ class CompactionConfig(AppConfig):
 
         load_hooks(settings.REDLINE.hooks)
         add_source("compaction_app.runs.unseen_proposals.marks")
-        add_settler("compaction_app.change_records.settle", "compaction_app.change_records.unsettled")
+        add_settler("compaction_app.changes.records.settle", "compaction_app.changes.records.unsettled")

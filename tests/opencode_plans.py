@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from compaction_app.commit.change import lines_of, write_facts
-from compaction_app.commit.proof import Rebuilt, approved_messages, require_approved
+from compaction_app.changes.change import lines_of, write_facts
+from compaction_app.changes.proof import Rebuilt, approved_messages, require_approved
 from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.pure.notes import note_text

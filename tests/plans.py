@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compaction_app.commit.service import Approved
+from compaction_app.changes.compaction import Approved
 from compaction_app.core.loop import Event
 from compaction_app.planning.dry_run import dry_run
 from compaction_app.planning.plan import Plan

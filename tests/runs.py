@@ -2,8 +2,8 @@
 
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Committed, approval, commit_run, preflight_of
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
@@ -40,7 +40,7 @@ def failure_of(run: Run) -> str:
     return run.failure
 
 
-def commit_approved(run: Run, writer: str = "", **confirmations: bool) -> Committed:
+def commit_approved(run: Run, writer: str = "", **confirmations: bool) -> Applied:
     """Commit what is approved, as the page of the commit shows it now."""
     now = timezone.now()
     shown = preflight_of(approval(run), now, writer).digest()

@@ -9,10 +9,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.commit.last_look import last_look
 from compaction_app.commit.presenter import view_commit
-from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.commit.units import ReviewAccount, account_of
 from compaction_app.core.decisions import Kind
 from compaction_app.core.groups import Grouping

@@ -18,8 +18,8 @@ from django.urls import URLPattern, get_resolver
 from django.utils import timezone
 from filelock import FileLock
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Experiment, Handshake, PlannerModel, Provider, Run, RunEvent, SummaryDraft
 from compaction_app.review.target_ref import ref_of

@@ -12,6 +12,17 @@ from typing import Final
 
 from django.utils import timezone
 
+from compaction_app.changes.restore import (
+    DAMAGED,
+    NewerEntry,
+    RestoreDifference,
+    difference,
+    keeps_its_bytes,
+    require_replaceable,
+    restore_needs,
+    restored_session,
+    state_of,
+)
 from compaction_app.core.states import RunState
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
@@ -24,20 +35,7 @@ from sessions_app.storage import backups as files
 from sessions_app.storage.discovery import resolve_inside
 from sessions_app.storage.files import FileState, file_state, other_names_note
 
-from .service import (
-    DAMAGED,
-    ListedBackup,
-    NewerEntry,
-    RestoreDifference,
-    difference,
-    find_backup,
-    keeps_its_bytes,
-    list_backups,
-    require_replaceable,
-    restore_needs,
-    restored_session,
-    state_of,
-)
+from .service import ListedBackup, find_backup, list_backups
 
 COMPARED_BYTES: Final = 256_000_000
 """The most bytes that the list reads to say what restores would remove: some 0.2 s. Beyond it each page says it."""

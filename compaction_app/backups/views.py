@@ -17,7 +17,8 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.restore import restore as restore_backup
 from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
@@ -38,7 +39,6 @@ from .presenter import (
     view_restore,
 )
 from .service import delete as delete_backup
-from .service import restore as restore_backup
 
 NOT_THERE: Final = frozenset({"no_such_backup", "no_such_file", "outside_root"})
 

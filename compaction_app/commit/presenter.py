@@ -8,6 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from compaction_app.changes.change import lines_of, write_facts
+from compaction_app.changes.compaction import Approved, Preflight, approval, preflight_of
+from compaction_app.changes.proof import approved_messages
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import tokens_back
 from compaction_app.core.moved import moved
@@ -31,11 +34,7 @@ from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.targets import Target
 
 from .certificate import stored_certificate
-from .change import change_of, lines_of, write_facts
 from .notes import SHOWN, DeletedSpan, spans_of
-from .preflight import Approved, Preflight
-from .proof import approved_messages
-from .service import approval, preflight_of
 
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
@@ -112,7 +111,7 @@ class CommitView:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
-        return self.appends and self.activity.is_open_elsewhere and not self.preflight.is_awaited
+        return self.appends and self.activity.is_open_elsewhere and not self.preflight.approved.is_awaited
 
     @property
     def is_cut(self) -> bool:
@@ -133,7 +132,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     branch = preflight.present.tree.branch(preflight.parent_id)
     unapplied = preflight.writer.unapplied(branch, validated.targets)
     with lines_of(preflight.present) as line:
-        change = change_of(preflight, write_facts(preflight.present, line, backup, now))
+        change = preflight.make(write_facts(preflight.present, line, backup, now))
         lines = change.lines if isinstance(change, Append) else ()
         moves = moved(
             snapshot_of(run).transcript.entries,

@@ -12,7 +12,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import CHANGE_IS_MADE, Confirmations
+from compaction_app.changes.compaction import commit_run
+from compaction_app.changes.records import NOT_RECORDED
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
@@ -37,7 +39,6 @@ from .last_look import LastLook, last_look, samples_of, undecided_look
 from .notes import notes_in, save_notes
 from .presenter import handoff_of, other_writers, view_commit, view_result
 from .removals import removals_of
-from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 from .units import ReviewAccount, account_of
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from compaction_app.commit.proof import Rebuilt
+from compaction_app.changes.proof import Rebuilt
 from sessions_app.agents.base import Agent
 from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.sessionlog.context import Message

@@ -14,38 +14,34 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.change import (
+from compaction_app.changes.change import (
+    Confirmations,
     MadeChange,
-    change_of,
-    file_fingerprint,
+    RowPlan,
+    changed_session,
     lines_of,
-    prove_change,
+    row_plan,
     write_facts,
 )
-from compaction_app.commit.preflight import (
-    Preflight,
-    check_plan,
-)
-from compaction_app.commit.proof import Rebuilt, context_with
-from compaction_app.commit.row_change import RowPlan, changed_session, row_plan
-from compaction_app.commit.service import approval as approval_of
-from compaction_app.commit.service import block_decisions, commit_run, notes_of, require_shown
+from compaction_app.changes.compaction import Preflight, block_decisions, commit_run, preflight_of
+from compaction_app.changes.compaction import approval as approval_of
+from compaction_app.changes.proof import Rebuilt, context_with
+from compaction_app.changes.records import BackupNote
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from sessions_app.agents.changes import Append, HandedWriter, RowChanges, SessionWriter
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.storage.backups import Backup, back_up, delete_backup
+from sessions_app.storage.backups import Backup, delete_backup
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.rows import back_up_rows, preview_rows
+from sessions_app.storage.rows import preview_rows
 
 from .applied import ContextDigest, digest_of
 from .lifecycle import advance, change_handshake, resume_words, wrong_state
@@ -104,13 +100,12 @@ def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
 
 def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
     """What is approved, against the session as it is now."""
-    approved = replace(approval_of(run), rule=approval.rule)
-    return check_plan(approved, approved.document.now(), approval.now, approval.writer)
+    return preflight_of(approval_of(run, approval.rule), approval.now, approval.writer)
 
 
-def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval: ReviewedPlan) -> None:
+def _require_same(handshake: Handshake, preflight: Preflight, approval: ReviewedPlan) -> None:
     """Require that a preflight is what was shown, at the place at which the agent waits, and confirmed."""
-    require_shown(run, preflight, approval.shown)
+    preflight.require_shown(approval.shown)
     require_same_place(handshake, preflight)
     preflight.require_confirmed(approval.confirmations)
 
@@ -119,7 +114,7 @@ def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     """Make the new session at once."""
     written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
     # The agent may have asked since it was written, and have been answered.
-    Handshake.objects.filter(pk=handshake.pk).update(writer=written.writer, rule=approval.rule)
+    Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=approval.rule)
     handshake.refresh_from_db()
     advance(handshake, approval.now)
 
@@ -128,7 +123,7 @@ def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None
     """Have Redline write it once the session is closed; decisions stay blocked until then."""
     with lock_session(run.session.real_path()), block_decisions(run, approval.now):
         preflight = _preflight(run, approval)
-        _require_same(handshake, run, preflight, approval)
+        _require_same(handshake, preflight, approval)
         _require_seen_open(handshake, preflight)
         command = resume_words(run, run.session.path)
         _approve(
@@ -179,10 +174,9 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
         block_decisions(run, approval.now),
     ):
         preflight = _preflight(run, approval)
-        _require_same(handshake, run, preflight, approval)
-        handed = _handed(locked, preflight, approval.now, undo)
-        approved = replace(approval_of(run), rule=approval.rule)
-        note = notes_of(approved, preflight, handed.backup, approval.now)(handed.made)
+        _require_same(handshake, preflight, approval)
+        handed = _handed(locked, preflight, undo)
+        note = preflight.notes(BackupNote.of(handed.backup))(handed.made)
         _approve(
             handshake,
             approval,
@@ -203,32 +197,28 @@ class _HandedOver(msgspec.Struct):
     backup: Backup
 
 
-def _handed(locked: LockedSession, preflight: Preflight, now: datetime, undo: ExitStack) -> _HandedOver:
+def _handed(locked: LockedSession, preflight: Preflight, undo: ExitStack) -> _HandedOver:
     """What the agent is given for a plan, proven on the session as it is. `undo` deletes the backup."""
     present, reading, writer = preflight.present, preflight.present.reading, preflight.writer
     assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
-    branch = present.tree.branch(preflight.parent_id)
-    with lines_of(present) as line:
-        before = Rebuilt(reading.reader.rebuild(branch), line, preflight.parent_id)
-        facts = write_facts(present, line, present.path, now)
-        given = writer.hand(branch, change_of(preflight, facts))
+    with ExitStack() as opened:
+        line = opened.enter_context(lines_of(present))
+        facts = write_facts(present, line, present.path, preflight.now)
+        given = writer.hand(present.tree.branch(preflight.parent_id), preflight.make(facts))
         made = MadeChange(facts.new_id())
-        if isinstance(given.change, RowChanges):
-            rows = row_plan(present, given.change, made.entry_id)
-            backup = back_up_rows(locked, rows.steps, now)
-            undo.callback(delete_backup, backup.path)
-            with _with_rows(preflight, rows) as after:
-                certificate = prove_change(preflight, before, after, now)
-                digest = digest_of(reading.agent, after)
+        rows = row_plan(present, given.change, made.entry_id) if isinstance(given.change, RowChanges) else None
+        backup = preflight.back_up(locked, rows, hashlib.sha256())
+        undo.callback(delete_backup, backup.path)
+        lines = 0
+        if rows is not None:
+            after = opened.enter_context(_with_rows(preflight, rows))
         elif isinstance(given.change, Append):
-            backup = back_up(locked, file_fingerprint(present), now, hashlib.sha256())
-            undo.callback(delete_backup, backup.path)
+            lines = len(given.change.lines)
             after = context_with(present, given.change.lines, reading, line)
-            certificate = prove_change(preflight, before, after, now)
-            digest = digest_of(reading.agent, after, lines=len(given.change.lines))
         else:
             raise TypeError(f"the writer {writer.name} makes a new session")
-    return _HandedOver(dict(given.fields), made._replace(certificate=certificate), digest, backup)
+        made = made._replace(certificate=preflight.prove(line, after))
+        return _HandedOver(dict(given.fields), made, digest_of(reading.agent, after, lines=lines), backup)
 
 
 @contextmanager

@@ -24,8 +24,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import approval, preflight_of
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, preflight_of
 from compaction_app.core.file_touches import lines_of, text_shown, touch_of_call
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.pairing import ToolPair

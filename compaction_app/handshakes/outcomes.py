@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from django.db import DatabaseError, transaction
 
-from compaction_app.change_notes import CommitNote
-from compaction_app.change_records import record_backup, record_commit
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.proof import Rebuilt
-from compaction_app.commit.service import commit_run
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit_run
+from compaction_app.changes.proof import Rebuilt
+from compaction_app.changes.records import CommitNote, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from compaction_app.planning.hook_runner import after_compact
@@ -196,7 +195,7 @@ def _record(handshake: Handshake, found: Found, now: datetime) -> None:
             ended_at=now,
         )
         if changed:
-            record_commit(path, note, size, sha256)
+            record(path, note, size, sha256)
     if not changed:
         return
     with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from compaction_app.commit.change import lines_of
-from compaction_app.commit.preflight import Approved
-from compaction_app.commit.service import Committed
+from compaction_app.changes.change import Applied, lines_of
+from compaction_app.changes.compaction import Approved, Preflight
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Origin
@@ -225,32 +224,32 @@ def show_summary(
         command.say("The target is not met.")
 
 
-def committed_lines(committed: Committed, agent: Agent) -> list[str]:
+def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
     """What was written, where, and how to continue, in words."""
-    path = committed.backup.session
-    if committed.created is not None:
-        resume = " ".join(map(shell_quoted, agent.resume_command(committed.created)))
+    path = committed.plan.present.path
+    if committed.made.created is not None:
+        resume = " ".join(map(shell_quoted, agent.resume_command(committed.made.created)))
         return [
-            f"Made {printable(committed.created)}; {printable(path)} is as it was.",
+            f"Made {printable(committed.made.created)}; {printable(path)} is as it was.",
             *_certificate_lines(committed),
             f"Continue there with: {printable(resume)}",
         ]
-    count = len(committed.lines)
+    count = len(committed.made.lines)
     appended = f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}"
     return [
         *_certificate_lines(committed),
-        f"{appended}; its last entry is {committed.entry_id} now."
+        f"{appended}; its last entry is {committed.made.entry_id} now."
         if count
         else f"Changed the rows of {printable(path)}.",
-        f"The backup is {printable(committed.backup.path)}.",
+        f"The backup is {printable(committed.backup_path)}.",
         *(["An agent that has the session open must reload it."] if count else []),
         f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",
     ]
 
 
-def _certificate_lines(committed: Committed) -> list[str]:
+def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
     """What was proven, and what was wrong with the session before and still is."""
-    certificate = committed.certificate
+    certificate = committed.made.certificate
     if certificate is None:
         return []
     still = [f"It could not be continued before, and still cannot: {one.sentence}" for one in certificate.unrepaired]
@@ -275,10 +274,10 @@ def _moves(planned: Planned) -> Sequence[Moved]:
         )
 
 
-def document_of(planned: Planned, committed: Committed | None, writer: SessionWriter) -> dict[str, Any]:
+def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: SessionWriter) -> dict[str, Any]:
     """The plan, and what was written of it, as JSON."""
     plan = planned.plan
-    written = committed.validated if committed is not None else planned.validated
+    written = committed.plan.validated if committed is not None else planned.validated
     return {
         "run": planned.run.pk if planned.run is not None else None,
         "leafId": plan.leaf_id,
@@ -297,10 +296,10 @@ def document_of(planned: Planned, committed: Committed | None, writer: SessionWr
         },
         "targetMet": written.target_met,
         "moved": [{"entryId": one.entry_id, "beforeId": one.before_id} for one in _moves(planned)],
-        "writer": committed.writer if committed is not None else None,
-        "entryId": committed.entry_id if committed is not None else None,
-        "created": str(committed.created) if committed is not None and committed.created else None,
-        "backupPath": str(committed.backup.path) if committed is not None else None,
+        "writer": committed.plan.writer.name if committed is not None else None,
+        "entryId": committed.made.entry_id if committed is not None else None,
+        "created": str(committed.made.created) if committed is not None and committed.made.created else None,
+        "backupPath": str(committed.backup_path) if committed is not None else None,
         "reasons": [_reason_of(planned, target) for target in written.targets],
         "hooks": [message.text for message in plan.answers.messages],
     }

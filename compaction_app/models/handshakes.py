@@ -79,7 +79,7 @@ class Handshake(models.Model):
     handed: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What the agent is given to apply itself, as long as it may ask for it; null if it is given nothing."""
     note: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What is recorded once the plan is applied, as a `change_notes.CommitNote`; null if the agent applies nothing."""
+    """What is recorded once the plan is applied, as a `records.CommitNote`; null if the agent applies nothing."""
     approved_context: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The context that it leads to, as a `handshakes.applied.ContextDigest`."""
     confirmations: models.JSONField[Any, Any] = models.JSONField(default=list)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from django import forms
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.entries import LONGEST_LABEL
 from compaction_app.display.confirmations import ConfirmationField
 from sessions_app.web.forms import InlineField
-
-from .entry_change import LONGEST_LABEL
 
 
 class AppendForm(forms.Form):

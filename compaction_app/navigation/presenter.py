@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from compaction_app.changes.entries import AppendPlan, Destination, any_label, destination_of, move_to, plan_append
+from compaction_app.changes.fork import plan_fork
 from compaction_app.display.authors import author_of
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.display.tool_call_text import beginning_of, joined_in_short
@@ -16,10 +18,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Role
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import LoadedSession
-
-from .entry_append import AppendPlan, plan_append
-from .fork import plan_fork
-from .moves import Destination, any_label, destination_of, move_to
 
 WORDS: Final = 160
 """Characters of an entry's text that are shown."""

@@ -16,6 +16,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.changes.entries import append_entries, destination_of, move_to, set_label
+from compaction_app.changes.fork import fork_session
 from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import known_session
 from sessions_app.cli import shell_quoted
@@ -25,10 +27,7 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect
 
-from .entry_append import append_entries
-from .fork import fork_session
 from .forms import AppendForm, LabelForm
-from .moves import destination_of, move_to, set_label
 from .presenter import ForkView, LabelView, MoveView, view_fork, view_label, view_move
 
 MOVE: Final = "navigation/move.html"

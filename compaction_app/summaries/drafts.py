@@ -14,15 +14,14 @@ from typing import Any, Final, NamedTuple
 from django.db import transaction
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.models import SummaryDraft
-from compaction_app.navigation.entry_append import (
-    AppendedEntries,
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.entries import (
+    NOT_APPENDED,
     AppendPlan,
     append_entries,
     plan_append,
 )
-from compaction_app.navigation.entry_change import NOT_APPENDED
+from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.summary_hooks import HookSummary
 from sessions_app.agents.pure.summary_format import FileLists
@@ -230,7 +229,7 @@ def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
     return DraftPlan(task, plan, hashlib.sha256(f"{plan.digest()} {draft.text}".encode()).hexdigest()[:32])
 
 
-def append_draft(draft: SummaryDraft, confirmations: Confirmations, now: datetime, shown: str) -> AppendedEntries:
+def append_draft(draft: SummaryDraft, confirmations: Confirmations, now: datetime, shown: str) -> Applied[AppendPlan]:
     """Append a draft as it was shown. Raises what `plan_draft`, the hooks and `append_entries` raise, and Conflict
     `draft_differs`; then nothing was appended."""
     plan = plan_draft(draft, now)
@@ -243,7 +242,7 @@ def append_draft(draft: SummaryDraft, confirmations: Confirmations, now: datetim
         ask_hooks_about(plan.task)
     path, make = plan.task.present.path, plan.task.change(draft.text)
     appended = append_entries(path, make, confirmations, now, shown=plan.append.digest(), draft=draft.pk)
-    tell_hooks(plan.task, appended.lines, draft.text, appended.backup)
+    tell_hooks(plan.task, appended.made.lines, draft.text, appended.backup_path)
     return appended
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django import forms
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
 from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session

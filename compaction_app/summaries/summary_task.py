@@ -1,6 +1,6 @@
 """What a summary would be made from and would change: the branch that a move leaves, or the beginning of a context.
 
-    session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ entry_append
+    session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ append_entries
 
 Nothing is written here. A text is generated or a human's, and never verbatim: it is shown as a draft, and appended only
 as it was confirmed. The lists of files come from the calls, without a model.
@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.commit.change import lines_of
-from compaction_app.commit.preflight import require_writable
-from compaction_app.commit.proof import ReadLine
+from compaction_app.changes.change import lines_of
+from compaction_app.changes.compaction import require_writable
+from compaction_app.changes.entries import NOT_APPENDED, EntryChange, MakeChange, destination_of
+from compaction_app.changes.proof import ReadLine
 from compaction_app.core.draft_check import (
     DraftCheck,
     DraftJudgement,
@@ -43,8 +44,6 @@ from compaction_app.core.summary_ranges import (
 )
 from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
-from compaction_app.navigation.entry_change import NOT_APPENDED, EntryChange, MakeChange
-from compaction_app.navigation.moves import destination_of
 from compaction_app.planning.summarizer import SummaryPart
 from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.changes import WriteFacts

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRefresh
 
+from compaction_app.changes.entries import first_id
 from compaction_app.display.confirmations import missing_in
 from compaction_app.display.links import lost_address
 from compaction_app.lookups import known_draft, known_session
@@ -218,10 +219,10 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
         return _show_append(request, found, form, fault)
     words = render_to_string(
         "summaries/done.html",
-        {"session": found.session, "draft": found, "left": left, "backup": done.backup.name},
+        {"session": found.session, "draft": found, "left": left, "backup": done.backup_path.name},
     )
     messages.success(request, words, extra_tags="done")
-    return redirect(lost_address(found.session.get_absolute_url(), done.first_id))
+    return redirect(lost_address(found.session.get_absolute_url(), first_id(done.made)))
 
 
 def _show_append(

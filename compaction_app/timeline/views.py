@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from compaction_app.changes.fork import fork_session
 from compaction_app.lookups import known_session
-from compaction_app.navigation.fork import fork_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of

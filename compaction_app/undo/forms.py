@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
 from compaction_app.display.confirmations import ConfirmationField
 
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from compaction_app.changes.compaction_state import texts_with
+from compaction_app.changes.undo import UndoPlan, planned, undo_of_run
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.display.authors import author_of
 from compaction_app.display.confirmations import RequiredConfirmation
@@ -17,10 +19,6 @@ from sessions_app.cli import shell_quoted
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.targets import Target
-
-from .plan import UndoPlan
-from .row_undo import texts_with
-from .service import planned, undo_of_run
 
 SHOWN: Final = 200
 """Deleted entries that the page shows."""

@@ -11,6 +11,8 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.changes.undo import undo as undo_compaction
+from compaction_app.changes.undo import undo_of_run
 from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
@@ -21,8 +23,6 @@ from sessions_app.web.redirects import redirect
 
 from .forms import UndoForm
 from .presenter import undo_rows, view_undo
-from .service import undo as undo_compaction
-from .service import undo_of_run
 
 CHOICE: Final = "choice"
 """The name of the button that shows what would come back: a request with it needs chosen entries."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
+from compaction_app.changes.proof import Rebuilt, certificate_of, require_approved
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
+from compaction_app.changes.proof import Rebuilt, certificate_of, require_approved
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare

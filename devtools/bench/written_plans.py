@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from compaction_app.commit.change import lines_of, write_facts
-from compaction_app.commit.proof import ReadLine, Rebuilt, approved_messages, certificate_of, require_approved
+from compaction_app.changes.change import lines_of, write_facts
+from compaction_app.changes.proof import ReadLine, Rebuilt, approved_messages, certificate_of, require_approved
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare

@@ -14,14 +14,13 @@ from typing import Final
 
 import pytest
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.proof import approved_messages
-from compaction_app.commit.service import commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit
+from compaction_app.changes.entries import append_entries, destination_of, move_to, set_label
+from compaction_app.changes.fork import fork_session
+from compaction_app.changes.proof import approved_messages
+from compaction_app.changes.undo import UndoRequest, undo
 from compaction_app.hooks import Adjust, session_before_tree
-from compaction_app.navigation.entry_append import append_entries
-from compaction_app.navigation.fork import fork_session
-from compaction_app.navigation.moves import destination_of, move_to, set_label
-from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.edge.package import PiPackage
@@ -151,8 +150,8 @@ def test_after_a_write_the_agent_sends_what_was_approved(name, installed, reader
     messages, rebuilt = expected(fields_of(loaded, left.messages)), rebuilt_messages(loaded, PI, left)
 
     written = commit(approved, CONFIRMED, NOW)
-    result = written.created or path
-    assert (written.created is not None) == (writer == "fork")
+    result = written.made.created or path
+    assert (written.made.created is not None) == (writer == "fork")
     if isinstance(installed, Path):
         assert rebuilt_by_pi(result, [OLDER] if installed == OLDER else ()) == rebuilt
     sent = resumed.sent(result)
@@ -193,13 +192,13 @@ def test_pi_sends_the_notes_of_a_fork_in_their_places(name, path, resumed):
     whole = [target.entry_id for target in approved.targets if target.block_index is None]
     notes = {entry_id: f"Note {number}." for number, entry_id in enumerate(whole[::7])}
     written = commit(replace(approved, notes=notes), CONFIRMED, NOW)
-    assert written.created is not None
-    made = require_same(written.created)
+    assert written.made.created is not None
+    made = require_same(written.made.created)
     messages = fields_of(made, context_of(made).messages)
     said = [one["content"] for one in messages if one.get("customType") == "redline-note"]
     # Recorded in the order of the branch, whatever the order of the plan.
     assert sorted(said) == sorted(map(note_text, notes.values()))
-    assert difference(resumed.sent(written.created), expected(messages)) == ""
+    assert difference(resumed.sent(written.made.created), expected(messages)) == ""
 
 
 def places_of(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.commit.proof import approved_messages
+from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.connections.connection_files import ConnectedAgent, connection_path, keep_connection, new_secret
 from sessions_app.sessionlog.context import ActiveContext

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.commit.change import lines_of, write_facts
+from compaction_app.changes.change import lines_of, write_facts
 from devtools.bench import written_plans
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.changes import SessionWriter

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from compaction_app.commit.proof import approved_messages
+from compaction_app.changes.proof import approved_messages
 from devtools.bench.codex import certify_plan, facts_of, random_plan, write_plan
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.base import Generation

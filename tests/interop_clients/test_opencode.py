@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 from django.db import connection
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Approved, commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Approved, commit
+from compaction_app.changes.undo import UndoRequest, undo
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction, Undo
-from compaction_app.undo.service import UndoRequest, undo
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.edge.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
 from sessions_app.agents.pure.notes import note_text

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from compaction_app.commit.proof import approved_messages
+from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.agents.codex.edge.writer_lock import thread_id_of
 from sessions_app.agents.pure.hook_entry import STATUS

@@ -17,10 +17,10 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from compaction_app.audit.service import verify
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit
+from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule
-from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app import salvage
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file

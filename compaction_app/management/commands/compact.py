@@ -10,9 +10,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.preflight import Approved, check_plan
-from compaction_app.commit.service import Committed, commit
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Outcome
 from compaction_app.management.live_question import can_ask_about_live, is_live_confirmed, with_live
@@ -226,7 +225,7 @@ def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
     return plan.validated
 
 
-def _commit(planned: Planned, confirmations: Confirmations) -> Committed:
+def _commit(planned: Planned, confirmations: Confirmations) -> Applied[Preflight]:
     now = datetime.now(UTC)
     if planned.run is not None:
         approve_proposals(planned.run, now)

@@ -8,16 +8,17 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.management.live_question import confirmed
-from compaction_app.navigation.entry_append import (
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.entries import (
     AppendPlan,
+    MakeChange,
     append_entries,
+    move_to,
     plan_append,
+    set_label,
 )
-from compaction_app.navigation.entry_change import MakeChange
-from compaction_app.navigation.fork import fork_session, plan_fork
-from compaction_app.navigation.moves import move_to, set_label
+from compaction_app.changes.fork import fork_session, plan_fork
+from compaction_app.management.live_question import confirmed
 from compaction_app.navigation.presenter import text_said
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
@@ -111,7 +112,7 @@ class Command(RedlineCommand):
         done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
         is_before = action == "move" and plan.change.leaf_id != entry_id
         again = text_said(plan.present, entry_id) if is_before else None
-        self.say(f"Appended; the last entry is {done.leaf_id} now. The backup is {printable(done.backup)}.")
+        self.say(f"Appended; the last entry is {done.made.entry_id} now. The backup is {printable(done.backup_path)}.")
         self.say("An agent that has the session open must reload it.")
         self._offer(again)
         self.show_json(
@@ -119,8 +120,8 @@ class Command(RedlineCommand):
                 **document,
                 "needs": [],
                 "written": True,
-                "leafId": done.leaf_id,
-                "backup": str(done.backup),
+                "leafId": done.made.entry_id,
+                "backup": str(done.backup_path),
                 "again": again,
             }
         )

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.backups.service import (
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.restore import (
     NewerEntry,
     needs_of,
     newer_lines,
@@ -17,7 +18,6 @@ from compaction_app.backups.service import (
     restore,
     restored_session,
 )
-from compaction_app.changes.plan import Confirmations
 from compaction_app.management.live_question import confirmed
 from compaction_app.session_activity import activity_at
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted

@@ -8,17 +8,16 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.core.draft_check import DraftJudgement
-from compaction_app.core.mentions import MEASURES
-from compaction_app.management.live_question import confirmed
-from compaction_app.management.plan_display import RequestScreen
-from compaction_app.navigation.entry_append import (
-    AppendedEntries,
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.entries import (
     AppendPlan,
     append_entries,
     plan_append,
 )
+from compaction_app.core.draft_check import DraftJudgement
+from compaction_app.core.mentions import MEASURES
+from compaction_app.management.live_question import confirmed
+from compaction_app.management.plan_display import RequestScreen
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
@@ -171,10 +170,11 @@ class Command(RedlineCommand):
         number = draft.pk if draft is not None else None
         appended = append_entries(path, make, confirmations, now, shown=plan.digest(), draft=number, label=asked.label)
         self.say(
-            f"Appended {printable(appended.leaf_id)} to {printable(path)}. The backup is {printable(appended.backup)}."
+            f"Appended {printable(appended.made.entry_id)} to {printable(path)}. "
+            f"The backup is {printable(appended.backup_path)}."
         )
         self.say("An agent that has the session open must reload it.")
-        tell_hooks(task, appended.lines, text, appended.backup)
+        tell_hooks(task, appended.made.lines, text, appended.backup_path)
         self.show_json(_appended_document(task, appended))
 
     def _confirmed(self, plan: AppendPlan, given: Confirmations, *, yes: bool) -> Confirmations:
@@ -262,8 +262,8 @@ def _draft_document(task: SummaryTask, draft: str, usage: Mapping[str, Any] | No
     }
 
 
-def _appended_document(task: SummaryTask, appended: AppendedEntries) -> dict[str, Any]:
-    return {**_task_document(task), "entry": appended.leaf_id, "backup": str(appended.backup)}
+def _appended_document(task: SummaryTask, appended: Applied[AppendPlan]) -> dict[str, Any]:
+    return {**_task_document(task), "entry": appended.made.entry_id, "backup": str(appended.backup_path)}
 
 
 def _task_document(task: SummaryTask) -> dict[str, Any]:

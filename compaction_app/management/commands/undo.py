@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.undo import UndoPlan, UndoRequest, planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.live_question import confirmed
-from compaction_app.undo.plan import UndoPlan
-from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import ConfirmationNeeded
@@ -109,14 +108,14 @@ class Command(RedlineCommand):
             self.say(f"  {what}: {printable(target)}")
 
 
-def _done_lines(undone: Undone) -> list[str]:
+def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     plan = undone.plan
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
-    if undone.created is not None:
-        resume = " ".join(map(shell_quoted, plan.present.reading.agent.resume_command(undone.created)))
+    if undone.made.created is not None:
+        resume = " ".join(map(shell_quoted, plan.present.reading.agent.resume_command(undone.made.created)))
         return [
-            f"Made {printable(undone.created)}; {printable(plan.path)} is as it was.",
+            f"Made {printable(undone.made.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",
         ]
     if plan.way is UndoWay.ROWS:
@@ -125,13 +124,13 @@ def _done_lines(undone: Undone) -> list[str]:
             f"Changed the rows of {printable(plan.path)} back."
             if made is None
             else f"Deleted {printable(made)}; {printable(plan.path)} is as it was.",
-            f"The backup is {printable(undone.backup)}.",
+            f"The backup is {printable(undone.backup_path)}.",
         ]
-    count = len(undone.lines)
+    count = len(undone.made.lines)
     return [
         f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "
-        f"{undone.entry_id} now.",
-        f"The backup is {printable(undone.backup)}.",
+        f"{undone.made.entry_id} now.",
+        f"The backup is {printable(undone.backup_path)}.",
         "An agent that has the session open must reload it.",
     ]
 
@@ -144,7 +143,7 @@ def _how_to_undo(plan: UndoPlan, options: dict[str, Any]) -> str:
     return f"To undo it: `{' '.join(['redline undo', *words])}`"
 
 
-def _document(plan: UndoPlan, undone: Undone | None) -> dict[str, Any]:
+def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:
     return {
         "compaction": plan.state.undone_id,
         "writer": plan.writer.name,
@@ -154,8 +153,8 @@ def _document(plan: UndoPlan, undone: Undone | None) -> dict[str, Any]:
         "outOfReach": [target.to_json() for target in plan.out_of_reach],
         "needs": ["--yes", *(CONFIRMATIONS[name][0] for name in plan.needs)] if undone is None else [],
         "undone": undone is not None,
-        "entryId": undone.entry_id if undone is not None else None,
-        "created": str(undone.created) if undone is not None and undone.created is not None else None,
+        "entryId": undone.made.entry_id if undone is not None else None,
+        "created": str(undone.made.created) if undone is not None and undone.made.created is not None else None,
         "removed": (str(plan.state.created) if undone is not None and plan.way is UndoWay.REMOVAL else None),
-        "backup": str(undone.backup) if undone is not None and undone.backup is not None else None,
+        "backup": str(undone.backup.path) if undone is not None and undone.backup is not None else None,
     }

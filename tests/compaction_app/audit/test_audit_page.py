@@ -8,8 +8,8 @@ from django.db import connection
 from django.utils import timezone
 
 from compaction_app.audit.service import AuditFacts, FileContent, append
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import approval, commit_run, preflight_of
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.models import AuditEntry
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import sha256_of

@@ -10,9 +10,9 @@ from django.db import DatabaseError, connection, transaction
 
 from compaction_app.audit import service as audit
 from compaction_app.audit.service import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
-from compaction_app.backups.service import restore
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Committed, commit
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.compaction import commit
+from compaction_app.changes.restore import restore
 from compaction_app.core.audit_chain import NO_ENTRY, BreakKind, ChainBreak
 from compaction_app.models import AuditEntry
 from sessions_app.index.session_locks import settle_session
@@ -28,7 +28,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def compacted(path: Path) -> Committed:
+def compacted(path: Path) -> Applied:
     return commit(approved_plan(path), Confirmations(live=True), now())
 
 
@@ -73,7 +73,7 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
     first, second = AuditEntry.objects.order_by("number")
     assert (first.number, first.action, first.writer) == (1, "commit", "context-compaction")
     assert first.session == second.session == str(path)
-    assert first.targets == [target.to_json() for target in written.validated.targets]
+    assert first.targets == [target.to_json() for target in written.plan.validated.targets]
     assert (before_of(first), after_of(first)) == (content(original), content(compact))
     assert (first.backup, first.previous) == (str(written.backup.path), NO_ENTRY)
 
@@ -87,11 +87,11 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
 def test_a_fork_is_recorded_with_the_content_of_the_new_file(path):
     original = path.read_bytes()
     written = commit(approved_plan(path, writer="fork"), Confirmations(live=True), now())
-    assert written.created is not None
+    assert written.made.created is not None
     entry = AuditEntry.objects.get()
-    assert (entry.action_name, entry.writer, entry.new_file) == ("fork", "fork", str(written.created))
+    assert (entry.action_name, entry.writer, entry.new_file) == ("fork", "fork", str(written.made.created))
     assert before_of(entry) == content(original) == content(path.read_bytes())
-    assert (after_of(entry), entry.certificate["difference"]) == (content(written.created.read_bytes()), "")
+    assert (after_of(entry), entry.certificate["difference"]) == (content(written.made.created.read_bytes()), "")
 
 
 def test_a_session_that_is_restored_from_nothing_has_no_content_before(path):

@@ -18,8 +18,8 @@ from django.test import Client
 from compaction_app.backups import download
 from compaction_app.backups import presenter as backup_page
 from compaction_app.backups.download import SentFile, disposition
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit
 from compaction_app.models import Backup, Compaction
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session

@@ -15,19 +15,11 @@ from django.db import DatabaseError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.backups import service as backups_service
-from compaction_app.backups.service import (
-    NewerEntry,
-    RestoreDifference,
-    delete,
-    difference,
-    list_backups,
-    newer_lines,
-    restore,
-    state_of,
-)
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import commit
+from compaction_app.backups.service import delete, list_backups
+from compaction_app.changes import restore as restores
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit
+from compaction_app.changes.restore import NewerEntry, RestoreDifference, difference, newer_lines, restore, state_of
 from compaction_app.models import Backup, Compaction
 from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
@@ -265,7 +257,7 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(path, mo
             file.write(late)
         ready.replace(session)
 
-    monkeypatch.setattr(backups_service, "restore_session", partial(backups_service.restore_session, replace=overtaken))
+    monkeypatch.setattr(restores, "restore_session", partial(restores.restore_session, replace=overtaken))
     restored = back(backup)
     assert path.read_bytes() == before
     assert restored.overtaken
@@ -292,7 +284,7 @@ def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_n
 def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(path, monkeypatch):
     before, backup = path.read_bytes(), compacted(path)
 
-    monkeypatch.setattr(backups_service, "index_file", Mock(side_effect=DatabaseError("database is locked")))
+    monkeypatch.setattr(restores, "index_file", Mock(side_effect=DatabaseError("database is locked")))
     back(backup)
     assert path.read_bytes() == before
 

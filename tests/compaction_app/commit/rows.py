@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Approved, commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Approved, commit
+from compaction_app.changes.undo import UndoRequest, undo
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
-from compaction_app.undo.service import UndoRequest, undo
 from sessions_app.agents.opencode.edge.server import is_same_row
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.targets import Target
@@ -48,7 +48,7 @@ class RowScene:
 
     def delete(self, writer: str, *entry_ids: str) -> Path | None:
         """Compact; returns the new session, if one was made."""
-        return self.commit(self.approved(writer, *entry_ids)).created
+        return self.commit(self.approved(writer, *entry_ids)).made.created
 
     def commit(self, plan: Approved) -> Any:
         return commit(plan, Confirmations(live=True, below_target=True), datetime.now(UTC))

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 from django.db import connection
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
 from compaction_app.management.commands.compact import CONFIRMATIONS
 from compaction_app.management.live_question import is_live_confirmed
 from compaction_app.models import Compaction

@@ -15,10 +15,9 @@ from unittest.mock import Mock, patch
 import pytest
 from django.db import DatabaseError
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit import change as commit_change
-from compaction_app.commit import service as commit_service
-from compaction_app.commit.service import Approved, Committed, commit
+from compaction_app.changes import change as changes
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.compaction import Approved, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.pi.agent import PiAgent
@@ -47,7 +46,7 @@ def elsewhere(redline):
     return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
 
 
-def done(approved: Approved, **confirmations: bool) -> Committed:
+def done(approved: Approved, **confirmations: bool) -> Applied:
     return commit(approved, Confirmations(**confirmations), datetime.now(UTC))
 
 
@@ -81,7 +80,7 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     names = "type id parentId timestamp promptVersion deletedTargets protectedEntryIds stats backupPath"
     assert list(entry) == names.split()
     assert (entry["type"], entry["promptVersion"], entry["parentId"]) == ("context_compaction", 1, LAST)
-    assert entry["id"] == committed.entry_id
+    assert entry["id"] == committed.made.entry_id
     assert len(bytes.fromhex(entry["id"])) == 4
     assert datetime.fromisoformat(entry["timestamp"]).tzinfo is UTC
     assert entry["timestamp"].endswith("Z")
@@ -101,7 +100,7 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert sorted(snapshot(path.parent)) == sorted([path.name, backup.name, f"{backup.name}.sha256"])
 
     row = Compaction.objects.get()
-    assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (committed.entry_id, LAST, "embedded", "manual")
+    assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (committed.made.entry_id, LAST, "embedded", "manual")
     assert row.parameters == {"compression_ratio": 0.4, "preserve_recent": 2, "query": "the parser"}
     assert row.stats == entry["stats"]
     facts_of = ("call", "tool", "reason")
@@ -109,14 +108,14 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert origins == entry["deletedTargets"]
     assert row.backup.sha256 == digest
     session = Session.objects.get()
-    assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
+    assert (session.leaf_id, session.size) == (committed.made.entry_id, path.stat().st_size)
 
 
 def test_the_id_of_the_new_entry_is_unique_in_the_session(path, monkeypatch):
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
     monkeypatch.setattr(PiAgent, "new_entry_id", lambda _: next(ids))
-    assert done(approved_plan(path)).entry_id == "00000001"
+    assert done(approved_plan(path)).made.entry_id == "00000001"
 
 
 def test_a_linked_session_is_written_at_its_real_path(path, tmp_path):
@@ -125,19 +124,19 @@ def test_a_linked_session_is_written_at_its_real_path(path, tmp_path):
     committed = done(approved_plan(link))
     assert link.is_symlink()
     assert committed.backup.path.parent == path.parent
-    assert last_line(path)["id"] == committed.entry_id
+    assert last_line(path)["id"] == committed.made.entry_id
 
 
 def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path):
     context, first = context_ids(path), done(approved_plan(path, compression_ratio=0.7))
     once, second = context_ids(path), done(approved_plan(path, compression_ratio=0.5))
-    deleted = [target.to_json() for target in first.validated.targets]
-    again = [target.to_json() for target in second.validated.targets]
+    deleted = [target.to_json() for target in first.plan.validated.targets]
+    again = [target.to_json() for target in second.plan.validated.targets]
     assert once == context_without(context, deleted)
     assert context_ids(path) == context_without(once, again)
     gone = {target["entryId"] for target in deleted if target["kind"] == "entry"}
     assert not gone & {target["entryId"] for target in again}
-    assert second.parent_id == first.entry_id
+    assert second.plan.parent_id == first.made.entry_id
 
 
 def shrink(path: Path) -> None:
@@ -188,7 +187,7 @@ def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path):
     added = foreign(path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you.")))
     context, committed = context_ids(path), done(approved)
     assert path.read_bytes().startswith(before + added)
-    assert committed.parent_id == last_line(path)["parentId"] == "n2"
+    assert committed.plan.parent_id == last_line(path)["parentId"] == "n2"
     assert last_line(path)["protectedEntryIds"] == ["e1", "e27", "n1", "n2"]
     assert committed.backup.path.read_bytes() == before + added
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
@@ -197,7 +196,7 @@ def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path):
 def test_new_text_that_makes_the_target_be_missed_does_not_undo_the_approval(path):
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("More. " * 10_000)))
-    assert done(approved).validated.stats.percent_reduction < 50
+    assert done(approved).plan.validated.stats.percent_reduction < 50
 
 
 @pytest.mark.parametrize("is_error", [False, True], ids=["result", "error"])
@@ -232,7 +231,7 @@ def test_a_complete_last_line_gets_its_newline_first(path):
     place(path, before)
     context, committed = context_ids(path), done(approved_plan(path))
     assert path.read_bytes().startswith(before + b'\n{"type":"context_compaction"')
-    assert committed.parent_id == LAST
+    assert committed.plan.parent_id == LAST
     assert context_ids(path) == context_without(context, last_line(path)["deletedTargets"])
     assert committed.backup.path.read_bytes() == before
 
@@ -252,8 +251,8 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path, 
     before = path.read_bytes() + torn
     place(path, before)
     committed = done(approved_plan(path), after_torn_line=True)
-    assert path.read_bytes() == before + b"\n" + committed.lines[0] + b"\n"
-    assert load_session(path).leaf_id == committed.entry_id
+    assert path.read_bytes() == before + b"\n" + committed.made.lines[0] + b"\n"
+    assert load_session(path).leaf_id == committed.made.entry_id
     # Once is enough: the session ends in a complete line now.
     done(approved_plan(path, compression_ratio=0.9))
 
@@ -266,7 +265,7 @@ def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path):
     with path.open("ab") as file:
         file.write(line[30:])
     backdate(path)
-    assert done(approved).parent_id == "n1"
+    assert done(approved).plan.parent_id == "n1"
 
 
 def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
@@ -284,26 +283,26 @@ def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(path)
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("At the very same moment."))])
     approved = approved_plan(path)
-    with patch.object(commit_change, "append_lines", partial(append_lines, write=overtaken(path, line))):
+    with patch.object(changes, "append_lines", partial(append_lines, write=overtaken(path, line))):
         assert refusal(lambda: done(approved)) == "4 foreign_append"
     assert snapshot(path.parent) == {path.name: before + line}
     assert not Backup.objects.exists()
     assert not Compaction.objects.exists()
     backdate(path)
-    assert done(approved).parent_id == "n1"
+    assert done(approved).plan.parent_id == "n1"
 
 
 def test_a_line_written_during_the_backup_is_a_conflict(path, monkeypatch):
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("During the backup."))])
-    back_up = commit_service.back_up
+    back_up = changes.back_up
 
     def slow(*arguments: Any) -> Any:
         made = back_up(*arguments)
         foreign(path, line[:-1])
         return made
 
-    monkeypatch.setattr(commit_service, "back_up", slow)
+    monkeypatch.setattr(changes, "back_up", slow)
     assert refusal(lambda: done(approved_plan(path))) == "4 session_changed"
     assert snapshot(path.parent) == {path.name: before + line}
 
@@ -316,7 +315,7 @@ def test_bytes_that_could_not_be_removed_keep_their_backup(path, monkeypatch):
         foreign(path, message("n1", LAST, user("After half of ours.")))
         return written
 
-    monkeypatch.setattr(commit_change, "append_lines", partial(append_lines, write=short))
+    monkeypatch.setattr(changes, "append_lines", partial(append_lines, write=short))
     assert refusal(lambda: done(approved_plan(path))) == "6 append_left"
     assert path.read_bytes().startswith(before)
     assert Path(Backup.objects.get().path).read_bytes() == before
@@ -330,7 +329,7 @@ def test_an_agent_writing_right_after_the_commit_makes_the_session_live(path):
             file.write(session_bytes([message("n1", LAST, user("Past the compaction."))]))
         return appended
 
-    with patch.object(commit_change, "append_lines", followed):
+    with patch.object(changes, "append_lines", followed):
         done(approved_plan(path))
     assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
@@ -374,8 +373,8 @@ def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next
 
 
 def test_a_failing_index_update_does_not_undo_a_commit(path, monkeypatch):
-    monkeypatch.setattr(commit_service, "index_file", Mock(side_effect=DatabaseError("database is locked")))
-    assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
+    monkeypatch.setattr(changes, "index_file", Mock(side_effect=DatabaseError("database is locked")))
+    assert last_line(path)["id"] != done(approved_plan(path)).made.entry_id == last_line(path)["id"]
 
 
 def test_a_session_written_to_recently_needs_a_confirmation(path):
@@ -386,12 +385,12 @@ def test_a_session_written_to_recently_needs_a_confirmation(path):
         assert refused(path, partial(done, plan)) == "5 session_live"
     backdate(path, hours=-1)  # a time in the future
     assert refused(path, lambda: done(approved)) == "5 session_live"
-    assert done(approved, live=True).parent_id == "n1"
+    assert done(approved, live=True).plan.parent_id == "n1"
 
 
 def test_a_write_of_redlines_own_does_not_make_a_session_live(path):
     first = done(approved_plan(path, compression_ratio=0.7))
-    assert done(approved_plan(path)).parent_id == first.entry_id
+    assert done(approved_plan(path)).plan.parent_id == first.made.entry_id
 
 
 def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path):
@@ -399,7 +398,7 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path):
     approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved)) == "5 switches_branch"
     context = context_ids(path, LAST)
-    assert done(approved, switch_branch=True).parent_id == LAST
+    assert done(approved, switch_branch=True).plan.parent_id == LAST
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
@@ -407,7 +406,7 @@ def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere):
     foreign(elsewhere, {"type": "context_edit", "id": "n1", "parentId": LAST, "targetId": "e3", "replacement": None})
     approved = approved_plan(elsewhere)
     assert refused(elsewhere, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
-    assert done(approved_plan(elsewhere, reader="pi", writer="context-edit")).parent_id == "n1"
+    assert done(approved_plan(elsewhere, reader="pi", writer="context-edit")).plan.parent_id == "n1"
 
 
 def guessed_plan(path: Path, **own: object) -> Approved:
@@ -421,7 +420,7 @@ def guessed_plan(path: Path, **own: object) -> Approved:
 def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere):
     approved = guessed_plan(elsewhere)
     assert refusal(lambda: done(approved), "a guess") == "5 not_honoured"
-    assert done(approved, not_honoured=True).parent_id == LAST
+    assert done(approved, not_honoured=True).plan.parent_id == LAST
 
 
 def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere):
@@ -439,21 +438,24 @@ def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere
     before, log = elsewhere.read_bytes(), load_session(elsewhere).log
     reading = reading_of(elsewhere, log.entries, log.state)
     assert reading.writer().name == "fork"
-    assert done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork")).created.parent == elsewhere.parent
+    assert (
+        done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork")).made.created.parent
+        == elsewhere.parent
+    )
     assert elsewhere.read_bytes() == before
 
 
 def test_a_reader_chosen_by_the_user_is_not_a_guess(elsewhere):
     approved = approved_plan(elsewhere)
     select_reader(index_file(elsewhere), "atomic-0.8")
-    assert done(approved).parent_id == LAST
+    assert done(approved).plan.parent_id == LAST
 
 
 def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline):
     path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session()))
     assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
     approved = approved_plan(path, reader="pi", writer="")
-    lines = [json.loads(line) for line in done(approved).lines]
+    lines = [json.loads(line) for line in done(approved).made.lines]
     assert {line["type"] for line in lines} == {"context_edit"}
     assert {line["targetId"] for line in lines} == {target.entry_id for target in approved.targets}
 
@@ -461,7 +463,7 @@ def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline):
 def test_a_plan_below_its_target_needs_a_confirmation(path):
     approved = approved_plan(path, compression_ratio=0.1, preserve_recent=20)
     assert refused(path, lambda: done(approved)) == "3 target_not_met"
-    assert not done(approved, below_target=True).validated.target_met
+    assert not done(approved, below_target=True).plan.validated.target_met
 
 
 def test_one_confirmation_does_not_cover_another_case(path):
@@ -544,7 +546,7 @@ def test_a_full_disk_leaves_the_session_and_no_partial_backup(path, room):
     assert snapshot(path.parent) == {path.name: before}
     assert not Backup.objects.exists()
     backdate(path)
-    assert done(approved).parent_id == "e83"
+    assert done(approved).plan.parent_id == "e83"
 
 
 def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(redline, tmp_path):

@@ -17,11 +17,11 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.backups.service import restore
-from compaction_app.change_records import record_commit
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit import change as commit_change
-from compaction_app.commit import service as commit_service
+from compaction_app.changes import change as changes
+from compaction_app.changes import compaction, records
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.records import record
+from compaction_app.changes.restore import restore
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
@@ -142,9 +142,9 @@ def write_and_die(fd: int, payload: bytes) -> int:
 def commit_killed_after_its_write(work: Work, *, is_blocking: bool) -> None:
     """With `is_blocking`, decisions on the run stay blocked, as a killed process leaves them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
+        patch.setattr(changes, "append_lines", partial(append_lines, write=write_and_die))
         if is_blocking:
-            patch.setattr(commit_service, "block_decisions", no_cleaning_up)
+            patch.setattr(compaction, "block_decisions", no_cleaning_up)
         with pytest.raises(Killed):
             commit_approved(work.run)
     if is_blocking:
@@ -164,15 +164,15 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it_and_certifi
     assert written["type"] == "context_compaction"
     assert context_ids(work.path) == context_without(kept, written["deletedTargets"])
     assert Path(written["backupPath"]).read_bytes() == work.before
-    compaction = Compaction.objects.get()
-    assert (compaction.run, compaction.entry_id) == (work.run, written["id"])
+    compacted = Compaction.objects.get()
+    assert (compacted.run, compacted.entry_id) == (work.run, written["id"])
     assert work.state() == (RunState.COMMITTED, None)
     page = text_of(work.page("/result"))
     certified = "The agent can continue from it."
     assert not missing(
         page, "recorded by context-compaction", "context_compaction", "Reload the session there", certified
     )
-    first = compaction.certificate
+    first = compacted.certificate
     assert work.browser.post(f"{work.url}/certify")["Location"] == f"{work.url}/result"
     assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
     assert certified in text_of(work.page("/result"))
@@ -246,9 +246,9 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     assert not missing(text_of(page), "a new session is written beside it", "Back up and make the fork")
     work.commits(writer="fork")
     assert work.path.read_bytes() == work.before
-    compaction = Compaction.objects.get()
-    new = Path(compaction.created)
-    assert (compaction.writer, new.parent) == ("fork", work.path.parent)
+    compacted = Compaction.objects.get()
+    new = Path(compacted.created)
+    assert (compacted.writer, new.parent) == ("fork", work.path.parent)
     assert json.loads(new.read_bytes().splitlines()[0])["parentSession"] == str(work.path)
     answer = work.page("/result")
     assert f"--session {new}" in text_of(answer)
@@ -311,7 +311,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
     run = work.run
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     refused: list[str] = []
-    usual = commit_service.back_up
+    usual = changes.back_up
 
     def back_up(*arguments: Any) -> Any:
         target = Target(run.proposals.order_by("order")[0].entry_id)
@@ -319,7 +319,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
         refused.append(refusal(lambda: resume_run(run)))
         return usual(*arguments)
 
-    monkeypatch.setattr(commit_service, "back_up", back_up)
+    monkeypatch.setattr(changes, "back_up", back_up)
     work.commits()
     assert refused == ["4 being_committed", "4 wrong_state"]
     assert work.state() == (RunState.COMMITTED, None)
@@ -329,7 +329,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
 def test_after_a_failed_commit_decisions_are_possible_again(work, monkeypatch):
     with monkeypatch.context() as broken:
         full = SystemFailure("disk_full", "It does not fit. Nothing was written.")
-        broken.setattr(commit_service, "back_up", Mock(side_effect=full))
+        broken.setattr(changes, "back_up", Mock(side_effect=full))
         work.refuses(work.commit(), 503)
     assert work.state() == (RunState.TARGET_MET, None)
     work.commits()
@@ -459,10 +459,10 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(work, o
 
     def record_too_late(*arguments: Any) -> None:
         other_writer.execute("BEGIN IMMEDIATE")
-        record_commit(*arguments)
+        record(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_service, "record_commit", record_too_late)
+        patch.setattr(records, "record", record_too_late)
         answer = work.post(plan=plan)
     page = text_of(answer)
     assert work.path.read_bytes() != work.before

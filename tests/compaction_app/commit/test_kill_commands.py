@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from compaction_app.backups.service import restore
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit import change as commit_change
-from compaction_app.commit.service import Approved, commit
+from compaction_app.changes import change as changes
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Approved, commit
+from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.index.indexer import index_file
@@ -47,7 +47,7 @@ def commit_now(approved: Approved) -> Path:
 def commit_and_die(approved: Approved, write: Callable[[int, bytes], int]) -> None:
     """Commit in a process that is killed by its write."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write))
+        patch.setattr(changes, "append_lines", partial(append_lines, write=write))
         killed(partial(commit_now, approved))
 
 
@@ -162,7 +162,7 @@ def test_some_of_several_lines_are_cut_off(path, monkeypatch, is_killed):
         assert path.read_bytes().count(b"\n") == before[path.name].count(b"\n") + 1
         settle_interrupted()
     else:
-        monkeypatch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line))
+        monkeypatch.setattr(changes, "append_lines", partial(append_lines, write=write_first_line))
         assert refusal(lambda: commit_now(approved)) == "6 disk_full"
     assert snapshot(path.parent) == before
     assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)

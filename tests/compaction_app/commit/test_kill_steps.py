@@ -13,9 +13,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.backups.service import list_backups, restore
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import approval, commit
+from compaction_app.backups.service import list_backups
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, commit
+from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader

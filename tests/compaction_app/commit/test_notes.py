@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, commit, preflight_of
+from compaction_app.changes.proof import require_approved
 from compaction_app.commit.notes import NOTE_LENGTH, save_notes
-from compaction_app.commit.proof import require_approved
-from compaction_app.commit.service import approval, commit, preflight_of
 from compaction_app.models import Compaction, Run
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.index.indexer import index_file
@@ -80,7 +80,7 @@ def test_a_note_whose_entries_stay_is_not_written(run):
     approved = approval(run)
     gone = {target.entry_id for target in approved.targets}
     save_notes(run, {next(entry.id for entry in approved.document.tree.entries if entry.id not in gone): "it stays"})
-    assert preflight_of(approval(run), timezone.now(), "fork").notes == {}
+    assert preflight_of(approval(run), timezone.now(), "fork").notes_kept == {}
 
 
 def test_a_writer_without_room_for_notes_says_so(browser, run):
@@ -88,7 +88,7 @@ def test_a_writer_without_room_for_notes_says_so(browser, run):
     page = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "context-compaction"}))
     assert "which has no room for notes" in page
     save_notes(run, {"e2": "lost?"})
-    assert preflight_of(approval(run), timezone.now(), "context-compaction").notes == {}
+    assert preflight_of(approval(run), timezone.now(), "context-compaction").notes_kept == {}
 
 
 def test_a_note_that_cannot_be_written_is_refused(browser, run):
@@ -111,7 +111,7 @@ def test_a_note_that_is_not_in_the_new_session_is_not_proven(run, monkeypatch):
     save_notes(run, {gone: "it was read"})
     wrong = [note_text("something else")]
     monkeypatch.setattr(
-        "compaction_app.commit.change.require_approved", lambda *given: require_approved(*given[:-1], wrong)
+        "compaction_app.changes.compaction.require_approved", lambda *given: require_approved(*given[:-1], wrong)
     )
     with pytest.raises(SystemFailure, match="a note of the context"):
         commit(replace(approval(run), writer="fork"), Confirmations(), timezone.now())

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.backups.service import list_backups, restore
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Approved, commit
+from compaction_app.backups.service import list_backups
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Approved, commit
+from compaction_app.changes.restore import restore
 from compaction_app.models import Compaction
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import file_state

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit import change as commit_change
+from compaction_app.changes import compaction
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Preflight, commit
 from compaction_app.commit.certificate import certify_again, stored_certificate
-from compaction_app.commit.service import commit
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import Append, Change, NewFile, WriteFacts
@@ -148,19 +148,19 @@ def session_at(root: Path, reader: str, *messages: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
 def test_a_commit_stores_what_was_checked_before_it(idle_root, writer, reader):
     commit(approved_plan(session_at(idle_root, reader), writer=writer, reader=reader), YES, NOW)
-    compaction = Compaction.objects.get()
-    certificate = stored_certificate(compaction)
+    row = Compaction.objects.get()
+    certificate = stored_certificate(row)
     assert certificate.holds
     assert (certificate.reader, certificate.difference, certificate.checked_at) == (reader, "", NOW)
-    assert AuditEntry.objects.get().certificate == compaction.certificate
+    assert AuditEntry.objects.get().certificate == row.certificate
 
 
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
 def test_a_context_that_providers_would_newly_refuse_is_not_written(idle_root, monkeypatch, writer, reader):
     approved = approved_plan(session_at(idle_root, reader), writer=writer, reader=reader)
     before = snapshot(idle_root)
-    monkeypatch.setattr(commit_change, "require_approved", lambda *_: None)
-    whole = commit_change.change_of
+    monkeypatch.setattr(compaction, "require_approved", lambda *_: None)
+    whole = Preflight.make
 
     def without_a_result(preflight: object, facts: object) -> object:
         """A writer that forgets one side of a pair."""
@@ -169,7 +169,7 @@ def test_a_context_that_providers_would_newly_refuse_is_not_written(idle_root, m
         object.__setattr__(preflight.validated, "targets", tuple(calls[:1]))
         return whole(preflight, facts)
 
-    monkeypatch.setattr(commit_change, "change_of", without_a_result)
+    monkeypatch.setattr(Preflight, "make", without_a_result)
     assert refusal(lambda: commit(approved, YES, NOW), "result") == "2 breaks_context"
     assert snapshot(idle_root) == before
     assert not Compaction.objects.exists()

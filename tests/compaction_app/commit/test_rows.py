@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from compaction_app.changes.compaction_state import latest_state
+from compaction_app.changes.fork import fork_session
 from compaction_app.models import AuditEntry, Compaction, Undo
-from compaction_app.navigation.fork import fork_session
-from compaction_app.undo.compaction_state import latest_state
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -122,7 +122,7 @@ def test_the_copies_of_a_fork_name_each_other(scene):
     reply = store.assistant("Done.", parentID=asked, session_id="ses_2")
     (words,) = store.run("SELECT id FROM part WHERE message_id = ?", reply)
     store.user("More.", session_id="ses_2")
-    made = scene.commit(scene.approved("fork", words["id"], path=path)).created
+    made = scene.commit(scene.approved("fork", words["id"], path=path)).made.created
     copies = store.run("SELECT id, data FROM message WHERE session_id = ? ORDER BY id", made.name)
     assert json.loads(copies[1]["data"])["parentID"] == copies[0]["id"] != asked
 
@@ -185,7 +185,7 @@ def test_what_redline_wrote_does_not_count_as_live(scene, writer):
     scene.store.run("UPDATE session SET time_updated = ?", int(time.time() * 1000))
     plan = scene.approved(writer, RESULT, CALL)
     assert index_file(scene.path).is_live(datetime.now(UTC))
-    written = scene.commit(plan).created or scene.path
+    written = scene.commit(plan).made.created or scene.path
     assert not index_file(written).is_live(datetime.now(UTC))
     scene.store.user("More.", session_id=written.name)
     scene.store.run("UPDATE message SET time_updated = ?", int(time.time() * 1000))

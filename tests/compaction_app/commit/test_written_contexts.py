@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compaction_app.commit.proof import approved_messages
+from compaction_app.changes.proof import approved_messages
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.store import DeletionStore
 from sessions_app.agents.changes import Append

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
 from compaction_app.handshakes import sweep
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.models import Handshake

@@ -8,12 +8,12 @@ from unittest.mock import patch
 import pytest
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.handshakes import outcomes
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction
-from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.index import indexer

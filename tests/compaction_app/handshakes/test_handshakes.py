@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import commit_run
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import ReviewedPlan, approve

@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from compaction_app.changes.plan import ChangePlan
-from compaction_app.commit.service import commit_run
+from compaction_app.changes.change import ChangePlan
+from compaction_app.changes.compaction import commit_run
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import ReviewedPlan, approve

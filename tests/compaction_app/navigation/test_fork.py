@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compaction_app.changes.entries import destination_of
+from compaction_app.changes.fork import fork_session, plan_fork
 from compaction_app.models import AuditEntry
-from compaction_app.navigation.fork import fork_session, plan_fork
-from compaction_app.navigation.moves import destination_of
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from compaction_app.backups.service import list_backups
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.entries import append_entries, move_to, set_label
+from compaction_app.changes.fork import fork_session
 from compaction_app.models import AuditEntry, SummaryDraft
-from compaction_app.navigation.entry_append import append_entries
-from compaction_app.navigation.fork import fork_session
-from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.summaries.drafts import WantedSummary, append_draft, plan_draft, save_text, start_draft
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.index.index_store import session_row

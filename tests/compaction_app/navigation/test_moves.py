@@ -11,12 +11,19 @@ from typing import Any
 
 import pytest
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.entries import (
+    EntryChange,
+    MakeChange,
+    append_entries,
+    destination_of,
+    first_id,
+    move_to,
+    plan_append,
+    set_label,
+)
 from compaction_app.hooks import Adjust, Cancel, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
-from compaction_app.navigation.entry_append import AppendedEntries, append_entries, plan_append
-from compaction_app.navigation.entry_change import EntryChange, MakeChange
-from compaction_app.navigation.moves import destination_of, move_to, set_label
 from compaction_app.summaries.summary_task import branch_task
 from sessions_app.agents.pi.pure.lines import new_line
 from sessions_app.index.indexer import index_file
@@ -54,7 +61,7 @@ def talk(redline):
     return Scene(place(path, session_bytes(forked_talk())), "pi", "fork")
 
 
-def append(path: Path, make: MakeChange, confirmations: Confirmations = CONFIRMED) -> AppendedEntries:
+def append(path: Path, make: MakeChange, confirmations: Confirmations = CONFIRMED) -> Applied:
     appended = append_entries(path, make, confirmations, datetime.now(UTC))
     backdate(path)
     return appended
@@ -73,11 +80,11 @@ def failure_of(path: Path, make: MakeChange, confirmations: Confirmations = CONF
 def test_a_move_appends_one_line_whose_parent_is_the_entry_and_is_taken_back_by_another(talk):
     context, before = talk.context(), talk.path.read_bytes()
     appended = append(talk.path, move_to("e4"))
-    assert talk.path.read_bytes() == before + appended.lines[0] + b"\n"
+    assert talk.path.read_bytes() == before + appended.made.lines[0] + b"\n"
     (line,) = talk.last_lines(1)
-    assert (line["type"], line["parentId"], line["id"]) == ("custom", "e4", appended.leaf_id)
+    assert (line["type"], line["parentId"], line["id"]) == ("custom", "e4", appended.made.entry_id)
     assert talk.context() == talk.context(leaf_id="e4")
-    assert Session.objects.get().leaf_id == appended.leaf_id
+    assert Session.objects.get().leaf_id == appended.made.entry_id
     append(talk.path, move_to("e6"))
     assert talk.context() == context
 
@@ -154,14 +161,14 @@ def test_a_label_that_cannot_be_is_refused(talk, entry_id, words, code):
 def test_an_append_is_backed_up_recorded_and_certified(talk):
     before = talk.path.read_bytes()
     moved, labelled = append(talk.path, move_to("e4")), append(talk.path, set_label("e4", "here"))
-    assert moved.backup.read_bytes() == before
+    assert moved.backup.path.read_bytes() == before
     first, second = AuditEntry.objects.order_by("number")
     assert (first.action, first.writer, second.action, second.writer) == ("move", "to e4", "label", "“here” on e4")
-    assert (first.bytes_before, first.backup) == (len(before), str(moved.backup))
+    assert (first.bytes_before, first.backup) == (len(before), str(moved.backup.path))
     assert second.sha256_after == hashlib.sha256(talk.path.read_bytes()).hexdigest()
     assert first.certificate["messages"] == 4
     assert [one.reason for one in Backup.objects.all()] == ["entries", "entries"]
-    assert labelled.backup.exists()
+    assert labelled.backup.path.exists()
 
 
 def test_a_session_in_use_needs_a_confirmation(talk):
@@ -290,7 +297,7 @@ def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="tried"))
     done = append_entries(path, branch_task(path, "e4").change("It failed."), CONFIRMED, datetime.now(UTC))
     summary, label = map(json.loads, path.read_bytes().splitlines()[-2:])
-    assert (summary["type"], summary["id"]) == ("branch_summary", done.first_id)
+    assert (summary["type"], summary["id"]) == ("branch_summary", first_id(done.made))
     assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
 
 

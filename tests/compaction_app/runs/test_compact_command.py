@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import approval, commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Proposal, Run

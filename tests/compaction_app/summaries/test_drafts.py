@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from django.db import connection
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
 from compaction_app.hooks import Cancel, SupplySummary, session_before_compact, session_compact
 from compaction_app.models import Provider, SummaryDraft
 from compaction_app.summaries import drafts

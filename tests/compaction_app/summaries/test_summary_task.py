@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.entries import append_entries, move_to
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.models import AuditEntry, Backup
-from compaction_app.navigation.entry_append import AppendedEntries, append_entries
-from compaction_app.navigation.moves import move_to
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import ActiveContext
@@ -30,7 +29,7 @@ def placed(redline: Installation, recorded: list[dict[str, Any]]) -> Path:
     return place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(recorded))
 
 
-def append(task: SummaryTask, words: str) -> AppendedEntries:
+def append(task: SummaryTask, words: str) -> Applied:
     path = task.present.path
     appended = append_entries(path, task.change(words), CONFIRMED, datetime.now(UTC))
     backdate(path)
@@ -121,7 +120,7 @@ def test_a_summary_of_the_branch_that_a_move_leaves_and_to_which_one_can_return(
     recorded = last_line(path)
     assert (recorded["parentId"], recorded["fromId"]) == ("e4", "e12")
     after = context_of(path)
-    assert [message.entry.id for message in after.messages] == ["e1", "e2", "e3", "e4", appended.leaf_id]
+    assert [message.entry.id for message in after.messages] == ["e1", "e2", "e3", "e4", appended.made.entry_id]
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.writer) == (AuditEntry.Action.SUMMARY, "of 8 entries that were left")
     assert Backup.objects.get().reason == Backup.Reason.ENTRIES

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Committed, commit
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.compaction import commit
+from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import Compaction
 from compaction_app.session_page.reader_selection import select_reader
-from compaction_app.undo.service import Undone, UndoRequest, planned, undo
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
@@ -39,7 +39,7 @@ class Scene:
     reader: str
     writer: str
 
-    def compact(self, **own: object) -> Committed:
+    def compact(self, **own: object) -> Applied:
         approved = approved_plan(self.path, writer=self.writer, reader=self.reader, **own)
         made = commit(approved, Confirmations(live=True, below_target=True), datetime.now(UTC))
         backdate(self.path)
@@ -85,11 +85,11 @@ class Scene:
     def request(self, *entry_ids: str, name: str = "") -> UndoRequest:
         return UndoRequest(Document.to_change(self.path), name=name, entry_ids=entry_ids)
 
-    def undo(self, *entry_ids: str, name: str = "", **confirmations: bool) -> Undone:
+    def undo(self, *entry_ids: str, name: str = "", **confirmations: bool) -> Applied:
         request = self.request(*entry_ids, name=name)
         shown = planned(request, datetime.now(UTC)).digest()
         undone = undo(request, Confirmations(**confirmations), datetime.now(UTC), shown=shown)
-        if undone.created is None and self.path.exists():
+        if undone.made.created is None and self.path.exists():
             backdate(self.path)
         return undone
 
@@ -144,8 +144,8 @@ def refused(act: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def deleted_by(committed: Committed) -> list[Target]:
-    return list(committed.validated.targets)
+def deleted_by(committed: Applied) -> list[Target]:
+    return list(committed.plan.validated.targets)
 
 
 def only_compaction() -> Compaction:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from compaction_app.backups.service import restore
-from compaction_app.changes.plan import Confirmations
-from compaction_app.commit.service import Approved, commit
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.compaction import Approved, commit
+from compaction_app.changes.restore import restore
 from compaction_app.models import Compaction
 from compaction_app.runs.automatic import left_because
 from compaction_app.runs.commands import start_run
@@ -141,12 +141,12 @@ def test_a_plan_is_written_and_proven_and_an_undo_brings_all_of_it_back(each):
     made = each.compact()
     gone = {origin["entryId"] for origin in Compaction.objects.get().origins}
     assert gone
-    assert each.ids(made.created) == [entry_id for entry_id in before if entry_id not in gone]
+    assert each.ids(made.made.created) == [entry_id for entry_id in before if entry_id not in gone]
     assert (each.path.read_bytes() == content) is (each.writer == "fork")
     assert made.backup.path.read_bytes() == content
     assert each.undo(live=True).plan.way == ("edits" if each.writer == "boundary" else "removal")
     assert each.ids() == before
-    assert made.created is None or not made.created.exists()
+    assert made.made.created is None or not made.made.created.exists()
 
 
 def test_single_entries_come_back_after_more_was_said(scene):
@@ -180,7 +180,7 @@ def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline, scen
     assert refusal(lambda: commit(approved_before, YES, datetime.now(UTC))) == "2 refused_writer"
     assert scene.path.read_bytes() == content
     made = commit(approve(scene, ""), YES, datetime.now(UTC))
-    assert (made.created is not None, scene.path.read_bytes()) == (True, content)
+    assert (made.made.created is not None, scene.path.read_bytes()) == (True, content)
 
 
 def test_a_boundary_is_undone_after_an_old_client_continued(scene):

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from compaction_app.backups.service import restore
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.fork import fork_session
+from compaction_app.changes.restore import restore
+from compaction_app.changes.undo import UndoPlan
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.navigation.fork import fork_session
-from compaction_app.undo.plan import UndoPlan
 from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.edge.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
@@ -55,7 +55,7 @@ def sent(path: Path) -> list[Any]:
 def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:
     """A thread, and a fork of it that nobody has written to recently."""
     scene = codex_scene(redline, work(), "fork")
-    return scene, backdate(scene.compact(**own).created)
+    return scene, backdate(scene.compact(**own).made.created)
 
 
 @pytest.mark.parametrize("paginated", [True, False])
@@ -124,7 +124,7 @@ def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline):
 
 def test_a_fork_that_another_thread_continues_is_not_deleted(redline):
     scene, made = forked(redline, compression_ratio=0.9)
-    later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).created
+    later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).made.created
     backdate(later)
     before = sent(later)
 
@@ -204,7 +204,7 @@ def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline):
         assert refused(scene.compact) == "open_in_agent"
         assert scene.path.read_bytes() == content
         made = Scene(scene.path, "codex", "fork").compact()
-    assert made.created is not None
+    assert made.made.created is not None
     assert scene.path.read_bytes() == content
     scene.compact()
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from compaction_app.backups.service import list_backups
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Confirmations
+from compaction_app.changes.undo import planned, undo
 from compaction_app.core.states import RunState
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Compaction, Run, Undo
-from compaction_app.undo.service import planned, undo
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
 from tests import kill_steps
@@ -47,7 +47,7 @@ class Kills:
         self.entries = [entry_id] if entry_id else []
         self.committed = self.scene.compact()
         assert set(self.entries) <= {target.entry_id for target in deleted_by(self.committed)}
-        self.made = {self.committed.created} - {None}
+        self.made = {self.committed.made.created} - {None}
         for path in self.made:
             backdate(path)
         facts = {"planner": "embedded", "created_at": datetime.now(UTC), "state": RunState.COMMITTED}
@@ -89,7 +89,7 @@ class Kills:
         if self.way.appends:
             assert path.stat().st_mtime_ns == session_row(path).own_write_ns
         if not self.entries and self.way is not UndoWay.FORK:
-            again = self.scene.request(name=self.committed.entry_id)
+            again = self.scene.request(name=self.committed.made.entry_id)
             assert refusal(lambda: planned(again, datetime.now(UTC))) == "4 undone_already"
         return "after"
 

@@ -139,12 +139,12 @@ def test_the_command_says_what_would_happen_or_that_there_is_nothing_and_needs_a
 def test_the_command_undoes_the_latest_compaction(redline, compacted):
     before, committed = compacted.context(), compacted.compact()
     done = redline.call("undo", compacted.path, "--yes", "--json")
-    assert (done.code, done.json["compaction"]) == (0, committed.entry_id)
+    assert (done.code, done.json["compaction"]) == (0, committed.made.entry_id)
     assert done.json["undone"] is True
     assert compacted.context() == before
-    if committed.created is not None:
-        assert done.json["removed"] == str(committed.created)
-        assert not committed.created.exists()
+    if committed.made.created is not None:
+        assert done.json["removed"] == str(committed.made.created)
+        assert not committed.made.created.exists()
     else:
         assert (done.json["way"], done.json["entryId"]) == ("leaf", load_session(compacted.path).leaf_id)
     assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
@@ -154,7 +154,7 @@ def test_the_command_brings_entries_back_with_their_pairs(redline, compacted):
     committed = compacted.compact()
     entry_id = deleted_by(committed)[0].entry_id
     done = redline.call(
-        "undo", compacted.path, "--compaction", committed.entry_id, "--entry", entry_id, "--yes", "--json"
+        "undo", compacted.path, "--compaction", committed.made.entry_id, "--entry", entry_id, "--yes", "--json"
     )
     assert done.code == 0
     back = {target["entryId"] for target in done.json["broughtBack"]}
@@ -165,7 +165,7 @@ def test_the_command_brings_entries_back_with_their_pairs(redline, compacted):
 
 
 def test_in_the_command_a_live_session_needs_its_own_confirmation(redline, compacted):
-    touched = compacted.compact().created or compacted.path
+    touched = compacted.compact().made.created or compacted.path
     backdate(touched, hours=0)
     refused = redline.call("undo", compacted.path, "--yes", "--json")
     assert refused.error == "session_live"

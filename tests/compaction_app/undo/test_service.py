@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from compaction_app.backups.service import restore
-from compaction_app.changes.plan import Confirmations
+from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.restore import restore
+from compaction_app.changes.undo import planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Backup, Compaction, Undo
-from compaction_app.undo.service import Undone, planned, undo
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
@@ -74,31 +74,36 @@ def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_
     line = json.loads(written[len(compacted) :])
     assert list(line) == ["type", "id", "parentId", "timestamp", "customType"]
     assert (line["type"], line["parentId"], line["customType"]) == ("custom", leaf_id, "redline.undo")
-    assert undone.backup.read_bytes() == compacted
+    assert undone.backup.path.read_bytes() == compacted
 
     row = Undo.objects.get()
-    assert (row.compaction, row.undone, row.way, row.is_whole) == (only_compaction(), committed.entry_id, "leaf", True)
-    assert (row.entry_id, row.leaf_id) == (undone.entry_id, only_compaction().leaf_id)
-    assert (row.backup.path, row.backup.reason) == (str(undone.backup), Backup.Reason.UNDO)
+    assert (row.compaction, row.undone, row.way, row.is_whole) == (
+        only_compaction(),
+        committed.made.entry_id,
+        "leaf",
+        True,
+    )
+    assert (row.entry_id, row.leaf_id) == (undone.made.entry_id, only_compaction().leaf_id)
+    assert (row.backup.path, row.backup.reason) == (str(undone.backup.path), Backup.Reason.UNDO)
     entry = AuditEntry.objects.get(action=AuditEntry.Action.UNDO)
     assert (entry.bytes_before, entry.bytes_after) == (len(compacted), in_place.path.stat().st_size)
     assert entry.targets == [target.to_json() for target in deleted_by(committed)]
-    assert entry.backup == str(undone.backup)
+    assert entry.backup == str(undone.backup.path)
 
 
 def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place):
     before = in_place.context()
-    named = since(in_place.compact().entry_id, "session_info", name="x")
+    named = since(in_place.compact().made.entry_id, "session_info", name="x")
     in_place.append(named, since(named["id"], "label", targetId="e1", label="y"))
     assert in_place.undo().plan.way is UndoWay.LEAF
     assert in_place.context() == before
 
 
 def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place):
-    in_place.append(since(in_place.compact().entry_id, "model_change", provider="acme", modelId="m"))
+    in_place.append(since(in_place.compact().made.entry_id, "model_change", provider="acme", modelId="m"))
     undone = in_place.undo()
     assert undone.plan.way is (UndoWay.EDITS if in_place.writer == "context-edit" else UndoWay.FORK)
-    assert b'"model_change"' in (undone.created or in_place.path).read_bytes()
+    assert b'"model_change"' in (undone.made.created or in_place.path).read_bytes()
 
 
 def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi):
@@ -110,7 +115,7 @@ def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi):
     assert undone.plan.way is UndoWay.EDITS
     assert pi.context() == [*before, *later]
     assert pi.path.read_bytes().startswith(continued)
-    edits = pi.last_lines(len(undone.lines))
+    edits = pi.last_lines(len(undone.made.lines))
     assert {edit["type"] for edit in edits} == {"context_edit"}
     assert {edit["targetId"] for edit in edits} == {target.entry_id for target in deleted_by(committed)}
     assert [edit["parentId"] for edit in edits[1:]] == [edit["id"] for edit in edits[:-1]]
@@ -128,9 +133,9 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atom
     undone = atomic.undo()
     assert undone.plan.way is UndoWay.FORK
     assert atomic.path.read_bytes() == continued
-    assert without_usage(atomic.context(undone.created)) == without_usage([*before, *later])
-    assert json.loads(undone.created.read_bytes().splitlines()[0])["parentSession"] == str(atomic.path)
-    assert Undo.objects.get().created == str(undone.created)
+    assert without_usage(atomic.context(undone.made.created)) == without_usage([*before, *later])
+    assert json.loads(undone.made.created.read_bytes().splitlines()[0])["parentSession"] == str(atomic.path)
+    assert Undo.objects.get().created == str(undone.made.created)
 
 
 def without_usage(messages: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -141,21 +146,21 @@ def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_
     before, original = fork.context(), fork.path.read_bytes()
     committed = fork.compact()
     assert fork.undo().plan.way is UndoWay.REMOVAL
-    assert not committed.created.exists()
+    assert not committed.made.created.exists()
     assert fork.path.read_bytes() == original
     assert fork.context() == before
     assert Undo.objects.get().backup is None
     entry = AuditEntry.objects.get(action=AuditEntry.Action.UNDO)
-    assert entry.session == str(committed.created)
+    assert entry.session == str(committed.made.created)
     assert entry.bytes_after is None
 
 
 @pytest.mark.parametrize("added", [b'{"type":"custom","id":"x","parentId":null}\n', b" "])
 def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
     committed = fork.compact()
-    with committed.created.open("ab") as file:
+    with committed.made.created.open("ab") as file:
         file.write(added)
-    backdate(committed.created)
+    backdate(committed.made.created)
     with unchanged(fork.path.parent):
         assert refused(fork.undo) == "session_changed"
     assert not Undo.objects.exists()
@@ -163,14 +168,14 @@ def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
 
 def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
     committed = fork.compact()
-    with holding(committed.created):
+    with holding(committed.made.created):
         assert refused(lambda: fork.undo(live=True)) == "open_elsewhere"
-        assert committed.created.exists()
+        assert committed.made.created.exists()
 
 
 def test_what_is_undone_is_not_undone_again_but_the_same_plan_can_be_written_and_undone_again(in_place):
     before, committed = in_place.context(), in_place.compact()
-    compacted, again = in_place.context(), partial(in_place.undo, name=committed.entry_id)
+    compacted, again = in_place.context(), partial(in_place.undo, name=committed.made.entry_id)
     in_place.undo()
     content = in_place.path.read_bytes()
     assert [refused(in_place.undo), refused(again)] == ["no_compaction", "undone_already"]
@@ -190,7 +195,7 @@ def test_two_compactions_are_undone_one_after_the_other(in_place):
     assert in_place.undo().plan.way is UndoWay.LEAF
     assert in_place.context() == between
     undone = in_place.undo()
-    assert undone.plan.state.undone_id == first.entry_id
+    assert undone.plan.state.undone_id == first.made.entry_id
     assert undone.plan.way is UndoWay.LEAF
     assert in_place.context() == before
 
@@ -210,14 +215,14 @@ def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi)
 def test_the_first_of_two_compactions_is_undone_under_the_second(in_place):
     """What the second one deletes stays deleted."""
     before, first = in_place.context(), in_place.compact(compression_ratio=0.8)
-    second, undone = in_place.compact(compression_ratio=0.3), in_place.undo(name=first.entry_id)
+    second, undone = in_place.compact(compression_ratio=0.3), in_place.undo(name=first.made.entry_id)
     gone = {target.entry_id for target in deleted_by(second) if target.block_index is None}
-    found = in_place.context(undone.created)
+    found = in_place.context(undone.made.created)
     assert not gone & {one.entry.id for one in undone.plan.without.messages}
     assert len(found) == len(before) - len(gone)
 
 
-def whole(undone: Undone) -> list[Target]:
+def whole(undone: Applied) -> list[Target]:
     """The entries that stay deleted as a whole."""
     return [target for target in undone.plan.remaining if target.block_index is None]
 
@@ -249,7 +254,7 @@ def test_the_rest_is_undone_after_some_entries_came_back(in_place):
         assert refused(partial(in_place.undo, entry_id)) == "not_deleted"
     undone = in_place.undo()
     assert undone.plan.way is UndoWay.LEAF
-    assert undone.plan.state.undone_id == committed.entry_id
+    assert undone.plan.state.undone_id == committed.made.entry_id
     assert in_place.context() == before
     assert refused(in_place.undo) == "no_compaction"
 
@@ -262,7 +267,7 @@ def test_bringing_back_one_by_one_ends_with_the_context_before(in_place):
         left = [entry_id for entry_id in left if entry_id not in back]
     assert in_place.context() == before
     assert Undo.objects.count() > 1
-    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
+    assert refused(lambda: in_place.undo(name=committed.made.entry_id)) == "undone_already"
 
 
 def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entries(atomic):
@@ -270,15 +275,15 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entr
     atomic.continue_with("Go on.")
     undone = atomic.undo(a_result_of(atomic, committed))
     assert undone.plan.way is UndoWay.FORK
-    assert len(atomic.context(undone.created)) == len(before) + 1 - len(whole(undone))
+    assert len(atomic.context(undone.made.created)) == len(before) + 1 - len(whole(undone))
 
 
 def test_single_entries_of_a_fork_come_back_in_another_fork(fork):
     before, committed = fork.context(), fork.compact()
     undone = fork.undo(a_result_of(fork, committed))
     assert undone.plan.way is UndoWay.FORK
-    assert undone.created not in (None, committed.created)
-    assert len(fork.context(undone.created)) == len(before) - len(whole(undone))
+    assert undone.made.created not in (None, committed.made.created)
+    assert len(fork.context(undone.made.created)) == len(before) - len(whole(undone))
     fork.continue_with("Go on.")
     assert refused(lambda: fork.undo(a_result_of(fork, committed))) == "original_continued"
 
@@ -295,7 +300,7 @@ def test_an_entry_that_was_edited_again_is_not_overwritten(pi):
     committed = pi.compact()
     result_id = a_result_of(pi, committed)
     short = {"content": [{"type": "text", "text": "short"}]}
-    pi.append(since(committed.entry_id, "context_edit", targetId=result_id, replacement=short))
+    pi.append(since(committed.made.entry_id, "context_edit", targetId=result_id, replacement=short))
     assert refused(pi.undo) == "compacted_again"
 
 
@@ -305,7 +310,7 @@ def test_what_providers_would_refuse_does_not_come_back(in_place):
     result_id = a_result_of(in_place, committed)
     used = load_session(in_place.path).tree.entry(result_id).result_for
     assert used is not None
-    again = [message("again", committed.entry_id, assistant(call(used))), message("answer", "again", result(used))]
+    again = [message("again", committed.made.entry_id, assistant(call(used))), message("answer", "again", result(used))]
     in_place.append(*again)
     with unchanged(in_place.path.parent):
         for act in (in_place.undo, partial(in_place.undo, result_id)):
@@ -314,9 +319,9 @@ def test_what_providers_would_refuse_does_not_come_back(in_place):
 
 def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(fork, monkeypatch):
     committed = fork.compact()
-    monkeypatch.setattr("compaction_app.undo.plan.content_written", lambda _: None)
+    monkeypatch.setattr("compaction_app.changes.undo.content_written", lambda _: None)
     assert refused(fork.undo) == "not_recorded"
-    assert committed.created.exists()
+    assert committed.made.created.exists()
 
 
 def test_a_live_session_and_a_torn_line_need_confirmations(in_place):
@@ -345,14 +350,14 @@ def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
     committed = in_place.compact()
     restore(committed.backup.path, Confirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
-    assert refused(lambda: in_place.undo(name=committed.entry_id)) == "not_in_session"
+    assert refused(lambda: in_place.undo(name=committed.made.entry_id)) == "not_in_session"
     assert refused(in_place.undo) == "no_compaction"
 
 
 def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place):
     in_place.compact()
     compacted = in_place.context()
-    restore(in_place.undo().backup, Confirmations(drop_newer=True), datetime.now(UTC))
+    restore(in_place.undo().backup.path, Confirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
     assert in_place.context() == compacted
     assert in_place.undo().plan.way is UndoWay.LEAF
@@ -425,10 +430,10 @@ def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer,
             later = real.context()[-2:]
         compacted = real.path.read_bytes()
         undone = real.undo(rng.choice(deleted_by(committed)).entry_id, live=True)
-        if undone.created is not None or not undone.plan.is_whole:
+        if undone.made.created is not None or not undone.plan.is_whole:
             undone = real.undo(live=True)
         assert real.path.read_bytes().startswith(compacted)
-        assert without_usage(real.context(undone.created)) == without_usage([*before, *later])
+        assert without_usage(real.context(undone.made.created)) == without_usage([*before, *later])
         tried += 1
     assert tried
 
@@ -438,5 +443,5 @@ def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(redline, tmp_path,
     for real in real_scenes(redline, tmp_path, reader, "fork"):
         content, committed = real.path.read_bytes(), real.compact()
         real.undo(live=True)
-        assert not committed.created.exists()
+        assert not committed.made.created.exists()
         assert real.path.read_bytes() == content

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.commit.proof import approved_messages
+from compaction_app.changes.proof import approved_messages
 from compaction_app.core.moved import moved
 from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.commit.change import lines_of, write_facts
+from compaction_app.changes.change import lines_of, write_facts
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import WRITTEN_AT, notes_on, random_plan, require_approved_context, write_plan

@@ -6,7 +6,9 @@ was made without, and which lines bring entries back.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,16 +16,19 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction, Undo
+from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import file_state
-from sessions_app.storage.session_loader import LoadedSession
+from sessions_app.storage.row_steps import RowStep, backed_up_steps
+from sessions_app.storage.rows import found_steps, preview_rows
+from sessions_app.storage.session_loader import LoadedSession, read_again
 
-from .row_undo import branch_with
+from .change import changed_session
 
 OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
 """Kinds of entries that count for the whole session: leaving their branch changes nothing."""
@@ -310,3 +315,68 @@ def _other_branch(entry_id: str, path: Path) -> Conflict:
         f"The active branch of {path} does not contain the compaction {entry_id}, so nothing on it has to be undone. "
         "Nothing was changed.",
     )
+
+
+# ---- rows of a database --------------------------------------------------------------------------------------
+
+
+def steps_back(
+    row: Compaction,
+    back: Sequence[Target],
+    database: Path,
+    *,
+    is_whole: bool,
+    server: AgentServer | None = None,
+) -> list[RowStep]:
+    """The changes that bring back these targets of a compaction, as far as a server can make them, if one is to.
+
+    What else the compaction changed goes back with the last of them. Raises BadInput `not_a_backup`, Conflict
+    `session_changed`, and what reading the backup and the database raises.
+    """
+    steps = [step.reversed for step in backed_up_steps(Path(row.backup.path))]
+    every = {raw["entryId"] for raw in row.origins}
+    wanted = {target.entry_id for target in back}
+    chosen = [
+        step
+        for step in steps
+        if (step.row_id in wanted or (is_whole and step.row_id not in every))
+        and (server is None or server.changes(step.table))
+    ]
+    return found_steps(row.session.agent, database, chosen)
+
+
+def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
+    """The active branch with these targets back; nothing is changed."""
+    with _preview(row, back, present) as connection:
+        if connection is None:
+            return tuple(present.tree.branch(present.leaf_id))
+        with changed_session(present.path, connection) as (loaded, _):
+            return tuple(loaded.tree.branch(loaded.leaf_id))
+
+
+def texts_with(
+    row: Compaction, back: Sequence[Target], present: LoadedSession, entries: Iterable[Entry]
+) -> dict[str, Texts]:
+    """The texts of entries of the branch with these targets back, by id; nothing is changed.
+
+    Raises Conflict `session_rewritten` if the session is no longer the one that the entries are of.
+    """
+    agent = agent_at(present.path)
+    with _preview(row, back, present) as connection:
+        if connection is None:
+            return present.texts(entries)
+        with agent.open_within(present.path, connection) as reader:
+            return {entry.id: read_again(agent, reader, entry)[1] for entry in entries if entry.has_text}
+
+
+@contextmanager
+def _preview(row: Compaction, back: Sequence[Target], present: LoadedSession) -> Iterator[sqlite3.Connection | None]:
+    """A copy of the session's rows with these targets back; None if the compaction changed no rows of the session."""
+    agent = agent_at(present.path)
+    database = agent.database(present.path)
+    if database is None or row.created:
+        yield None
+        return
+    steps = steps_back(row, back, database, is_whole=True)
+    with preview_rows(database, agent.session_tables, present.path.name, steps) as connection:
+        yield connection

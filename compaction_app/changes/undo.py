@@ -1,38 +1,49 @@
-"""What an undo would do at this moment: which way, what comes back, and the confirmations that it needs.
+"""The undo of a compaction, or of a part of it: which way, what comes back, and how it is made and proven.
 
     context with the entries back = what the agent's reader rebuilds of the branch without the compaction's lines
                                     − what stays deleted
 
-The page and the command show it; the undo makes it again under the lock, and proves the same context before it writes.
+Rows of a database are put back from the backup of the compaction. A new session that a compaction made is deleted, if
+its bytes are still the ones that Redline wrote: that has no backup, and no context to prove.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from compaction_app.change_records import content_written
-from compaction_app.changes.plan import ChangePlan
-from compaction_app.commit.preflight import require_writable
-from compaction_app.commit.proof import approved_messages
+import msgspec
+
+from compaction_app.audit.service import FileContent
+from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
+from compaction_app.models import Compaction
 from compaction_app.session_activity import activity_of, append_needs
-from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.changes import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
+from sessions_app.index.session_locks import lock_session
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.provider_rules import new_violations, violations
-from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.new_session import require_as_written
+from sessions_app.sessionlog.targets import Target, blocks_by_entry, request_of
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.new_session import remove_session, require_as_written
 from sessions_app.storage.session_loader import LoadedSession, torn_line_of
 
-from .compaction_state import CompactionState
+from .change import Applied, ChangePlan, Confirmations, MadeChange, RowPlan, apply, database_of
+from .compaction import require_writable
+from .compaction_state import CompactionState, compaction_state, latest_state, state_named, steps_back
+from .proof import ReadLine, Rebuilt, approved_messages, certificate_of, require_approved
+from .records import BackupNote, UndoNote, content_written, record_made, text_of
 
 NOT_UNDONE = "Nothing was undone."
 
@@ -89,6 +100,96 @@ class UndoPlan(ChangePlan):
             self.server.address if self.server is not None else "",
         ]
 
+    def rows(self) -> RowPlan | None:
+        if self.way is not UndoWay.ROWS:
+            return None
+        assert self.state.row is not None  # noqa: S101  # only a recorded compaction changed rows
+        database = database_of(self.present.path)
+        steps = steps_back(self.state.row, self.back, database, is_whole=self.is_whole, server=self.server)
+        entry_id = self.present.reading.agent.new_entry_id()
+        return RowPlan(database, steps, "", entry_id, self.server, brings_back=True, removed=self.state.created)
+
+    def make(self, facts: WriteFacts) -> Change:
+        state, present, reading = self.state, self.present, self.present.reading
+        leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at, undoes=True)
+        if self.way is UndoWay.LEAF and leaf_line is not None:
+            return Append((leaf_line,))
+        if self.way is UndoWay.SMALLER:
+            return self.writer.write(present.tree.branch(state.leaf_id), self._smaller(), facts)
+        restore_lines = reading.generation.restore_lines
+        if self.way is UndoWay.EDITS and restore_lines is not None:
+            back = {target.entry_id for target in self.back}
+            messages = [message for message in self.without.messages if message.entry.id in back]
+            deleted = blocks_by_entry(self.remaining)
+            return Append(restore_lines(present.tree.branch(present.leaf_id), messages, deleted, facts))
+        rest = Deletion(self.remaining, (), Stats())
+        return reading.writer("fork").write(state.branch, rest, facts)
+
+    def _smaller(self) -> Deletion:
+        """What stays deleted, judged by the airlock on the conversation before the compaction. Raises Conflict
+        `plan_refused`."""
+        assert self.state.row is not None  # noqa: S101  # `choose_way` chooses this way only then
+        branch = self.present.tree.branch(self.state.leaf_id)
+        rules = self.present.reading.rules(self.writer.name)
+        transcript = prepare(branch, {}, self.state.row.parameters, rules)
+        judged = validate(request_of(self.remaining), transcript) if transcript is not None else None
+        if not isinstance(judged, ValidatedDeletion) or set(judged.targets) != set(self.remaining):
+            raise Conflict(
+                "plan_refused",
+                f"{self.path}: what stays deleted is not valid without the entries that come back. {NOT_UNDONE} Undo "
+                "the whole compaction, and plan again.",
+            )
+        return Deletion(judged.targets, judged.protected_entry_ids, judged.stats)
+
+    def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
+        before = Rebuilt(self.without, line, self.state.leaf_id)
+        ignored: set[object] = set()
+        if self.way is UndoWay.SMALLER:
+            branch = self.present.tree.branch(self.state.leaf_id)
+            ignored.update(self.writer.unapplied(branch, self.remaining))
+        deleted = [target for target in self.remaining if target not in ignored]
+        require_approved(self.path, self.writer, self.present.reading.agent, before, deleted, after)
+        return certificate_of(self.path, self.present.reading.generation, before, after, self.now)
+
+    def carry_out(self, locked: LockedSession, confirmations: Confirmations) -> Applied[Self]:
+        if self.way is not UndoWay.REMOVAL:
+            return super().carry_out(locked, confirmations)
+        created, size, sha256 = made_by(self.state)
+        note = msgspec.structs.replace(self.notes(None)(MadeChange("")), content=FileContent(size, sha256))
+        with lock_session(created) as theirs, self.present.reading.agent.write_lock(created):
+            remove_session(
+                theirs,
+                size,
+                sha256,
+                note=text_of(note),
+                record=lambda: record_made(self.present.path, note, 0, ""),
+            )
+        return Applied(self, MadeChange(""), None)
+
+    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], UndoNote]:
+        state = self.state
+        is_removed = state.created is not None and self.way in (UndoWay.REMOVAL, UndoWay.ROWS)
+
+        def note(made: MadeChange) -> UndoNote:
+            return UndoNote(
+                session=self.path,
+                backup=backup,
+                undone=state.undone_id,
+                way=self.way,
+                is_whole=self.is_whole,
+                targets=tuple(target.to_json() for target in self.back),
+                entry_id=made.entry_id,
+                leaf_id=self.present.leaf_id if self.way in (UndoWay.EDITS, UndoWay.FORK) else state.leaf_id,
+                written_at=self.now,
+                writer=self.writer.name,
+                created=str(made.created) if made.created is not None else "",
+                removed=str(state.created) if is_removed else "",
+                server=self.server.address if self.server is not None else "",
+                certificate=made.certificate.to_json() if made.certificate is not None else None,
+            )
+
+        return note
+
 
 def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
     """Plan to bring back these entries, with their pairs; without any, everything.
@@ -135,6 +236,7 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
     activity = activity_of(session_row(touched), reading.agent.state(touched), now)
     torn = torn_line_of(present.path) if way.appends else None
     plan = UndoPlan(
+        now=now,
         present=present,
         writer=writer,
         state=state,
@@ -253,3 +355,53 @@ def _require_legal(plan: UndoPlan) -> None:
             "breaks_conversation",
             f"{plan.path}: {added[0].sentence} {NOT_UNDONE} Bring back other entries, or restore a backup.",
         )
+
+
+# ---- the undo ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRequest:
+    """What is to be undone: a compaction, or some of the entries that it deleted."""
+
+    document: Document
+    compaction: Compaction | None = None
+    """None: the one called `name`."""
+    name: str = ""
+    """Empty: the latest one."""
+    entry_ids: Collection[str] = ()
+    """Empty: all of it."""
+
+
+def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> UndoRequest:
+    """The request to undo a recorded compaction. Raises what `load_session` raises."""
+    return UndoRequest(Document.of_session(compaction.session), compaction, entry_ids=entry_ids)
+
+
+def planned(request: UndoRequest, now: datetime) -> UndoPlan:
+    """What an undo would do at this moment; see `plan_undo`."""
+    return _plan(request, request.document.now(), now)
+
+
+def undo(
+    request: UndoRequest, confirmations: Confirmations, now: datetime, *, shown: str | None = None
+) -> Applied[UndoPlan]:
+    """Undo a compaction, or bring back some of its entries.
+
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
+    `plan_undo` raises, Conflict `plan_differs`, ConfirmationNeeded, and SystemFailure; then every file is as it was,
+    unless the message says otherwise.
+    """
+    applied = apply(request.document.path, lambda: planned(request, now), confirmations, shown=shown)
+    applied.require_tidy()
+    return applied
+
+
+def _plan(request: UndoRequest, present: Document, now: datetime) -> UndoPlan:
+    if request.compaction is not None:
+        state = compaction_state(request.compaction, present)
+    elif request.name:
+        state = state_named(request.name, present.row, present)
+    else:
+        state = latest_state(present.row, present)
+    return plan_undo(state, present, request.entry_ids, now)

@@ -1,35 +1,54 @@
-"""The preflight of a commit: the current session compared with what was approved, and the confirmations that it needs.
+"""A compaction: what was approved in a review, checked against the current session, and recorded by a writer.
 
-The page that requests confirmations and the write that refuses without them both use it, so that they never differ.
+    what was added since → is the leaf still on the same branch? → the airlock again → is the plan exactly the approved
+    one? → a `Preflight`, which `change.apply` makes and proves
+
+Each confirmation covers one case; without it the commit is refused and names the missing one. Hooks are called once the
+change is recorded, without the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from compaction_app.changes.plan import ChangePlan
 from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.effects import removed_estimate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
+from compaction_app.core.states import REVIEWABLE
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
+from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
+from compaction_app.runs.reviews import approved_of, pins_of
 from compaction_app.session_activity import Activity, activity_of
-from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.changes import Change, SessionWriter, WriteFacts
 from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.pure.contexts import PlanRules
+from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.context import Tally
+from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
+from sessions_app.storage.token_sample import tally_of
+
+from .change import Applied, ChangePlan, Confirmations, MadeChange, apply, tolerated
+from .proof import ReadLine, Rebuilt, certificate_of, require_approved
+from .records import BackupNote, CommitNote
 
 MOST_NAMED: Final = 5
 """Objects that a message names; it counts the others."""
@@ -104,14 +123,13 @@ class Preflight(ChangePlan):
 
     NOT_DONE = "Nothing was written."
 
+    approved: Approved
     parent_id: str
     """The entry that the line would be appended after."""
     validated: ValidatedDeletion
     writer: SessionWriter
-    notes: Mapping[str, str]
-    """The notes that the writer adds, by the first entry of the span that each stands for, in their order."""
-    is_awaited: bool = False
-    """As `Approved.is_awaited`."""
+    notes_kept: Mapping[str, str]
+    """The user's notes that the writer adds, by the first entry of the span that each stands for, in their order."""
 
     @property
     def server(self) -> AgentServer | None:
@@ -120,7 +138,7 @@ class Preflight(ChangePlan):
 
     @property
     def written_to(self) -> Path | None:
-        return self.present.path if self.writer.appends and not self.is_awaited else None
+        return self.present.path if self.writer.appends and not self.approved.is_awaited else None
 
     @property
     def facts(self) -> list[Any]:
@@ -131,6 +149,80 @@ class Preflight(ChangePlan):
             self.writer.name,
             self.server.address if self.server is not None else "",
         ]
+
+    def require_shown(self, shown: str | None) -> None:
+        if self.approved.run is not None and shown not in (None, self.digest()):
+            raise Conflict(
+                "plan_differs",
+                f"The plan of run {self.approved.run.pk} is no longer the one on this page. {self.NOT_DONE} Review it "
+                "again.",
+            )
+        super().require_shown(shown)
+
+    def make(self, facts: WriteFacts) -> Change:
+        validated = self.validated
+        deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
+        branch = self.present.tree.branch(self.parent_id)
+        return self.writer.write(branch, deletion, replace(facts, notes=self.notes_kept))
+
+    def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
+        before = Rebuilt(self.present.context(self.parent_id), line, self.parent_id)
+        ignored = set(self.writer.unapplied(self.present.tree.branch(self.parent_id), self.validated.targets))
+        require_approved(
+            self.path,
+            self.writer,
+            self.present.reading.agent,
+            before,
+            [target for target in self.validated.targets if target not in ignored],
+            after,
+            [note_text(words) for words in self.notes_kept.values()],
+        )
+        return certificate_of(self.path, self.present.reading.generation, before, after, self.now)
+
+    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], CommitNote]:
+        assert backup is not None  # noqa: S101  # `IS_BACKED_UP`
+        approved, tally = self.approved, self._tally()
+        struck = None
+        if approved.run is not None:
+            struck = removed_estimate(snapshot_of(approved.run).transcript, approved.targets)
+
+        def note(made: MadeChange) -> CommitNote:
+            return CommitNote(
+                backup=backup,
+                run=approved.run.pk if approved.run is not None else None,
+                entry_id=made.entry_id,
+                leaf_id=self.parent_id,
+                writer=self.writer.name,
+                created=str(made.created) if made.created is not None else "",
+                server=self.server.address if self.server is not None else "",
+                certificate=made.certificate.to_json() if made.certificate is not None else None,
+                planner=approved.planner,
+                reason=approved.reason,
+                written_at=self.now,
+                parameters=msgspec.to_builtins(approved.parameters),
+                stats=self.validated.stats.to_json(),
+                origins=[
+                    {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
+                    for target, origin in approved.origins.items()
+                ],
+                context=msgspec.to_builtins(tally.size),
+                measure=tally.measure,
+                rule=approved.rule,
+                struck_estimate=struck,
+            )
+
+        return note
+
+    def _tally(self) -> Tally:
+        """The totals of the context that a commit changes."""
+        present = self.present
+        return tally_of(
+            present.context(self.parent_id),
+            present.tree.branch(self.parent_id),
+            present.reading.reader.rebuild,
+            present.row.inherited_measure,
+            lambda entry: present.texts([entry]).get(entry.id, NO_TEXTS),
+        )
 
 
 def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
@@ -152,7 +244,7 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(present, activity, torn, needs, parent_id, validated, writer, notes, approved.is_awaited)
+    return Preflight(now, present, activity, torn, needs, approved, parent_id, validated, writer, notes)
 
 
 def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:
@@ -336,3 +428,150 @@ def _sources(session: LoadedSession, leaf_id: str, rules: PlanRules) -> dict[str
     messages = rules.compactable(session.tree.branch(leaf_id))
     sources = ((message.entry.id, message.source) for message in messages)
     return {entry_id: (source.number, source.offset) for entry_id, source in sources}
+
+
+# ---- the commit ----------------------------------------------------------------------------------------------
+
+
+def approval(run: Run, rule: str = "") -> Approved:
+    """The approved plan of a run, in the form that `commit` takes; `rule` is that of `Approved`.
+
+    Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
+    """
+    run.require_state(REVIEWABLE, "Nothing was written.")
+    validated, pins, origins = approved_of(run)
+    if validated is None or not validated.targets:
+        raise BadInput(
+            "nothing_approved",
+            f"Nothing is approved in run {run.pk}, so there is nothing to write. Approve some deletions first.",
+        )
+    prepared = snapshot_of(run).prepared
+    return Approved(
+        document=session_as_prepared(run.session, prepared),
+        leaf_id=prepared.leaf_id,
+        parameters=prepared.parameters,
+        targets=validated.targets,
+        planner=run.planner,
+        origins=_origins(validated.targets, origins),
+        reader=prepared.reader,
+        writer=prepared.writer,
+        restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
+        reason=run.reason,
+        run=run,
+        notes=run.notes,
+        is_awaited=run.handshakes.open().exists(),
+        # What is written once the agent has closed the session is no longer awaited.
+        is_less_by_decision=run.handshakes.unfinished().exists() and bool(pins_of(run)[0]),
+        rule=rule,
+    )
+
+
+def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Target, Origin]:
+    by_pair = Origin(0, "", "", by_repair=True)
+    return {target: known.get(target, by_pair) for target in targets}
+
+
+def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Applied[Preflight]:
+    """Record the approved deletion by its writer.
+
+    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
+    was, unless the message says otherwise.
+    """
+    require_writable(approved.document)
+
+    def plan_now() -> Preflight:
+        return preflight_of(approved, now)
+
+    meanwhile = _block_decisions_on_plan(approved, now)
+    return _call_hooks(apply(approved.document.path, plan_now, confirmations, meanwhile=meanwhile))
+
+
+def commit_run(
+    run: Run,
+    confirmations: Confirmations,
+    shown: str | None,
+    now: datetime,
+    writer: str = "",
+    rule: str = "",
+    handshake: int | None = None,
+) -> Applied[Preflight]:
+    """Record the approved plan of a run by a writer, if it is the one that was shown: `shown` is the digest of that
+    preflight; None if what is approved cannot have changed since. `rule` names what approved it in a human's place;
+    `handshake` is the approved one that is carried out.
+
+    Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`, what
+    `block_decisions` raises, and what `approval` raises.
+    """
+
+    def plan_now() -> Preflight:
+        return preflight_of(approval(run, rule), now, writer)
+
+    meanwhile = block_decisions(run, now, handshake)
+    path = run.session.real_path()
+    return _call_hooks(apply(path, plan_now, confirmations, shown=shown, meanwhile=meanwhile))
+
+
+def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
+    """What a commit would do at this moment. Raises what `commit_run` raises before it writes."""
+    return check_plan(approved, approved.document.now(), now, writer)
+
+
+@contextmanager
+def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None]:
+    """Block decisions on the run of a plan, if it has one. Raises Conflict `plan_differs`."""
+    if approved.run is None:
+        yield
+        return
+    with block_decisions(approved.run, now):
+        validated, _, _ = approved_of(approved.run)
+        if validated is None or validated.targets != approved.targets:
+            raise Conflict(
+                "plan_differs",
+                f"The approved plan of run {approved.run.pk} has changed: decisions were made in the "
+                "browser. Nothing was written.",
+            )
+        yield
+
+
+@contextmanager
+def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> Iterator[None]:
+    """Block decisions on a run meanwhile, and for as long as an approved plan of it waits for an agent. The session's
+    lock is held, so no other commit is under way.
+
+    Raises Conflict `wrong_state`, and `approved_already` if its plan was approved for another handshake than this one,
+    or this one is not approved any more: it is applied once, and by one of the two.
+    """
+    approved = set(run.handshakes.approved().values_list("pk", flat=True))
+    if approved != {handshake} - {None}:
+        raise Conflict(
+            "approved_already",
+            f"The plan of run {run.pk} was approved for an agent, which applies it, or the approval was taken back. "
+            "Nothing was written.",
+        )
+    mine = Run.objects.reviewable().filter(pk=run.pk)
+    if not mine.update(committing_since=now):
+        run.refresh_from_db(fields=["state"])
+        raise run.wrong_state("Nothing was written.")
+    try:
+        run.refresh_from_db()
+        yield
+    finally:
+        with tolerated(f"The end of the commit of run {run.pk}"):
+            Run.objects.being_committed().filter(pk=run.pk).update(committing_since=None)
+
+
+def _call_hooks(applied: Applied[Preflight]) -> Applied[Preflight]:
+    """Call the hooks about a commit. Raises the error that occurred after it was made, if any."""
+    plan, made = applied.plan, applied.made
+    after_compact(
+        plan.present.path,
+        plan.present.row,
+        made.lines,
+        plan.validated,
+        plan.approved.reason,
+        plan.approved.origins,
+        applied.backup_path,
+        made.created,
+    )
+    applied.require_tidy()
+    return applied

@@ -1,0 +1,558 @@
+"""A change of one session: planned, shown and confirmed, then applied on the current file and nothing else.
+
+    lock → the plan again → is it the one that was shown? → confirmed → backup → what the writer makes of it → proof
+    → announced → made by one step → recorded → indexed, without the lock
+
+A `ChangePlan` is the same object for page, command and API. It knows what is made of the session, which context must
+result, and what is recorded; `apply` does everything else, for every kind of change. If a process is killed between the
+announcement and the record, the next lock does both (`records`). Every refusal leaves the session as it was.
+
+Two changes go their own way: a restore, which replaces a file (`storage.restore`), and the removal of a session that a
+compaction made (`undo`), which has neither a backup nor a context to prove.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sqlite3
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
+
+from django.db import DatabaseError
+
+from compaction_app.session_activity import Activity
+from sessions_app.agents.base import Agent
+from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts
+from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.registry import agent_at
+from sessions_app.document.document import Document
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.outline import labels, name_of
+from sessions_app.sessionlog.session import is_complete_line
+from sessions_app.sessionlog.titles import title_of, title_of_prompt
+from sessions_app.sqlite import failure_of
+from sessions_app.storage.agent_database import session_copy
+from sessions_app.storage.append import append_lines
+from sessions_app.storage.backups import Backup, back_up, delete_backup, digest_up_to
+from sessions_app.storage.files import GrowthKind
+from sessions_app.storage.locks import NOTHING_WRITTEN, LockedSession
+from sessions_app.storage.new_session import create_session
+from sessions_app.storage.rendered import RenderedReader
+from sessions_app.storage.row_steps import RowStep
+from sessions_app.storage.rows import back_up_rows, plan_steps, way_of
+from sessions_app.storage.session_loader import LoadedSession, TornLine, load_opened, load_session
+
+from .proof import ReadLine, Rebuilt, context_with
+from .records import BackupNote, ChangeNote, record_backup, record_made, text_of
+
+logger = logging.getLogger("redline")
+
+BYTES_ARE_LEFT: Final = "append_left"
+"""The failure after which a part of the line is in the session: its backup is kept."""
+CHANGE_IS_MADE: Final = frozenset({"append_not_tidied", "line_stays"})
+"""The failures after which the change is made, and recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmations:
+    """What a person has confirmed. A change requires some of them: see `ChangePlan.needs`."""
+
+    live: bool = False
+    """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
+    after_torn_line: bool = False
+    """The session ends in an incomplete line: the new one begins after a newline."""
+    switch_branch: bool = False
+    """The reviewed branch is not the active one; the commit makes it active."""
+    not_honoured: bool = False
+    """It is not known which agent owns this session: another one may ignore what is appended."""
+    below_target: bool = False
+    """The plan deletes less than required."""
+    drop_newer: bool = False
+    """The session has lines that its backup does not have, and loses them."""
+    unverified: bool = False
+    """Redline did not make the backup, so it cannot check whether it is complete."""
+
+
+class MadeChange(NamedTuple):
+    """A change that was, or is about to be, carried out."""
+
+    entry_id: str
+    """The new leaf of the session, or the id of the new session."""
+    size: int = 0
+    """The size of the changed or new session in bytes; 0 before it is made."""
+    lines: tuple[bytes, ...] = ()
+    """What was appended, without the newlines."""
+    created: Path | None = None
+    """The new session, if one was made."""
+    sha256: str = ""
+    """The digest of the new session."""
+    certificate: Certificate | None = None
+    """What was checked; None before it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """The rows of a database that a change changes, or the copies that it makes."""
+
+    database: Path
+    steps: Sequence[RowStep]
+    created: str
+    """The id of the new session; empty if none is made."""
+    entry_id: str
+    """Identifies the change."""
+    server: AgentServer | None = None
+    """The agent's server that makes the change; None if it is a transaction."""
+    brings_back: bool = False
+    """Whether entries come back, which can only be read once it is made."""
+    removed: Path | None = None
+    """The session of which these are all the rows, which are deleted; None if none is."""
+
+    def through(self, server: AgentServer) -> RowPlan:
+        """The part of it that a server can carry out."""
+        return replace(self, steps=[step for step in self.steps if server.changes(step.table)], server=server)
+
+
+@dataclass(frozen=True)
+class ChangePlan(ABC):
+    """What a change of one session would do at this moment."""
+
+    NOT_DONE: ClassVar[str]
+    """The sentence that says what did not happen, if the change is refused."""
+    IS_BACKED_UP: ClassVar[bool] = True
+    """Whether the session is backed up first."""
+
+    now: datetime
+    """When it was planned; what it writes has this time."""
+    present: Document
+    """The session as it was then."""
+    activity: Activity
+    """What others do with it."""
+    torn: TornLine | None
+    """Its last line, if that is torn."""
+    needs: Mapping[str, RedlineError]
+    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> list[Any]:
+        """What it would do, as JSON values."""
+
+    @abstractmethod
+    def make(self, facts: WriteFacts) -> Change:
+        """What is appended, made or changed. Raises what the agent's writer raises."""
+
+    @abstractmethod
+    def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
+        """The certificate of the context after the change; `line` reads the entries of `present`.
+
+        Raises SystemFailure `not_proven` and BadInput `breaks_context`.
+        """
+
+    @abstractmethod
+    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], ChangeNote]:
+        """Gives the note of the change, for what is made. `backup` is None only if the plan makes none."""
+
+    @property
+    def server(self) -> AgentServer | None:
+        """The agent's server through which rows are changed; None if that is a transaction, or none are."""
+        return None
+
+    @property
+    def written_to(self) -> Path | None:
+        """The session that must not be open elsewhere meanwhile; None if none is written to."""
+        return self.present.path
+
+    @property
+    def path(self) -> str:
+        return str(self.present.path)
+
+    def rows(self) -> RowPlan | None:
+        """The rows that are changed; None if the session is a file of lines.
+
+        Raises BadInput `not_in_database` for documents, which are only read, and what `make` raises.
+        """
+        present = self.present
+        agent = agent_at(present.path)
+        if agent.database(present.path) is None and agent.export(present.path) is None:
+            return None
+        with lines_of(present) as line:
+            facts = write_facts(present, line, present.path, self.now)
+            change = self.make(facts)
+        if not isinstance(change, RowChanges):
+            raise TypeError(f"{type(self).__name__} changes no rows")
+        plan = row_plan(present, change, change.created or facts.new_id())
+        return plan if self.server is None else plan.through(self.server)
+
+    def carry_out(self, locked: LockedSession, confirmations: Confirmations) -> Applied[Self]:
+        """Make the change under the lock; the confirmations are those that it needs. Raises what `apply` raises."""
+        content = hashlib.sha256()
+        rows = self.rows()
+        backup = self.back_up(locked, rows, content) if self.IS_BACKED_UP else None
+        note = self.notes(BackupNote.of(backup) if backup is not None else None)
+        made: MadeChange | None = None
+
+        def record(done: MadeChange) -> None:
+            nonlocal made
+            made = done
+            sha256 = done.sha256
+            if backup is not None and rows is None and done.created is None:
+                with suppress(RedlineError):  # not known, if others have rewritten the session since
+                    sha256 = digest_up_to(locked.path, done.size, backup.size, content)
+            record_made(self.present.path, note(done), done.size, sha256)
+
+        steps = _Steps(locked, self, backup.path if backup is not None else locked.path, note, record)
+        try:
+            done = steps.change_rows(rows) if rows is not None else steps.change_file(confirmations.after_torn_line)
+        except RedlineError as failure:
+            if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
+                if backup is not None:
+                    _drop_or_keep(backup, locked, failure)
+                raise
+            return Applied(self, made, backup, failure)
+        return Applied(self, done, backup)
+
+    def back_up(self, locked: LockedSession, rows: RowPlan | None, content: hashlib._Hash) -> Backup:
+        """Back up what is changed; `content` gets the bytes of a file. Raises what `backups.back_up` raises."""
+        if rows is not None:
+            return back_up_rows(locked, rows.steps, self.now)
+        is_rendered = isinstance(agent_at(locked.path).open(locked.path), RenderedReader)
+        return back_up(locked, None if is_rendered else self.present.fingerprint, self.now, content)
+
+    def digest(self) -> str:
+        """Identifies this plan, so that a confirmation counts for it and for no other."""
+        return hashlib.sha256(json.dumps([*self.facts, sorted(self.needs)]).encode()).hexdigest()[:32]
+
+    def require_shown(self, shown: str | None) -> None:
+        """Raise Conflict `plan_differs` if this is not the plan with the digest that was shown, if one was."""
+        if shown is not None and shown != self.digest():
+            raise Conflict(
+                "plan_differs",
+                f"{self.path} has changed since this was shown. {self.NOT_DONE} Check what would happen now.",
+            )
+
+    def require_confirmed(self, given: Confirmations) -> None:
+        """Raise Conflict `open_in_agent`, and the error of the first confirmation that is missing."""
+        if self.written_to is not None:
+            self.activity.require_closed(self.written_to)
+        for name, failure in self.needs.items():
+            if not getattr(given, name):
+                raise failure
+
+
+Plan = TypeVar("Plan", bound=ChangePlan)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Generic[Plan]):
+    """A change that was made."""
+
+    plan: Plan
+    made: MadeChange
+    backup: Backup | None
+    late_failure: SystemFailure | None = None
+    """An error after the change was made."""
+
+    @property
+    def backup_path(self) -> Path:
+        """The backup of the session as it was before. There is one unless the plan makes none."""
+        assert self.backup is not None  # noqa: S101  # `ChangePlan.IS_BACKED_UP`
+        return self.backup.path
+
+    def require_tidy(self) -> None:
+        """Raise the error that occurred after the change was made, if one did."""
+        if self.late_failure is not None:
+            raise self.late_failure
+
+
+def apply(
+    path: Path,
+    plan_now: Callable[[], Plan],
+    confirmations: Confirmations,
+    *,
+    shown: str | None = None,
+    meanwhile: AbstractContextManager[object] | None = None,
+) -> Applied[Plan]:
+    """Make a change of the session at a real path: the plan that `plan_now` makes under the lock, if it has the digest
+    that was `shown`, and what it needs is confirmed. `meanwhile` is entered under the lock, before that.
+
+    Raises what `plan_now` and `meanwhile` raise, Conflict `plan_differs`, ConfirmationNeeded and SystemFailure; then
+    the session is as it was, unless the message says otherwise.
+    """
+    with lock_session(path) as locked, meanwhile or nullcontext():
+        plan = plan_now()
+        plan.require_shown(shown)
+        plan.require_confirmed(confirmations)
+        applied = plan.carry_out(locked, confirmations)
+    index_written(applied.made.created or path)
+    return applied
+
+
+def index_written(path: Path) -> None:
+    """Update the index. It is written: the index can follow later."""
+    with suppress(RedlineError, DatabaseError):
+        index_file(path)
+
+
+def _drop_or_keep(backup: Backup, locked: LockedSession, failure: RedlineError) -> None:
+    """Delete the backup if the session is unchanged; after any other failure it has the previous content."""
+    if failure.code == BYTES_ARE_LEFT:
+        with tolerated(f"The backup {backup.path}"):
+            record_backup(locked.path, BackupNote.of(backup))
+    elif not locked.is_announced:  # else the next lock decides, by what is in the file
+        delete_backup(backup.path)
+
+
+@contextmanager
+def tolerated(what: str) -> Iterator[None]:
+    """Log an error of the database: a row that the next lock on the session can write too must not hide the outcome
+    of the change."""
+    try:
+        yield
+    except DatabaseError as fault:
+        logger.warning("%s was not recorded: %s", what, failure_of(fault).code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps that carry out a plan under a lock. Each raises what `ChangePlan.prove` and the storage raise."""
+
+    locked: LockedSession
+    plan: ChangePlan
+    backup: Path
+    note: Callable[[MadeChange], ChangeNote]
+    record: Callable[[MadeChange], object]
+
+    def change_file(self, after_torn_line: bool) -> MadeChange:
+        """Append lines, or make a new session."""
+        plan, present = self.plan, self.plan.present
+        with lines_of(present) as line:
+            facts = write_facts(present, line, self.backup, plan.now)
+            change = plan.make(facts)
+            if isinstance(change, NewFile):
+                return self._create(facts.session_id, change, line)
+            if isinstance(change, RowChanges):
+                raise not_in_database(present.path)
+            after = context_with(present, change.lines, present.reading, line)
+            made = MadeChange(after.leaf_id, lines=change.lines, certificate=plan.prove(line, after))
+        with agent_at(self.locked.path).write_lock(self.locked.path):
+            append_lines(
+                self.locked,
+                change.lines,
+                present.state,
+                is_complete_line,
+                after_torn_line=after_torn_line,
+                note=text_of(self.note(made)),
+                record=lambda appended: self.record(made._replace(size=appended.end)),
+            )
+        return made
+
+    def _create(self, session_id: str, change: NewFile, line: ReadLine) -> MadeChange:
+        made = MadeChange(session_id, created=self.locked.path.with_name(change.name))
+
+        def prove_draft(draft: Path) -> None:
+            nonlocal made
+            _require_unchanged(self.plan.present)
+            loaded = load_session(draft)
+            with lines_of(loaded) as line_of_draft:
+                certificate = self.plan.prove(line, self._rebuilt(loaded, line_of_draft))
+            made = made._replace(certificate=certificate)
+
+        new = create_session(
+            self.locked,
+            change.name,
+            change.pieces,
+            check=prove_draft,
+            note=lambda new: text_of(self.note(made._replace(size=new.size))),
+            record=lambda new: self.record(made._replace(size=new.size, sha256=new.sha256)),
+        )
+        return made._replace(size=new.size, sha256=new.sha256)
+
+    def change_rows(self, rows: RowPlan) -> MadeChange:
+        """Change rows of a database.
+
+        A database without a write-ahead log is not committed while another connection reads it: the proof closes its
+        own.
+        """
+        present = self.plan.present
+        path = present.path.with_name(rows.created) if rows.created else present.path
+        made = MadeChange(rows.entry_id, created=path if rows.created else None)
+
+        def require_unchanged(connection: sqlite3.Connection) -> None:
+            require_same_rows(present, connection)
+            if rows.removed is not None:
+                _require_as_made(rows.removed, rows.steps, connection)
+
+        def prove(line: ReadLine, connection: sqlite3.Connection) -> int:
+            nonlocal made
+            if rows.removed is None:
+                with changed_session(path, connection) as (loaded, read):
+                    before = (lambda entry: read(loaded.tree.entry(entry.id))) if rows.brings_back else line
+                    certificate = self.plan.prove(before, self._rebuilt(loaded, read))
+                made = made._replace(certificate=certificate, size=loaded.state.size)
+            return made.size
+
+        change = way_of(rows.server, self.backup, is_in_place=not rows.created)
+        with _lines_before(present, rows.database) as line:
+            change(
+                self.locked,
+                rows.database,
+                rows.steps,
+                require_unchanged=require_unchanged,
+                prove=partial(prove, line),
+                note=lambda _: text_of(self.note(made)),
+                record=lambda _: self.record(made),
+            )
+        return made
+
+    def _rebuilt(self, loaded: LoadedSession, line: ReadLine) -> Rebuilt:
+        reader = self.plan.present.reading.reader
+        return Rebuilt(reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
+
+
+# ---- what a writer is given ----------------------------------------------------------------------------------
+
+
+def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datetime) -> WriteFacts:
+    """What a writer needs beside the branch and the deletion. The session has a header."""
+    assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
+    agent = agent_at(present.path)
+    elsewhere = agent.open_elsewhere(present.path)
+    return WriteFacts(
+        new_id=_new_ids(present, agent).__next__,
+        session_id=str(uuid.uuid4()),
+        written_at=now,
+        session=present.path,
+        header=present.log.header,
+        backup=backup,
+        line=line,
+        labels=labels(present.tree),
+        title=partial(_title_of, present),
+        state=present.log.state,
+        lines=partial(_complete_lines, present),
+        is_open=elsewhere is not None and elsewhere.is_certain,
+    )
+
+
+def _title_of(present: LoadedSession) -> str:
+    """The title of a session, as the index has it."""
+    entries = present.tree.entries
+    prompts = (entry for entry in entries if entry.role == Role.USER and entry.has_text)
+    said = (present.texts([entry])[entry.id].joined(entry.blocks) for entry in prompts)
+    return title_of(name_of(entries)) or next(filter(None, map(title_of_prompt, said)), "")
+
+
+def _complete_lines(session: LoadedSession) -> Iterator[bytes]:
+    """The lines that the session had when it was loaded."""
+    with agent_at(session.path).open(session.path) as reader:
+        for line in split_lines(reader.chunks(0)):
+            if line.end > session.log.state.next_offset:
+                return
+            yield line.raw
+
+
+def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
+    """Ids that no entry of the session has."""
+    used: set[str] = set()
+    while True:
+        entry_id = agent.new_entry_id()
+        if entry_id not in present.tree and entry_id not in used:
+            used.add(entry_id)
+            yield entry_id
+
+
+@contextmanager
+def lines_of(session: LoadedSession) -> Iterator[ReadLine]:
+    """Reads the recorded lines of a session's entries."""
+    with agent_at(session.path).open(session.path) as reader:
+        yield lambda entry: reader.read_at(entry.offset, entry.length)
+
+
+def _require_unchanged(present: LoadedSession) -> None:
+    """Raise Conflict `session_changed` if the bytes that a fork was made of are not the ones that were judged."""
+    with agent_at(present.path).open(present.path) as reader:
+        growth = reader.growth(present.fingerprint)
+    if growth.kind is GrowthKind.REWRITTEN:
+        raise Conflict(
+            "session_changed",
+            f"{present.path}: {growth.reason}, while the fork was written. No new session was made. Plan again.",
+        )
+
+
+# ---- rows of a database --------------------------------------------------------------------------------------
+
+
+def row_plan(present: LoadedSession, change: RowChanges, entry_id: str) -> RowPlan:
+    """The rows of a change. Raises BadInput `not_in_database`, Conflict `session_changed`."""
+    database = database_of(present.path)
+    return RowPlan(database, plan_steps(database, change), change.created, entry_id)
+
+
+def database_of(path: Path) -> Path:
+    """The database that has a session. Raises BadInput `not_in_database`."""
+    database = agent_at(path).database(path)
+    if database is None:
+        raise not_in_database(path)
+    return database
+
+
+def not_in_database(path: Path) -> BadInput:
+    """The error for rows to be changed of a session that is not in a database."""
+    return BadInput(
+        "not_in_database",
+        f"{path} is not in a database, so its rows cannot be changed. Nothing was written. Open it in a version of its "
+        "agent that moves it into one first.",
+    )
+
+
+@contextmanager
+def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[LoadedSession, ReadLine]]:
+    """A session as a transaction has changed it, and how the lines of its entries are read."""
+    agent = agent_at(path)
+    with agent.open_within(path, connection) as reader:
+        yield load_opened(agent, reader), lambda entry: reader.read_at(entry.offset, entry.length)
+
+
+def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) -> None:
+    """Raise Conflict `session_changed` if the session is not the one that was judged."""
+    with agent_at(present.path).open_within(present.path, connection) as reader:
+        growth = reader.growth(present.fingerprint)
+    if growth.kind is not GrowthKind.UNCHANGED:
+        raise Conflict(
+            "session_changed",
+            f"{present.path} was written to after it was checked. Nothing was written. Read it again.",
+        )
+
+
+@contextmanager
+def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
+    """Reads the recorded lines of a session's entries, also when its rows are changed."""
+    agent = agent_at(present.path)
+    with session_copy(database, agent.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
+        require_same_rows(present, copy)
+        with agent.open_within(present.path, copy) as reader:
+            yield lambda entry: reader.read_at(entry.offset, entry.length)
+
+
+def _require_as_made(created: Path, steps: Sequence[RowStep], connection: sqlite3.Connection) -> None:
+    with agent_at(created).open_within(created, connection) as reader:
+        rows = sum(1 for _ in split_lines(reader.chunks(0)))
+    if rows != len(steps):
+        raise Conflict(
+            "fork_continued",
+            f"{created} was continued since it was made. It was not deleted. Delete it in the agent if you do not need "
+            "it.",
+        )

@@ -1,0 +1,330 @@
+"""New entries at the end of a session, which delete nothing: labels, moves of the leaf, and what else is made of them.
+
+A move to a user's message goes to the entry before it, so that the message can be said again, changed.
+
+An `EntryChange` says what is appended and which context must result; the proof rebuilds the session with the new lines
+as the agent would. Hooks are asked before another move, without the lock, and told after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from compaction_app.core.summary_ranges import branch_left
+from compaction_app.hooks import session_before_tree, unloaded
+from compaction_app.models import AuditEntry
+from compaction_app.planning.tree_hooks import TreeMove, after_move, ask_tree_hooks, require_move_not_cancelled
+from compaction_app.session_activity import activity_of, append_needs
+from sessions_app.agents.changes import Append, WriteFacts
+from sessions_app.document.document import Document
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.printable import printable
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.storage.session_loader import torn_line_of
+
+from .change import Applied, ChangePlan, Confirmations, MadeChange, apply
+from .compaction import require_writable
+from .proof import ReadLine, Rebuilt, certificate_of, require_messages, with_new_messages
+from .records import BackupNote, EntriesNote
+
+NOT_APPENDED: Final = "Nothing was written."
+LONGEST_LABEL: Final = 200
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """What is appended to a session, and what the agent must rebuild of it."""
+
+    action: str
+    """An `AuditEntry.Action`."""
+    words: str
+    """What the entries do, for the audit log and messages: "to e4"."""
+    leaf_id: str | None
+    """The entry whose context must result; None for an empty one."""
+    lines: Callable[[WriteFacts], tuple[bytes, ...]]
+    """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
+    added_messages: int = 0
+    """How many messages the new entries themselves add to that context."""
+    kept_ids: Collection[str] | None = None
+    """The entries whose messages stay of that context; None: all."""
+    move: TreeMove | None = None
+    """The move that it is, if hooks are to be asked about it."""
+    summary: str | None = None
+    """The whole text of the summary that a move leaves; None if it leaves none."""
+    from_hook: bool = False
+    """Whether a hook supplied that summary."""
+
+
+MakeChange = Callable[[Document], EntryChange]
+"""Makes the change of a session as it is now. Raises BadInput and Conflict; then nothing is appended."""
+
+
+def label_words(label: str) -> str:
+    """The label as it is written: on one line. Raises BadInput `bad_label`."""
+    words = " ".join(label.split())
+    if len(words) > LONGEST_LABEL or not words.isprintable():
+        raise BadInput(
+            "bad_label",
+            f"A label has at most {LONGEST_LABEL} characters, all of them printable. {NOT_APPENDED} Shorten it.",
+        )
+    return words
+
+
+def labelled(make: MakeChange, label: str) -> MakeChange:
+    """The move that a change makes, with one more line that labels its summary, or else the entry that was chosen, as
+    pi does. It raises BadInput `bad_label` too."""
+    words = label_words(label)
+
+    def make_labelled(present: Document) -> EntryChange:
+        change = make(present)
+        if change.move is None or not words:
+            return change
+        chosen_id = change.move.target_id
+
+        def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+            moved = change.lines(facts)
+            last_id = str(json.loads(moved[-1])["id"])
+            target_id = last_id if change.summary is not None else chosen_id
+            line = present.agent.label_line(facts.new_id(), last_id, facts.written_at, target_id, words)
+            return moved if line is None else (*moved, line)
+
+        return replace(change, lines=lines)
+
+    return make_labelled
+
+
+# ---- labels and moves ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a move or a fork to an entry ends."""
+
+    entry: Entry
+    """The chosen entry."""
+    leaf_id: str | None
+    """The last entry of the conversation there; None before the first entry."""
+
+    @property
+    def is_before(self) -> bool:
+        """Whether that is before the chosen entry, whose text is then offered to be said again."""
+        return self.leaf_id != self.entry.id
+
+
+def destination_of(tree: SessionTree, entry_id: str, *, is_leaf: bool = False) -> Destination:
+    """Where the conversation continues if this entry is chosen: after it, or before a user's message.
+
+    `is_leaf`: after it, whoever says it; so a move is taken back from where nobody had answered yet. Raises BadInput
+    `unknown_entry`.
+    """
+    entry = tree.entry(entry_id)
+    if is_leaf or entry.role != Role.USER:
+        return Destination(entry, entry.id)
+    parent = tree.parents[tree.position(entry_id)]
+    return Destination(entry, None if parent == NO_PARENT else tree.entries[parent].id)
+
+
+def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
+    """The change that makes the agent continue after an entry, or before a user's message; see `destination_of`.
+
+    It raises BadInput `unknown_entry`, `already_there` and `no_move`.
+    """
+
+    def make(present: Document) -> EntryChange:
+        leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
+        if leaf_id == present.leaf_id:
+            raise BadInput(
+                "already_there",
+                f"The agent continues there already: {printable(leaf_id)} is the last entry of {present.path}. "
+                f"{NOT_APPENDED}",
+            )
+        _require_form(present, "move")
+
+        def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+            line = present.agent.leaf_line(facts.new_id(), leaf_id, facts.written_at)
+            assert line is not None  # noqa: S101  # `_require_form` refuses the others
+            return (line,)
+
+        words = f"to {printable(leaf_id)}" if leaf_id is not None else "to before the first entry"
+        left = branch_left(present.tree, present.leaf_id, leaf_id)
+        move = TreeMove(entry_id, present.leaf_id, leaf_id, left)
+        return EntryChange(AuditEntry.Action.MOVE, words, leaf_id, lines, move=move)
+
+    return make
+
+
+def set_label(entry_id: str, label: str) -> MakeChange:
+    """The change that labels an entry, or takes its label away if `label` is blank.
+
+    It raises BadInput `unknown_entry`, `bad_label`, `same_label` and `no_label`.
+    """
+
+    def make(present: Document) -> EntryChange:
+        words = label_words(label)
+        change = _label_change(present, entry_id, words)
+        if labels(present.tree).get(entry_id, "") == words:
+            what = f"has the label {words}" if words else "has no label"
+            raise BadInput(
+                "same_label", f"Entry {printable(entry_id)} of {present.path} {what} already. {NOT_APPENDED}"
+            )
+        return change
+
+    return make
+
+
+def any_label(entry_id: str) -> MakeChange:
+    """A change that stands for any label of an entry, to plan with before its words are known.
+
+    It raises BadInput `unknown_entry` and `no_label`.
+    """
+
+    def make(present: Document) -> EntryChange:
+        return _label_change(present, entry_id, "")
+
+    return make
+
+
+def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
+    present.tree.entry(entry_id)
+    _require_form(present, "label")
+
+    def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+        line = present.agent.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
+        assert line is not None  # noqa: S101  # `_require_form` refuses the others
+        return (line,)
+
+    target = printable(entry_id)
+    what = f"“{words}” on {target}" if words else f"taken from {target}"
+    return EntryChange(AuditEntry.Action.LABEL, what, present.leaf_id, lines)
+
+
+def _require_form(present: Document, form: str) -> None:
+    """Raise BadInput `no_move` or `no_label` if the agent's files have no form for it."""
+    why = present.agent.missing_forms.get(form)
+    if why is not None:
+        raise BadInput(f"no_{form}", f"{why} {NOT_APPENDED} The session is {present.path}.")
+
+
+# ---- the append ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AppendPlan(ChangePlan):
+    """What an append would do at this moment."""
+
+    NOT_DONE = NOT_APPENDED
+
+    change: EntryChange
+    draft: int | None = None
+    """The draft whose summary the first of the entries is; None if it is of no draft."""
+
+    @property
+    def facts(self) -> list[Any]:
+        change = self.change
+        return [change.action, change.words, change.leaf_id, self.present.leaf_id]
+
+    def make(self, facts: WriteFacts) -> Append:
+        return Append(self.change.lines(facts))
+
+    def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
+        change, present, reading = self.change, self.present, self.present.reading
+        context = present.context(change.leaf_id) if change.leaf_id is not None else reading.reader.rebuild([])
+        before = Rebuilt(context, line, change.leaf_id or "")
+        kept = [one for one in context.messages if change.kept_ids is None or one.entry.id in change.kept_ids]
+        expected = with_new_messages(
+            kept, after.context.messages, lambda one: one.entry.id not in present.tree, change.added_messages
+        )
+        what = f"the {change.action} {change.words}"
+        require_messages(self.path, what, reading.agent, expected, after.line, after)
+        return certificate_of(self.path, reading.generation, before, after, self.now)
+
+    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], EntriesNote]:
+        assert backup is not None  # noqa: S101  # `IS_BACKED_UP`
+
+        def note(made: MadeChange) -> EntriesNote:
+            return EntriesNote(
+                session=self.path,
+                backup=backup,
+                action=self.change.action,
+                words=self.change.words,
+                entry_id=made.entry_id,
+                written_at=self.now,
+                certificate=made.certificate.to_json() if made.certificate is not None else None,
+                draft=self.draft,
+                summary_id=first_id(made) if self.draft is not None else "",
+            )
+
+        return note
+
+
+def first_id(made: MadeChange) -> str:
+    """The id of the first of the new entries: a label that a hook wants follows the summary that it is of."""
+    return str(json.loads(made.lines[0])["id"])
+
+
+def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None = None) -> AppendPlan:
+    """What an append would do at this moment. Raises what `require_writable` and `make` raise."""
+    present = Document.to_change(path)
+    require_writable(present)
+    change = make(present)
+    activity = activity_of(present.row, present.state, now)
+    torn = torn_line_of(present.path)
+    needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
+    return AppendPlan(now, present, activity, torn, needs, change, draft)
+
+
+def append_entries(
+    path: Path,
+    make: MakeChange,
+    confirmations: Confirmations,
+    now: datetime,
+    *,
+    shown: str | None = None,
+    draft: int | None = None,
+    label: str | None = None,
+) -> Applied[AppendPlan]:
+    """Append the entries of a change once it is proven.
+
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago; `draft` is the
+    key of the draft whose summary is appended, `label` what hooks answered that were asked about its move already.
+    Raises what `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput
+    `breaks_context`, and SystemFailure `not_proven` and others; then the session is as it was, unless the message says
+    otherwise. Before another move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and
+    `cancelled_by_hook`.
+    """
+    if session_before_tree.connected() or unloaded():
+        plan = plan_append(path, make, now)
+        if plan.change.move is not None and (shown is None or shown == plan.digest()):
+            plan.require_confirmed(confirmations)
+            wanted = _label_of_hooks(plan, plan.change.move) if label is None else label
+            make, shown = labelled(make, wanted), plan.digest()
+    applied = apply(path, lambda: plan_append(path, make, now, draft), confirmations, shown=shown)
+    change = applied.plan.change
+    if change.move is not None:
+        after_move(
+            path,
+            applied.plan.present.row,
+            change.move,
+            applied.made.lines,
+            applied.backup_path,
+            summary=change.summary,
+            from_hook=change.from_hook,
+        )
+    applied.require_tidy()
+    return applied
+
+
+def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
+    """Ask hooks about a move that could be made now; returns the label that they want, empty without one."""
+    answers = ask_tree_hooks(plan.present, move, plan.present.row)
+    require_move_not_cancelled(answers)
+    return answers.label

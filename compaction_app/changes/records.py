@@ -1,0 +1,535 @@
+"""What a change of a session records in the database: all in one transaction, once the file has changed.
+
+The same record is written by the process that made the change or, if that was killed first, from the note in its intent
+record by the process that locks the session next:
+
+    CommitNote ──▶ Backup, Compaction, the run committed
+    UndoNote ──▶ Backup, Undo, the run restored if everything is back
+    EntriesNote ──▶ Backup, and the draft that is appended
+    ForkNote ──▶ no row of its own
+    each of them ──▶ an entry of the audit log, and the session's own write in the index
+    RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
+
+The content of the file decides, not the intention. A change whose line is not in the file leaves no row, and its backup
+is deleted, as after any failed one. Only the process that made a commit calls the hooks for it.
+
+A restore is kept apart: it makes up to two backups, records them even if the session was not restored, and has no row.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import msgspec
+from django.db import DatabaseError, transaction
+
+from compaction_app.audit import service as audit
+from compaction_app.core.states import RunState
+from compaction_app.models import AuditEntry, Backup, Compaction, Run, SummaryDraft, Undo
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.index_store import remember_own_write, session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError, SystemFailure
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.measure import Measure
+from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage import backups as files
+from sessions_app.storage.files import file_state
+from sessions_app.storage.locks import LockedSession, RecoveryKind
+
+logger = logging.getLogger("redline")
+
+NOT_RECORDED: Final = "not_recorded"
+"""The failure after which the change is made, and is recorded with the session's next lock."""
+_TARGET: Final = frozenset(Target("", 0).to_json())
+_COLUMNS: Final = (
+    "entry_id",
+    "leaf_id",
+    "writer",
+    "created",
+    "server",
+    "certificate",
+    "planner",
+    "reason",
+    "written_at",
+    "parameters",
+    "stats",
+    "context",
+    "origins",
+)
+"""The fields of a note that the row of a compaction has as well."""
+
+
+# ---- notes ---------------------------------------------------------------------------------------------------
+
+
+class BackupNote(msgspec.Struct, frozen=True):
+    """A backup, as its row has it."""
+
+    path: str
+    sha256: str
+    size: int
+    taken_at: datetime
+
+    @classmethod
+    def of(cls, backup: files.Backup) -> BackupNote:
+        return cls(str(backup.path), backup.recorded_sha256 or "", backup.size, backup.taken_at)
+
+    @property
+    def content(self) -> audit.FileContent:
+        """What the session contained when it was made."""
+        return audit.FileContent(self.size, self.sha256)
+
+
+class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What an intent record says about a change of a session, so that another process can record it."""
+
+    REASON: ClassVar[str] = ""
+    """The `Backup.Reason` of its backup."""
+
+    written_at: datetime
+    session: str = ""
+    """The path of the session; empty if it is the one whose lock is held."""
+    backup: BackupNote | None = None
+    entry_id: str = ""
+    """The new leaf of the session, or the id of the new session; empty if none shows that the change was made."""
+    writer: str = ""
+    server: str = ""
+    """The address of the agent's server that made the change, if one did."""
+    created: str = ""
+    """The path of the new session, if one was made."""
+    removed: str = ""
+    """The path of the session that was deleted, if one was."""
+    certificate: dict[str, Any] | None = None
+    measure: Measure | None = None
+    """The measure of the context of which it deleted something; None if it did not."""
+
+    def session_path(self, locked: Path) -> Path:
+        """The session, given the one whose lock is held."""
+        return Path(self.session) if self.session else locked
+
+    def changed_path(self, session: Path) -> Path:
+        """The file that was made or deleted, or else the session that was changed."""
+        return Path(self.created or self.removed or session)
+
+    @property
+    def key(self) -> str:
+        """Identifies the change in the audit log, so that it is recorded once."""
+        raise NotImplementedError
+
+    @property
+    def summary(self) -> str:
+        """The change as the subject of a sentence, as in "The undo of e4"."""
+        raise NotImplementedError
+
+    @property
+    def audit_action(self) -> str:
+        """An `AuditEntry.Action`."""
+        raise NotImplementedError
+
+    @property
+    def audit_writer(self) -> str:
+        """The writer, such as `delete, through the server at http://127.0.0.1:4096`."""
+        return f"{self.writer}, through the server at {self.server}" if self.server else self.writer
+
+    @property
+    def targets(self) -> tuple[dict[str, Any], ...]:
+        """The entries and blocks that were deleted or came back, each as `targets.Target.to_json`."""
+        return ()
+
+    @property
+    def content_before(self) -> audit.FileContent | None:
+        """What the session contained before; None if it was not changed."""
+        return self.backup.content if self.backup is not None else None
+
+    def save(self, session: Session, backup: Backup | None) -> None:
+        """Write the rows of this kind of change only, unless they are there. Raises DatabaseError."""
+
+
+class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
+    """Everything that the rows of a compaction contain."""
+
+    REASON = Backup.Reason.COMPACT
+
+    backup: BackupNote
+    run: int | None
+    leaf_id: str
+    planner: str
+    reason: str
+    parameters: dict[str, Any]
+    stats: dict[str, Any]
+    origins: list[dict[str, Any]]
+    writer: str = "context-compaction"
+    context: dict[str, Any] | None = None
+    """The size of the context before it."""
+    by_agent: bool = False
+    """Whether the running agent made the change itself, in a handshake."""
+    rule: str = ""
+    """The rule by which it was approved without a review, in words; empty if a human approved it."""
+    struck_estimate: int | None = None
+    """What it deletes, in estimated tokens, for its run; None if that is not known."""
+
+    @property
+    def key(self) -> str:
+        return _key_of_commit(self.entry_id, self.backup.path)
+
+    @property
+    def summary(self) -> str:
+        return f"The compaction {self.entry_id}"
+
+    @property
+    def audit_action(self) -> str:
+        return AuditEntry.Action.COMMIT
+
+    @property
+    def audit_writer(self) -> str:
+        words = [super().audit_writer]
+        if self.by_agent:
+            words.append("by the running agent")
+        if self.rule:
+            words.append(f"approved automatically: {self.rule}")
+        return ", ".join(words)
+
+    @property
+    def targets(self) -> tuple[dict[str, Any], ...]:
+        return tuple({key: origin[key] for key in _TARGET if key in origin} for origin in self.origins)
+
+    def save(self, session: Session, backup: Backup | None) -> None:
+        run = Run.objects.filter(pk=self.run).first() if self.run is not None else None
+        fields = msgspec.structs.asdict(self)
+        columns = {name: fields[name] for name in _COLUMNS}
+        Compaction.objects.get_or_create(backup=backup, defaults={**columns, "session": session, "run": run})
+        if run is not None:
+            struck = run.struck_estimate if self.struck_estimate is None else self.struck_estimate
+            Run.change(run.pk, RunState.COMMITTED, committing_since=None, struck_estimate=struck)
+
+
+class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
+    """Everything that the row of an undo contains."""
+
+    REASON = Backup.Reason.UNDO
+
+    undone: str
+    """The entry of the compaction, or the id of the session that it made."""
+    way: str
+    is_whole: bool
+    targets: tuple[dict[str, Any], ...]
+    leaf_id: str
+    content: audit.FileContent | None = None
+    """What the session that was deleted contained."""
+
+    @property
+    def key(self) -> str:
+        return f"undo {self.undone} {self.entry_id or self.removed}"
+
+    @property
+    def summary(self) -> str:
+        return f"The undo of {self.undone}"
+
+    @property
+    def audit_action(self) -> str:
+        return AuditEntry.Action.UNDO if self.is_whole else AuditEntry.Action.BRING_BACK
+
+    @property
+    def content_before(self) -> audit.FileContent | None:
+        return self.content if self.backup is None else self.backup.content
+
+    def save(self, session: Session, backup: Backup | None) -> None:
+        compaction = session.compactions.filter(entry_id=self.undone).first()
+        Undo.objects.get_or_create(
+            session=session,
+            undone=self.undone,
+            entry_id=self.entry_id,
+            defaults={
+                "compaction": compaction,
+                "way": self.way,
+                "is_whole": self.is_whole,
+                "targets": list(self.targets),
+                "leaf_id": self.leaf_id,
+                "created": self.created,
+                "server": self.server,
+                "backup": backup,
+                "written_at": self.written_at,
+            },
+        )
+        if self.is_whole and compaction is not None and compaction.run_id is not None:
+            Run.change(compaction.run_id, RunState.RESTORED)
+        if self.removed:
+            Session.objects.filter(pk=session_row(Path(self.removed)).pk).update(missing=True)
+
+
+class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
+    """A new session that was made of another one without deleting anything."""
+
+    leaf_id: str
+    """The entry at which it was made."""
+
+    @property
+    def key(self) -> str:
+        return f"fork {self.created}"
+
+    @property
+    def summary(self) -> str:
+        return f"The fork {self.created}"
+
+    @property
+    def audit_action(self) -> str:
+        return AuditEntry.Action.FORK
+
+
+class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
+    """Entries that were appended without deleting anything, such as a label."""
+
+    REASON = Backup.Reason.ENTRIES
+
+    backup: BackupNote
+    action: str
+    """An `AuditEntry.Action`."""
+    words: str
+    """What they do, for the audit log."""
+    draft: int | None = None
+    """The draft whose summary the first of them is; None if it is of no draft."""
+    summary_id: str = ""
+    """The id of that summary."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.action} {self.entry_id} {self.backup.path}"
+
+    @property
+    def summary(self) -> str:
+        return f"The {self.action}"
+
+    @property
+    def audit_action(self) -> str:
+        return self.action
+
+    @property
+    def audit_writer(self) -> str:
+        return self.words
+
+    def save(self, session: Session, backup: Backup | None) -> None:
+        del session, backup
+        if self.draft is not None:
+            ready = SummaryDraft.objects.filter(pk=self.draft, state=SummaryDraft.State.READY)
+            ready.update(state=SummaryDraft.State.APPENDED, appended_id=self.summary_id)
+
+
+class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
+    """The backups that were made before a restore, and what was restored."""
+
+    backups: tuple[BackupNote, ...]
+    source: str = ""
+    """The path of the backup whose content the session was given."""
+    sha256: str = ""
+    """The digest of that content."""
+    restored_at: datetime | None = None
+
+
+Note = CommitNote | RestoreNote | UndoNote | ForkNote | EntriesNote
+
+
+def text_of(note: Note | ChangeNote) -> str:
+    """A note in the form of an intent record. Lone surrogates, which any text of a session may contain, survive."""
+    return json.dumps(msgspec.to_builtins(note))
+
+
+# ---- records -------------------------------------------------------------------------------------------------
+
+
+def record(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
+    """Record that a change of a session is made. The file that it made, or else the session, has `size` bytes unless
+    others wrote to it since; `sha256` is the digest of those bytes, empty if it is not known.
+
+    Existing records are left as they are. Raises DatabaseError; then nothing is recorded.
+    """
+    with transaction.atomic():
+        row = session_row(session)
+        backup = _record_backup(row, note.backup, note.REASON) if note.backup is not None else None
+        note.save(row, backup)
+        audit.append(
+            audit.AuditFacts(
+                change=note.key,
+                at=note.written_at,
+                session=Path(note.removed or session),
+                action=note.audit_action,
+                writer=note.audit_writer,
+                targets=note.targets,
+                before=note.content_before,
+                after=audit.FileContent(size, sha256) if sha256 else None,
+                new_file=note.created,
+                backup=note.backup.path if note.backup is not None else "",
+                certificate=note.certificate,
+            )
+        )
+    if not note.removed:
+        made_from = session if note.created else None
+        remember_own_write(note.changed_path(session), size, note.measure, made_from=made_from)
+
+
+def record_made(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
+    """As `record`, for a change that was just made. Raises SystemFailure `not_recorded`; the next lock records it."""
+    try:
+        record(session, note, size, sha256)
+    except DatabaseError as fault:
+        backup = f", and {note.backup.path} is its backup" if note.backup is not None else ""
+        raise SystemFailure(
+            NOT_RECORDED,
+            f"{note.summary} of {session} was written{backup}, but Redline's own database failed: {fault}. Nothing is "
+            "lost: it is recorded when the session is next locked.",
+        ) from fault
+
+
+def content_written(compaction: Compaction) -> audit.FileContent | None:
+    """What the new session of a compaction contained when it was made; None if that is not known."""
+    entry = AuditEntry.objects.filter(change=_key_of_commit(compaction.entry_id, compaction.backup.path)).first()
+    if entry is None or entry.bytes_after is None:
+        return None
+    return audit.FileContent(entry.bytes_after, entry.sha256_after)
+
+
+def record_backup(path: Path, note: BackupNote) -> None:
+    """Record a backup that was made for a change of which only a piece is in the session. Raises DatabaseError."""
+    _record_backup(session_row(path), note, Backup.Reason.COMPACT)
+
+
+def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
+    """Record the backups that a restore made, and which compactions the session contains. Raises DatabaseError.
+
+    `size` is the session's size unless others wrote to it since; None if it was not restored.
+    """
+    with transaction.atomic():
+        session = session_row(path)
+        for one in note.backups:
+            _record_backup(session, one, Backup.Reason.RESTORE)
+        _record_compactions_left(session, path)
+        if size is not None and note.restored_at is not None:
+            audit.append(_restore_facts(path, note, note.restored_at, size))
+    if size is not None:
+        remember_own_write(path, size)
+
+
+def _key_of_commit(entry_id: str, backup: str) -> str:
+    return f"commit {entry_id} {backup}"
+
+
+def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:
+    # A backup that is made after the step, of bytes written at the same moment, is not in the note of a settled one.
+    first = note.backups[0] if note.backups else None
+    made = first.path if first is not None else restored_at.isoformat()
+    return audit.AuditFacts(
+        change=f"restore {note.source} {made}",
+        at=restored_at,
+        session=path,
+        action=AuditEntry.Action.RESTORE,
+        before=first.content if first is not None else None,
+        after=audit.FileContent(size, note.sha256),
+        restored_from=note.source,
+        backup=first.path if first is not None else "",
+    )
+
+
+def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
+    found = {**msgspec.structs.asdict(note), "session": session, "reason": reason}
+    backup, _ = Backup.objects.get_or_create(path=note.path, defaults=found)
+    return backup
+
+
+def _record_compactions_left(session: Session, path: Path) -> None:
+    """Set the state of the runs of a session's compactions by what is in the file."""
+    written = session.compactions.filter(run__isnull=False, created="").values_list("pk", "entry_id", "run_id")
+    undone = session.undos.filter(is_whole=True, created="").values_list("compaction_id", "entry_id")
+    left = entries_in(path, {entry_id for _, entry_id, _ in written} | {entry_id for _, entry_id in undone})
+    taken_back = {compaction for compaction, entry_id in undone if entry_id in left}
+    for compaction, entry_id, run_id in written:
+        is_in_force = entry_id in left and compaction not in taken_back
+        Run.change(run_id, RunState.COMMITTED if is_in_force else RunState.RESTORED)
+
+
+def entries_in(path: Path, sought: Collection[str]) -> set[str]:
+    """Which entries with these ids are in a session; none if it is gone. Reads the file and parses their lines."""
+    if not sought or file_state(path) is None:
+        return set()
+    named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
+    agent = agent_at(path)
+    parser = agent.parser(ParserState(), [])
+    with agent.open(path) as reader:
+        lines = (line for line in split_lines(reader.chunks(0)) if line.number == 1 or named.search(line.raw))
+        recorded = [found.entry.id for line in lines for found in parser.read(line)]
+    return {entry_id for entry_id in recorded if entry_id in sought}
+
+
+# ---- after a killed process ----------------------------------------------------------------------------------
+
+
+def settle(locked: LockedSession) -> None:
+    """Record the outcome of an interrupted change, so that the runs of the session can be decided on again.
+
+    Raises DatabaseError and what reading the session raises; then the next lock does it.
+    """
+    note, kind = _read(locked), locked.recovery.kind
+    if kind is RecoveryKind.UNRESOLVED:
+        logger.warning("%s: %s; its record is kept", locked.path, RecoveryKind.UNRESOLVED.value)
+    if isinstance(note, RestoreNote):
+        record_restore(locked.path, note, locked.recovery.size if kind is RecoveryKind.MADE else None)
+    elif note is not None:
+        _settle(locked, note)
+    for run in Run.objects.being_committed().with_session():
+        # The lock is held here, so the process that was writing its plan is gone.
+        if run.session.path == locked.path:
+            Run.objects.filter(pk=run.pk).update(committing_since=None)
+    if note is not None and agent_at(locked.path).state(locked.path) is not None:
+        # It is recorded, or was not made: the index can follow later.
+        with suppress(RedlineError, DatabaseError):
+            created = "" if isinstance(note, RestoreNote) else note.created
+            index_file(Path(created or locked.path), rebuild=isinstance(note, RestoreNote))
+
+
+def _read(locked: LockedSession) -> Note | None:
+    if not locked.recovery.note:
+        return None
+    try:
+        found: Note = msgspec.convert(json.loads(locked.recovery.note), Note)
+    except (ValueError, msgspec.ValidationError) as fault:
+        logger.warning("%s: the note of an interrupted change cannot be read: %s", locked.path, fault)
+        return None
+    return found
+
+
+def _settle(locked: LockedSession, note: ChangeNote) -> None:
+    session, recovery = note.session_path(locked.path), locked.recovery
+    if recovery.kind is RecoveryKind.MADE:
+        sha256 = "" if note.removed else _digest(note.changed_path(session), recovery.size)
+        record(session, note, recovery.size, sha256)
+    elif recovery.kind is RecoveryKind.UNRESOLVED:
+        if entries_in(session, {note.entry_id} - {""}):
+            record(session, note, recovery.size, "")
+    elif note.backup is not None:
+        _delete_backup(note.backup)
+
+
+def _digest(path: Path, size: int) -> str:
+    """The digest of what a change left; empty if others have shortened or removed the file since."""
+    with suppress(RedlineError):
+        return files.digest_up_to(path, size)
+    return ""
+
+
+def _delete_backup(note: BackupNote) -> None:
+    """Delete the backup of a change that is not in the session, unless the change was recorded with it."""
+    if file_state(Path(note.path)) is not None and not Backup.objects.filter(path=note.path).exists():
+        files.delete_backup(Path(note.path))
+
+
+def unsettled() -> list[Path]:
+    """The sessions of runs whose commit has begun and is still under way, or was killed."""
+    return [run.session.path for run in Run.objects.being_committed().with_session()]

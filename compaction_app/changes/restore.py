@@ -1,0 +1,309 @@
+"""The restore of a backup: what it would remove, the confirmations that it needs, and the restore itself.
+
+It is kept apart from the other changes: it replaces a file, also one that is lost, damaged or of an unknown version,
+so there is no opened session to plan on and no context to prove.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from compaction_app.models import Backup
+from compaction_app.session_activity import Activity, activity_of
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.index_store import require_name, session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.sessionlog.controls import DeletionControl
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.session import Parser, ParserState
+from sessions_app.storage import backups as backup_files
+from sessions_app.storage.files import CHUNK, SessionReader, file_state, real_path
+from sessions_app.storage.restore import Restored
+from sessions_app.storage.restore import restore as restore_session
+from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
+
+from .change import Confirmations
+from .records import NOT_RECORDED, BackupNote, RestoreNote, record_restore, text_of
+
+NOT_RESTORED: Final = "Nothing was restored."
+DAMAGED: Final = "damaged line"
+
+
+@dataclass(frozen=True, slots=True)
+class NewerEntry:
+    """A line of the session that a restore would remove."""
+
+    number: int
+    entry_id: str
+    kind: str
+    """The role of a message, the agent's name for another entry, or DAMAGED."""
+    deletes: bool = False
+    """Whether it is a compaction that deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDifference:
+    """The lines of a session that a restore would change."""
+
+    newer: list[NewerEntry]
+    """The removed lines, in file order, without the compaction that the backup was made for."""
+    made_for: str
+    """The id of that compaction, if the session has it: it is removed too."""
+    brought_back: int
+    """How many lines only the backup has."""
+
+
+def restored_session(backup: Path) -> Path:
+    """The session that a backup can be restored to.
+
+    Raises BadInput `backup_of_rows` and `not_a_backup`, and Conflict `link_changed`.
+    """
+    if real_path(backup.parent) == real_path(Path(settings.REDLINE_DATA_DIR, DIRECTORY_OF_ROWS)):
+        raise BadInput(
+            "backup_of_rows",
+            f"{backup} has rows of an agent's database, not a whole session. Nothing was done. Undo the compaction "
+            "that it was made for: that puts them back.",
+        )
+    return backup_files.session_of(backup)
+
+
+def keeps_its_bytes(session: Path) -> bool:
+    """Whether a session exists and must not lose bytes, so that no backup can replace it."""
+    return agent_at(session).is_append_only and file_state(session) is not None
+
+
+def require_replaceable(session: Path) -> None:
+    """Raises Conflict `append_only`."""
+    if keeps_its_bytes(session):
+        raise Conflict(
+            "append_only",
+            f"{agent_at(session).label} and other sessions refer to positions in {session}, so it must not lose bytes. "
+            f"{NOT_RESTORED} Undo the compaction instead, which appends what it deleted.",
+        )
+
+
+def recorded_hash(backup: Path) -> str | None:
+    """The expected hash of a backup: from the database, else from the record beside it."""
+    row = Backup.objects.filter(path=str(backup)).first()
+    return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
+
+
+def newer_lines(session: Path, backup: Path) -> list[NewerEntry]:
+    """The lines of a session that its backup does not have, except the compaction the backup was made for."""
+    return difference(session, backup).newer
+
+
+def difference(session: Path, backup: Path) -> RestoreDifference:
+    """What the restore of a backup would change. Reads both files, and parses only what follows their common
+    beginning: 0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
+    with SessionReader(session) as present, SessionReader(backup) as kept:
+        start, number = _first_difference(present, kept)
+        missing = {
+            _digest(line) for line in split_lines(kept.chunks(start), offset=start, number=number) if line.raw.strip()
+        }
+        known = frozenset(missing)
+        parser = _parser_at(present, start)
+        newer: list[NewerEntry] = []
+        made_for = ""
+        for line in split_lines(present.chunks(start), offset=start, number=number):
+            header = parser.state.header
+            entries = [recorded.entry for recorded in parser.read(line)]
+            digest = _digest(line)
+            missing.discard(digest)
+            if digest in known or not line.raw.strip():
+                continue
+            if not entries:
+                kind = DAMAGED if parser.state.header is header else "session"
+                newer.append(NewerEntry(line.number, "", kind))
+            elif _is_made_for(entries[0], backup):
+                made_for = entries[0].id
+            else:
+                entry = entries[0]
+                newer.append(
+                    NewerEntry(
+                        line.number,
+                        entry.id,
+                        entry.role or entry.type,
+                        deletes=entry.kind is EntryKind.DELETION,
+                    )
+                )
+    return RestoreDifference(newer, made_for, len(missing))
+
+
+def _first_difference(present: SessionReader, kept: SessionReader) -> tuple[int, int]:
+    """The offset and the number of the first line that differs."""
+    end = min(present.stat().st_size, kept.stat().st_size)
+    offset = line_start = 0
+    number = 1
+    while offset < end:
+        ours = present.read_at(offset, min(CHUNK, end - offset))
+        theirs = kept.read_at(offset, len(ours))
+        same = ours[: _common(ours, theirs)]
+        if b"\n" in same:
+            number += same.count(b"\n")
+            line_start = offset + same.rfind(b"\n") + 1
+        if len(same) < len(ours):
+            break
+        offset += len(ours)
+    return line_start, number
+
+
+def _common(ours: bytes, theirs: bytes) -> int:
+    """The length of the common beginning of two byte strings of equal length."""
+    if ours == theirs:
+        return len(ours)
+    return bisect_left(range(len(ours)), True, key=lambda index: ours[: index + 1] != theirs[: index + 1])
+
+
+def _parser_at(present: SessionReader, start: int) -> Parser:
+    """A parser for the lines from `start` on that knows the version of the session."""
+    parser = agent_at(present.path).parser(ParserState(), [])
+    for line in split_lines(present.chunks(0)):
+        if parser.state.version or line.offset >= start:
+            break
+        parser.read(line)
+    return parser
+
+
+def _is_made_for(entry: Entry, backup: Path) -> bool:
+    """Whether it is the compaction that the backup was made for; the path in it is compared as text only."""
+    return isinstance(entry.control, DeletionControl) and Path(entry.control.backup).name == backup.name
+
+
+def _digest(line: Line) -> bytes:
+    return hashlib.sha256(line.raw).digest()
+
+
+def restore_needs(
+    session: Path, backup: Path, recorded: str | None, change: RestoreDifference, activity: Activity
+) -> dict[str, ConfirmationNeeded]:
+    """The confirmations that a restore needs, by field of `Confirmations`, each with the error raised if it is
+    missing."""
+    needs = {}
+    if activity.is_live:
+        needs["live"] = ConfirmationNeeded(
+            "session_live",
+            f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What a "
+            "process that has it open writes after the restore goes to the replaced file and is lost. Nothing was "
+            "restored. Close the session there, and use --live.",
+            "--live",
+        )
+    if recorded is None:
+        needs["unverified"] = ConfirmationNeeded(
+            "unverified_backup",
+            f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
+            "If you trust it, use --unverified.",
+            "--unverified",
+        )
+    if change.newer:
+        last = change.newer[-1]
+        needs["drop_newer"] = ConfirmationNeeded(
+            "newer_entries",
+            f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
+            f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
+            "Nothing was restored. If that is intended, use --drop-newer.",
+            "--drop-newer",
+        )
+    return needs
+
+
+def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, ConfirmationNeeded]:
+    """The confirmations that a restore needs at this moment; see `restore_needs`."""
+    state = file_state(session)
+    change = difference(session, backup) if state is not None else RestoreDifference([], "", 0)
+    activity = activity_of(session_row(session), state, now)
+    return restore_needs(session, backup, recorded_hash(backup), change, activity)
+
+
+def require_confirmations(session: Path, backup: Path, confirmations: Confirmations, now: datetime) -> None:
+    """Raise Conflict `append_only` and `open_in_agent` if the session must not be replaced, or ConfirmationNeeded
+    `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
+    state = file_state(session)
+    if state is not None:
+        _require_restorable(session, activity_of(session_row(session), state, now))
+    for name, missing in needs_of(session, backup, now).items():
+        if not getattr(confirmations, name):
+            raise missing
+
+
+def _require_restorable(session: Path, activity: Activity) -> None:
+    require_replaceable(session)
+    if activity.elsewhere is not None and activity.elsewhere.is_certain:
+        raise Conflict(
+            "open_in_agent",
+            f"{session} {activity.elsewhere.sentence}. {NOT_RESTORED} Close the session there first.",
+        )
+
+
+def state_of(session: Path, backup: Path) -> str:
+    """A string for the current state of session and backup on disk, which changes when one of them does."""
+    states = (file_state(session), file_state(backup))
+    return " ".join(
+        f"{state.device}.{state.inode}.{state.size}.{state.mtime_ns}" if state is not None else "gone"
+        for state in states
+    )
+
+
+def restore(backup: Path, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Restored:
+    """Give a session the bytes of its backup, after backing up its current content.
+
+    `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
+    Conflict `session_changed` if it is a different one now, what `require_confirmations` raises, and what
+    `restored_session` and `storage.restore.restore` raise; then the session is as it was.
+    """
+    session = restored_session(backup)
+    require_name(session)
+    with lock_session(session) as locked:
+        recorded = recorded_hash(backup)
+        present = file_state(locked.path)
+        if shown is not None and shown != state_of(locked.path, backup):
+            raise Conflict(
+                "session_changed",
+                f"{locked.path}, or its backup, has changed since this was shown. {NOT_RESTORED} "
+                "Check what would be removed now, then decide again.",
+            )
+        require_confirmations(locked.path, backup, confirmations, now)
+        size = backup.stat().st_size
+        restored = restore_session(
+            locked,
+            backup,
+            recorded,
+            present,
+            now,
+            note=lambda previous, sha256: text_of(_note(previous, backup, sha256, now)),
+            record=lambda done: _record(done, backup, size, now),
+        )
+    with suppress(RedlineError, DatabaseError):  # it is restored: the index can follow later
+        index_file(session, rebuild=True)
+    return restored
+
+
+def _note(previous: Iterable[backup_files.Backup], backup: Path, sha256: str, now: datetime) -> RestoreNote:
+    return RestoreNote(tuple(map(BackupNote.of, previous)), str(backup), sha256, now)
+
+
+def _record(restored: Restored, backup: Path, size: int, now: datetime) -> None:
+    try:
+        record_restore(restored.path, _note(restored.previous, backup, restored.sha256, now), size)
+    except DatabaseError as fault:
+        previous = restored.previous_backup
+        before = f" Its previous content is in {previous.path}." if previous is not None else ""
+        raise SystemFailure(
+            NOT_RECORDED,
+            f"{restored.path} was restored from {backup}, but Redline's own database failed: {fault}.{before} "
+            "It is recorded when the session is next locked.",
+        ) from fault
