@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,21 +12,18 @@ from typing import Final
 
 from django.utils import timezone
 
+from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.restore import (
     DAMAGED,
     NewerEntry,
     RestoreDifference,
     difference,
     keeps_its_bytes,
-    require_replaceable,
-    restore_needs,
-    restored_session,
-    state_of,
+    plan_restore,
 )
 from compaction_app.core.states import RunState
-from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
-from compaction_app.session_activity import Activity, activity_of
+from compaction_app.session_activity import Activity
 from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind, Role
@@ -300,56 +297,20 @@ def view_restore(session: Session, name: str) -> RestoreView:
     what reading both files raises."""
     path = session_file(session)
     listed = find_backup(path, name)
-    restored_session(listed.file.path)
-    require_replaceable(path)
-    # The state comes first: a write during the comparison then makes it outdated.
-    shown = state_of(path, listed.file.path)
-    state = file_state(path)
-    change = difference(path, listed.file.path) if state is not None else RestoreDifference([], "", 0)
-    activity = activity_of(session, state, timezone.now())
-    takes = in_words(change)
+    plan = plan_restore(listed.file.path, timezone.now())
+    change, state = plan.change, plan.present
     back = _brought_back(change) if state is not None else "the session comes back"
-    needs = restore_needs(path, listed.file.path, listed.recorded, change, activity)
     return RestoreView(
-        row=BackupRow(listed, remembered(listed), takes, back),
+        row=BackupRow(listed, remembered(listed), in_words(change), back),
         path=str(path),
         size=state.size if state is not None else None,
         newer=change.newer[:NEWER_SHOWN],
         more=len(change.newer[NEWER_SHOWN:]),
-        confirmations=list(_required_confirmations(needs, activity, change)),
-        activity=activity,
-        shown=shown,
+        confirmations=plan.confirmations,
+        activity=plan.activity,
+        shown=plan.digest(),
         other_names=other_names_note(path),
     )
-
-
-def _required_confirmations(
-    needs: Iterable[str], activity: Activity, change: RestoreDifference
-) -> Iterable[RequiredConfirmation]:
-    """The required confirmations, each with its text."""
-    for name in needs:
-        if name == "live":
-            yield RequiredConfirmation(
-                name,
-                "An agent may have this session open. I have closed it there, or will reload it.",
-                f"It {activity.sentence}. What a process that has it open writes after the restore goes to the "
-                "replaced file and is lost.",
-            )
-        elif name == "unverified":
-            yield RequiredConfirmation(
-                name,
-                "Trust this backup, although Redline did not make it.",
-                "No hash was recorded for it, so Redline cannot check that it is intact.",
-            )
-        else:
-            last = change.newer[-1]
-            lines = _counted(len(change.newer), _LINES)
-            yield RequiredConfirmation(
-                name,
-                f"Remove the {lines} that came after this backup.",
-                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup "
-                "that is made of the current session.",
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
-from compaction_app.changes.change import Confirmations
+from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.changes.restore import restore as restore_backup
-from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.lookups import known_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
@@ -85,7 +84,7 @@ class RestoreForm(forms.Form):
     """The confirmations, and the state of session and backup that the page showed."""
 
     shown = forms.CharField(required=False)
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()
 
 
 class BackupDeletionForm(forms.Form):

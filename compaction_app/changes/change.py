@@ -126,25 +126,95 @@ class RowPlan:
         return replace(self, steps=[step for step in self.steps if server.changes(step.table)], server=server)
 
 
+class RequiredConfirmation(NamedTuple):
+    """One confirmation that a change needs, as a page shows it: the value of its checkbox, what the user confirms, and
+    why it is required."""
+
+    name: str
+    sentence: str
+    why: str
+
+
 @dataclass(frozen=True)
-class ChangePlan(ABC):
-    """What a change of one session would do at this moment."""
+class PlannedChange(ABC):
+    """What any change would do at this moment: the same object for page, command and API."""
 
     NOT_DONE: ClassVar[str]
     """The sentence that says what did not happen, if the change is refused."""
+
+    activity: Activity
+    """What others do with the session."""
+    needs: Mapping[str, RedlineError]
+    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
+
+    @property
+    @abstractmethod
+    def session(self) -> Path:
+        """The session that is changed or, if it stays as it is, of which another one is made."""
+
+    @property
+    def written_to(self) -> Path | None:
+        """The session that must not be open elsewhere meanwhile; None if none is written to."""
+        return self.session
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Identifies this plan, so that a confirmation counts for it and for no other."""
+
+    @property
+    def words(self) -> dict[str, tuple[str, str]]:
+        """What the user confirms and why, by field of `Confirmations`: for every one that the change may need."""
+        return {"live": (self.activity.agreement, f"It {self.activity.sentence}. {self.activity.consequence}")}
+
+    @property
+    def confirmations(self) -> list[RequiredConfirmation]:
+        """The confirmations that it needs."""
+        words = self.words
+        return [RequiredConfirmation(name, *words[name]) for name in self.needs]
+
+    def require_shown(self, shown: str | None) -> None:
+        """Raise Conflict `plan_differs` if this is not the plan with the digest that was shown, if one was."""
+        if shown is not None and shown != self.digest():
+            raise Conflict(
+                "plan_differs",
+                f"{self.session} has changed since this was shown. {self.NOT_DONE} Check what would happen now.",
+            )
+
+    def require_confirmed(self, given: Confirmations) -> None:
+        """Raise Conflict `open_in_agent`, and the error of the first confirmation that is missing."""
+        if self.written_to is not None:
+            self.activity.require_closed(self.written_to)
+        for name, failure in self.needs.items():
+            if not getattr(given, name):
+                raise failure
+
+
+@dataclass(frozen=True)
+class ChangePlan(PlannedChange):
+    """A planned change of an opened session."""
+
     IS_BACKED_UP: ClassVar[bool] = True
     """Whether the session is backed up first."""
 
+    torn: TornLine | None
+    """Its last line, if that is torn."""
     now: datetime
     """When it was planned; what it writes has this time."""
     present: Document
     """The session as it was then."""
-    activity: Activity
-    """What others do with it."""
-    torn: TornLine | None
-    """Its last line, if that is torn."""
-    needs: Mapping[str, RedlineError]
-    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
+
+    @property
+    def session(self) -> Path:
+        return self.present.path
+
+    @property
+    def words(self) -> dict[str, tuple[str, str]]:
+        torn = (
+            "Start a new line after the torn one.",
+            f"The session ends in {self.torn}: a process was interrupted while writing it, or is still writing. If it "
+            "is never finished, it stays a damaged line that the agent skips.",
+        )
+        return {**super().words, "after_torn_line": torn}
 
     @property
     @abstractmethod
@@ -170,11 +240,6 @@ class ChangePlan(ABC):
     def server(self) -> AgentServer | None:
         """The agent's server through which rows are changed; None if that is a transaction, or none are."""
         return None
-
-    @property
-    def written_to(self) -> Path | None:
-        """The session that must not be open elsewhere meanwhile; None if none is written to."""
-        return self.present.path
 
     @property
     def path(self) -> str:
@@ -233,24 +298,7 @@ class ChangePlan(ABC):
         return back_up(locked, None if is_rendered else self.present.fingerprint, self.now, content)
 
     def digest(self) -> str:
-        """Identifies this plan, so that a confirmation counts for it and for no other."""
         return hashlib.sha256(json.dumps([*self.facts, sorted(self.needs)]).encode()).hexdigest()[:32]
-
-    def require_shown(self, shown: str | None) -> None:
-        """Raise Conflict `plan_differs` if this is not the plan with the digest that was shown, if one was."""
-        if shown is not None and shown != self.digest():
-            raise Conflict(
-                "plan_differs",
-                f"{self.path} has changed since this was shown. {self.NOT_DONE} Check what would happen now.",
-            )
-
-    def require_confirmed(self, given: Confirmations) -> None:
-        """Raise Conflict `open_in_agent`, and the error of the first confirmation that is missing."""
-        if self.written_to is not None:
-            self.activity.require_closed(self.written_to)
-        for name, failure in self.needs.items():
-            if not getattr(given, name):
-                raise failure
 
 
 Plan = TypeVar("Plan", bound=ChangePlan)

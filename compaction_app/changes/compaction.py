@@ -25,6 +25,7 @@ from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.core.states import REVIEWABLE
+from compaction_app.core.stats import target_reduction
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
@@ -150,6 +151,29 @@ class Preflight(ChangePlan):
             self.server.address if self.server is not None else "",
         ]
 
+    @property
+    def words(self) -> dict[str, tuple[str, str]]:
+        stats, target = self.validated.stats, target_reduction(self.approved.parameters.compression_ratio)
+        reading = self.present.reading
+        return {
+            **super().words,
+            "switch_branch": (
+                "Make the reviewed branch the active one.",
+                f"The agent continues from {self.present.leaf_id}, which does not follow {self.parent_id}. "
+                "Afterwards it continues from the appended line instead.",
+            ),
+            "not_honoured": (
+                "Write it although it is not known which agent this session belongs to.",
+                f"It is read as {reading.reader.name}: {reading.reason}. Agents other than {reading.generation.label} "
+                "ignore what is appended. You can choose the reader on the page of the session, or make a fork, which "
+                "every agent honours.",
+            ),
+            "below_target": (
+                "Commit although the target is not met.",
+                f"The approved deletions are {stats.percent_reduction}% of the tokens; the target is {target:g}%.",
+            ),
+        }
+
     def require_shown(self, shown: str | None) -> None:
         if self.approved.run is not None and shown not in (None, self.digest()):
             raise Conflict(
@@ -244,7 +268,7 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(now, present, activity, torn, needs, approved, parent_id, validated, writer, notes)
+    return Preflight(activity, needs, torn, now, present, approved, parent_id, validated, writer, notes)
 
 
 def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:

@@ -279,7 +279,7 @@ def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None =
     activity = activity_of(present.row, present.state, now)
     torn = torn_line_of(present.path)
     needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
-    return AppendPlan(now, present, activity, torn, needs, change, draft)
+    return AppendPlan(activity, needs, torn, now, present, change, draft)
 
 
 def append_entries(

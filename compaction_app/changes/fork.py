@@ -103,7 +103,7 @@ def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False
     writer = _forking_writer(path, present.reading)
     destination = destination_of(present.tree, entry_id, is_leaf=is_leaf)
     leaf_id = _last_entry(present, destination)
-    return ForkPlan(now, present, activity_of(present.row, None, now), None, {}, destination, leaf_id, writer)
+    return ForkPlan(activity_of(present.row, None, now), {}, None, now, present, destination, leaf_id, writer)
 
 
 def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> Session:

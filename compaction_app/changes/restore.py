@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,12 +31,12 @@ from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import Parser, ParserState
 from sessions_app.storage import backups as backup_files
-from sessions_app.storage.files import CHUNK, SessionReader, file_state, real_path
+from sessions_app.storage.files import CHUNK, FileState, SessionReader, file_state, real_path
 from sessions_app.storage.restore import Restored
 from sessions_app.storage.restore import restore as restore_session
 from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
 
-from .change import Confirmations
+from .change import Confirmations, PlannedChange
 from .records import NOT_RECORDED, BackupNote, RestoreNote, record_restore, text_of
 
 NOT_RESTORED: Final = "Nothing was restored."
@@ -100,11 +100,6 @@ def recorded_hash(backup: Path) -> str | None:
     """The expected hash of a backup: from the database, else from the record beside it."""
     row = Backup.objects.filter(path=str(backup)).first()
     return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
-
-
-def newer_lines(session: Path, backup: Path) -> list[NewerEntry]:
-    """The lines of a session that its backup does not have, except the compaction the backup was made for."""
-    return difference(session, backup).newer
 
 
 def difference(session: Path, backup: Path) -> RestoreDifference:
@@ -188,69 +183,123 @@ def _digest(line: Line) -> bytes:
     return hashlib.sha256(line.raw).digest()
 
 
-def restore_needs(
+@dataclass(frozen=True)
+class RestorePlan(PlannedChange):
+    """What the restore of a backup would do at this moment."""
+
+    NOT_DONE = NOT_RESTORED
+
+    backup: Path
+    recorded: str | None
+    """The hash that the backup must have; None if Redline did not make it."""
+    replaced: Path
+    """The session."""
+    present: FileState | None
+    """Its state; None if it is gone."""
+    states: str
+    """The states of both files before they were compared, so that a later write makes the plan outdated."""
+    change: RestoreDifference
+
+    @property
+    def session(self) -> Path:
+        return self.replaced
+
+    def digest(self) -> str:
+        return self.states
+
+    @property
+    def words(self) -> dict[str, tuple[str, str]]:
+        words = {
+            "live": (
+                "An agent may have this session open. I have closed it there, or will reload it.",
+                f"It {self.activity.sentence}. What a process that has it open writes after the restore goes to the "
+                "replaced file and is lost.",
+            ),
+            "unverified": (
+                "Trust this backup, although Redline did not make it.",
+                "No hash was recorded for it, so Redline cannot check that it is intact.",
+            ),
+        }
+        if self.change.newer:
+            last = self.change.newer[-1]
+            words["drop_newer"] = (
+                f"Remove the {plural(len(self.change.newer), 'line')} that came after this backup.",
+                f"The last of them is line {last.number:,}: {last.entry_id or last.kind}. They stay in the backup that "
+                "is made of the current session.",
+            )
+        return words
+
+    def require_shown(self, shown: str | None) -> None:
+        if shown is not None and shown != self.digest():
+            raise Conflict(
+                "session_changed",
+                f"{self.session}, or its backup, has changed since this was shown. {NOT_RESTORED} Check what would be "
+                "removed now, then decide again.",
+            )
+
+    def require_confirmed(self, given: Confirmations) -> None:
+        elsewhere = self.activity.elsewhere
+        if elsewhere is not None and elsewhere.is_certain:
+            raise Conflict(
+                "open_in_agent",
+                f"{self.session} {elsewhere.sentence}. {NOT_RESTORED} Close the session there first.",
+            )
+        super().require_confirmed(given)
+
+
+def plan_restore(backup: Path, now: datetime) -> RestorePlan:
+    """What a restore would do at this moment. Raises what `restored_session` raises, Conflict `append_only`, and what
+    reading both files raises."""
+    session = restored_session(backup)
+    require_name(session)
+    require_replaceable(session)
+    states = _states_of(session, backup)
+    present, recorded = file_state(session), recorded_hash(backup)
+    change = difference(session, backup) if present is not None else RestoreDifference([], "", 0)
+    activity = activity_of(session_row(session), present, now)
+    needs = dict(_needs(session, backup, recorded, change, activity))
+    return RestorePlan(activity, needs, backup, recorded, session, present, states, change)
+
+
+def _needs(
     session: Path, backup: Path, recorded: str | None, change: RestoreDifference, activity: Activity
-) -> dict[str, ConfirmationNeeded]:
-    """The confirmations that a restore needs, by field of `Confirmations`, each with the error raised if it is
-    missing."""
-    needs = {}
+) -> Iterator[tuple[str, ConfirmationNeeded]]:
     if activity.is_live:
-        needs["live"] = ConfirmationNeeded(
-            "session_live",
-            f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What a "
-            "process that has it open writes after the restore goes to the replaced file and is lost. Nothing was "
-            "restored. Close the session there, and use --live.",
-            "--live",
+        yield (
+            "live",
+            ConfirmationNeeded(
+                "session_live",
+                f"{session} {activity.sentence}: an agent may have it open, and would continue from its own copy. What "
+                "a process that has it open writes after the restore goes to the replaced file and is lost. Nothing "
+                "was restored. Close the session there, and use --live.",
+                "--live",
+            ),
         )
     if recorded is None:
-        needs["unverified"] = ConfirmationNeeded(
-            "unverified_backup",
-            f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
-            "If you trust it, use --unverified.",
-            "--unverified",
+        yield (
+            "unverified",
+            ConfirmationNeeded(
+                "unverified_backup",
+                f"Redline did not make {backup}, so it cannot check whether it is complete. Nothing was restored. "
+                "If you trust it, use --unverified.",
+                "--unverified",
+            ),
         )
     if change.newer:
         last = change.newer[-1]
-        needs["drop_newer"] = ConfirmationNeeded(
-            "newer_entries",
-            f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
-            f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
-            "Nothing was restored. If that is intended, use --drop-newer.",
-            "--drop-newer",
-        )
-    return needs
-
-
-def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, ConfirmationNeeded]:
-    """The confirmations that a restore needs at this moment; see `restore_needs`."""
-    state = file_state(session)
-    change = difference(session, backup) if state is not None else RestoreDifference([], "", 0)
-    activity = activity_of(session_row(session), state, now)
-    return restore_needs(session, backup, recorded_hash(backup), change, activity)
-
-
-def require_confirmations(session: Path, backup: Path, confirmations: Confirmations, now: datetime) -> None:
-    """Raise Conflict `append_only` and `open_in_agent` if the session must not be replaced, or ConfirmationNeeded
-    `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
-    state = file_state(session)
-    if state is not None:
-        _require_restorable(session, activity_of(session_row(session), state, now))
-    for name, missing in needs_of(session, backup, now).items():
-        if not getattr(confirmations, name):
-            raise missing
-
-
-def _require_restorable(session: Path, activity: Activity) -> None:
-    require_replaceable(session)
-    if activity.elsewhere is not None and activity.elsewhere.is_certain:
-        raise Conflict(
-            "open_in_agent",
-            f"{session} {activity.elsewhere.sentence}. {NOT_RESTORED} Close the session there first.",
+        yield (
+            "drop_newer",
+            ConfirmationNeeded(
+                "newer_entries",
+                f"{session} has {plural(len(change.newer), 'line')} that came after {backup.name}, the last one "
+                f"{last.entry_id or last.kind} (line {last.number}). A restore removes them. "
+                "Nothing was restored. If that is intended, use --drop-newer.",
+                "--drop-newer",
+            ),
         )
 
 
-def state_of(session: Path, backup: Path) -> str:
-    """A string for the current state of session and backup on disk, which changes when one of them does."""
+def _states_of(session: Path, backup: Path) -> str:
     states = (file_state(session), file_state(backup))
     return " ".join(
         f"{state.device}.{state.inode}.{state.size}.{state.mtime_ns}" if state is not None else "gone"
@@ -261,34 +310,26 @@ def state_of(session: Path, backup: Path) -> str:
 def restore(backup: Path, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Restored:
     """Give a session the bytes of its backup, after backing up its current content.
 
-    `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
-    Conflict `session_changed` if it is a different one now, what `require_confirmations` raises, and what
-    `restored_session` and `storage.restore.restore` raise; then the session is as it was.
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
+    `plan_restore` raises, Conflict `session_changed`, ConfirmationNeeded, and what `storage.restore.restore` raises;
+    then the session is as it was.
     """
-    session = restored_session(backup)
-    require_name(session)
-    with lock_session(session) as locked:
-        recorded = recorded_hash(backup)
-        present = file_state(locked.path)
-        if shown is not None and shown != state_of(locked.path, backup):
-            raise Conflict(
-                "session_changed",
-                f"{locked.path}, or its backup, has changed since this was shown. {NOT_RESTORED} "
-                "Check what would be removed now, then decide again.",
-            )
-        require_confirmations(locked.path, backup, confirmations, now)
+    with lock_session(restored_session(backup)) as locked:
+        plan = plan_restore(backup, now)
+        plan.require_shown(shown)
+        plan.require_confirmed(confirmations)
         size = backup.stat().st_size
         restored = restore_session(
             locked,
             backup,
-            recorded,
-            present,
+            plan.recorded,
+            plan.present,
             now,
             note=lambda previous, sha256: text_of(_note(previous, backup, sha256, now)),
             record=lambda done: _record(done, backup, size, now),
         )
     with suppress(RedlineError, DatabaseError):  # it is restored: the index can follow later
-        index_file(session, rebuild=True)
+        index_file(plan.session, rebuild=True)
     return restored
 
 

@@ -66,8 +66,11 @@ class UndoPlan(ChangePlan):
     """What was to come back, but has been summarised since, so that later edits cannot bring it back."""
     without: ActiveContext
     """The context as it would be without the compaction."""
-    touched: Path
-    """The session that is written to, or deleted."""
+
+    @property
+    def session(self) -> Path:
+        created = self.state.created
+        return created if self.way is UndoWay.REMOVAL and created is not None else self.present.path
 
     @property
     def is_whole(self) -> bool:
@@ -88,7 +91,7 @@ class UndoPlan(ChangePlan):
 
     @property
     def written_to(self) -> Path | None:
-        return None if self.way is UndoWay.FORK else self.touched
+        return None if self.way is UndoWay.FORK else self.session
 
     @property
     def facts(self) -> list[Any]:
@@ -245,7 +248,6 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
         back=reachable,
         out_of_reach=out_of_reach,
         without=without,
-        touched=touched,
         activity=activity,
         torn=torn,
         needs=dict(append_needs(str(touched), None if way is UndoWay.FORK else activity, torn, NOT_UNDONE)),

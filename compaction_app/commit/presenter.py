@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from compaction_app.changes.change import lines_of, write_facts
-from compaction_app.changes.compaction import Approved, Preflight, approval, preflight_of
+from compaction_app.changes.change import RequiredConfirmation, lines_of, write_facts
+from compaction_app.changes.compaction import Preflight, approval, preflight_of
 from compaction_app.changes.proof import approved_messages
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import tokens_back
 from compaction_app.core.moved import moved
 from compaction_app.core.states import RunState
-from compaction_app.core.stats import target_reduction
-from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity, effect_of
@@ -168,7 +166,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         server=preflight.server.address if preflight.server is not None else "",
         created=_created(change),
         backup=backup.name,
-        confirmations=list(_required_confirmations(approved, preflight)),
+        confirmations=preflight.confirmations,
         brought_back=tuple(map(str, unapplied)),
         tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
         reader=preflight.present.reading.reader.name,
@@ -214,40 +212,6 @@ def other_writers(run: Run, writer: str) -> list[str]:
         return []
     names = [one.name for one in reading.writers]
     return [name for name in names if name != (writer or snapshot_of(run).prepared.writer or names[0])]
-
-
-def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterator[RequiredConfirmation]:
-    """The required confirmations, each with its text."""
-    stats, target = preflight.validated.stats, target_reduction(approved.parameters.compression_ratio)
-    reading = preflight.present.reading
-    words = {
-        "live": (
-            preflight.activity.agreement,
-            f"It {preflight.activity.sentence}. {preflight.activity.consequence}",
-        ),
-        "after_torn_line": (
-            "Start a new line after the torn one.",
-            f"The session ends in {preflight.torn}: a process was interrupted while writing it, or is still writing. "
-            "If it is never finished, it stays a damaged line that the agent skips.",
-        ),
-        "switch_branch": (
-            "Make the reviewed branch the active one.",
-            f"The agent continues from {preflight.present.leaf_id}, which does not follow {preflight.parent_id}. "
-            "Afterwards it continues from the appended line instead.",
-        ),
-        "not_honoured": (
-            "Write it although it is not known which agent this session belongs to.",
-            f"It is read as {reading.reader.name}: {reading.reason}. Agents other than {reading.generation.label} "
-            "ignore what is appended. You can choose the reader on the page of the session, or make a fork, which "
-            "every agent honours.",
-        ),
-        "below_target": (
-            "Commit although the target is not met.",
-            f"The approved deletions are {stats.percent_reduction}% of the tokens; the target is {target:g}%.",
-        ),
-    }
-    for name in preflight.needs:
-        yield RequiredConfirmation(name, *words[name])
 
 
 # ---- the result ------------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.changes.change import CHANGE_IS_MADE, Confirmations
+from compaction_app.changes.change import CHANGE_IS_MADE
 from compaction_app.changes.compaction import commit_run
+from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.changes.records import NOT_RECORDED
 from compaction_app.core.handshake_states import HandshakeState
-from compaction_app.display.confirmations import ConfirmationField, missing_in
 from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
@@ -68,7 +68,7 @@ class CommitForm(forms.Form):
 
     writer = forms.CharField(required=False)
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()
 
 
 class RestForm(forms.Form):

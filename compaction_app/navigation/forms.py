@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from django import forms
 
-from compaction_app.changes.change import Confirmations
 from compaction_app.changes.entries import LONGEST_LABEL
-from compaction_app.display.confirmations import ConfirmationField
+from compaction_app.changes.forms import ConfirmationField
 from sessions_app.web.forms import InlineField
 
 
@@ -14,14 +13,14 @@ class AppendForm(forms.Form):
     """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()
 
 
 class LabelForm(forms.Form):
     """The label, and the confirmations; an empty label takes the entry's away."""
 
     bound_field_class = InlineField
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()
     label = forms.CharField(
         label="Label",
         required=False,

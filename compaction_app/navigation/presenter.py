@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.entries import AppendPlan, Destination, any_label, destination_of, move_to, plan_append
 from compaction_app.changes.fork import plan_fork
 from compaction_app.display.authors import author_of
-from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from sessions_app.document.document import Document
 from sessions_app.models import Session
@@ -97,7 +96,7 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
         messages=len(plan.present.reading.reader.rebuild(branch).messages),
         can_summarise=is_summarised and not skips,
         skips_summary=is_summarised and skips,
-        confirmations=list(confirmations_of(plan)),
+        confirmations=plan.confirmations,
         digest=plan.digest(),
     )
 
@@ -105,7 +104,7 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
 def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
     """What is known of an entry that is to be labelled. Raises what `plan_append` and `any_label` raise."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
-    return LabelView(_chosen(plan.present, entry_id), list(confirmations_of(plan)))
+    return LabelView(_chosen(plan.present, entry_id), plan.confirmations)
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
@@ -139,19 +138,3 @@ def _chosen(present: LoadedSession, entry_id: str) -> ChosenEntry:
         beginning=beginning_of(text, WORDS),
         label=labels(present.tree).get(entry_id, ""),
     )
-
-
-def confirmations_of(plan: AppendPlan) -> Iterator[RequiredConfirmation]:
-    """The confirmations that an append needs now."""
-    words = {
-        "live": (
-            plan.activity.agreement,
-            f"It {plan.activity.sentence}. {plan.activity.consequence}",
-        ),
-        "after_torn_line": (
-            "Start a new line after the torn one.",
-            f"The session ends in {plan.torn}: a process was interrupted while writing it, or is still writing.",
-        ),
-    }
-    for name in plan.needs:
-        yield RequiredConfirmation(name, *words[name])

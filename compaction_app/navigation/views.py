@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from compaction_app.changes.entries import append_entries, destination_of, move_to, set_label
 from compaction_app.changes.fork import fork_session
-from compaction_app.display.confirmations import missing_in
+from compaction_app.changes.forms import missing_in
 from compaction_app.lookups import known_session
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session

@@ -8,8 +8,7 @@ from typing import Any
 
 from django import forms
 
-from compaction_app.changes.change import Confirmations
-from compaction_app.display.confirmations import ConfirmationField
+from compaction_app.changes.forms import ConfirmationField
 from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
 from sessions_app.models import Session
@@ -96,4 +95,4 @@ class AppendDraftForm(forms.Form):
     """The confirmations, and the digest of what the page showed."""
 
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.core.replaced_turns import turn_numbers
 from compaction_app.core.summary_prompt import SummaryKind
-from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
 from compaction_app.display.shown_text import ShownText, TextSource, whole
 from compaction_app.models import SummaryDraft
-from compaction_app.navigation.presenter import confirmations_of
 from compaction_app.planning.model_registry import ResolvedModel
 from compaction_app.planning.summarizer import request_for_summary
 from compaction_app.planning.usage import CHARACTERS_PER_TOKEN, dollars
@@ -240,7 +239,7 @@ def view_append(draft: SummaryDraft, now: datetime) -> AppendView:
         check_of(draft.session, plan.task, draft.text),
         preview_of(plan.task, draft.text),
         plan.task.present.leaf_id,
-        list(confirmations_of(plan.append)),
+        plan.append.confirmations,
         plan.digest,
     )
 

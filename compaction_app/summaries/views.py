@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRefresh
 
 from compaction_app.changes.entries import first_id
-from compaction_app.display.confirmations import missing_in
+from compaction_app.changes.forms import missing_in
 from compaction_app.display.links import lost_address
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft

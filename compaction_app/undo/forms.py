@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from django import forms
 
-from compaction_app.changes.change import Confirmations
-from compaction_app.display.confirmations import ConfirmationField
+from compaction_app.changes.forms import ConfirmationField
 
 
 class UndoForm(forms.Form):
     """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
-    yes = ConfirmationField(Confirmations)
+    yes = ConfirmationField()

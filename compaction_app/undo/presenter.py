@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.compaction_state import texts_with
 from compaction_app.changes.undo import UndoPlan, planned, undo_of_run
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.display.authors import author_of
-from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from compaction_app.models import Compaction, Undo
 from sessions_app.cli import shell_quoted
@@ -96,7 +96,7 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
         more=len(order) - len(shown),
         is_part=bool(chosen),
         partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
-        confirmations=list(_confirmations(plan)),
+        confirmations=plan.confirmations,
         digest=plan.digest(),
     )
 
@@ -152,18 +152,3 @@ def _deleted_entry(
         comes_back=entry_id in back,
         is_reachable=True,
     )
-
-
-def _confirmations(plan: UndoPlan) -> Iterator[RequiredConfirmation]:
-    words = {
-        "live": (
-            plan.activity.agreement,
-            f"It {plan.activity.sentence}. {plan.activity.consequence}",
-        ),
-        "after_torn_line": (
-            "Start a new line after the torn one.",
-            f"The session ends in {plan.torn}: a process was interrupted while writing it, or is still writing.",
-        ),
-    }
-    for name in plan.needs:
-        yield RequiredConfirmation(name, *words[name])

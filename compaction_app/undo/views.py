@@ -11,9 +11,9 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from compaction_app.changes.forms import missing_in
 from compaction_app.changes.undo import undo as undo_compaction
 from compaction_app.changes.undo import undo_of_run
-from compaction_app.display.confirmations import missing_in
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError

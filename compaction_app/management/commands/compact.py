@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.loop import Outcome
-from compaction_app.management.live_question import can_ask_about_live, is_live_confirmed, with_live
+from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.management.plan_display import (
     Planned,
     PlanningScreen,
@@ -37,7 +37,7 @@ from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
-from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.cli import NEWEST, NEWEST_HELP, printable, shell_path, shell_quoted
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -52,25 +52,11 @@ from sessions_app.storage.token_sample import tally_of
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
 DEFAULTS: Final = (None, "", EMBEDDED)
-CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("--live", "write although an agent may have the session open"),
-    "switch_branch": (
-        "--switch-branch",
-        "write to a branch that is not active, which makes it the active one",
-    ),
-    "after_torn_line": (
-        "--after-torn-line",
-        "write although the last line is torn: after it, on a new line",
-    ),
-    "not_honoured": ("--not-honoured", "append although it is not known which agent owns the session"),
-    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio requires"),
-}
-"""The flag and help text of each field of `Confirmations`."""
 
 
-class Command(RedlineCommand):
+class Command(ChangeCommand):
     help = "Plan a compaction, show every deletion with its reason, and write it after confirmation."
-    needs_database = True
+    CONFIRMED = ("live", "switch_branch", "after_torn_line", "not_honoured", "below_target")
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
@@ -106,10 +92,7 @@ class Command(RedlineCommand):
         parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay")
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--full", action="store_true", help="show the whole deleted texts")
-        parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
-        parser.add_argument("--yes", action="store_true", help="back up and write without asking")
-        for name, (flag, meaning) in CONFIRMATIONS.items():
-            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+        self.add_confirmations(parser, "back up and write without asking", "plan and show, write nothing")
 
     def run(self, options: dict[str, Any]) -> int | None:
         own = own_parameters(options["ratio"], options["preserve_recent"], options["query"])
@@ -188,7 +171,7 @@ class Command(RedlineCommand):
             return None
         if preflight.obstacle is not None:
             raise preflight.obstacle
-        given = _confirmations(options)
+        given = self.given(options)
         missing = {name: failure for name, failure in preflight.needs.items() if not options[name]}
         if missing and options["yes"]:
             first = next(iter(missing.values()))
@@ -199,8 +182,8 @@ class Command(RedlineCommand):
         if not missing:
             question = f"Back up the session and write this by {preflight.writer.name}?"
             return given if options["yes"] or (self.can_ask and self.ask(question)) else None
-        if preflight.activity is not None and can_ask_about_live(self, missing, preflight.activity):
-            return with_live(given) if is_live_confirmed(self, path, preflight.activity, "Write") else None
+        if preflight.activity is not None and self.can_ask_about_live(missing, preflight.activity):
+            return replace(given, live=True) if self.is_live_confirmed(path, preflight.activity, "Write") else None
         # A confirmation that would not be enough is not requested.
         return None
 
@@ -232,10 +215,6 @@ def _commit(planned: Planned, confirmations: Confirmations) -> Applied[Preflight
     return commit(planned.approved, confirmations, now)
 
 
-def _confirmations(options: dict[str, Any]) -> Confirmations:
-    return Confirmations(**{name: options[name] for name in CONFIRMATIONS})
-
-
 @dataclass(frozen=True, slots=True)
 class CommitCommand:
     """What a commit of the plan needs at this moment, and the command line for it."""
@@ -264,7 +243,7 @@ class CommitCommand:
         if self.obstacle is not None:
             obstacle = {"code": self.obstacle.code, "message": self.obstacle.message}
             return {**NOTHING_NEEDED, "obstacle": obstacle}
-        return {**NOTHING_NEEDED, "needs": ["--yes", *_flags(self.needs)], "to_write": self.command}
+        return {**NOTHING_NEEDED, "needs": flags_of(self.needs), "to_write": self.command}
 
 
 NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
@@ -283,7 +262,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
             return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle=obstacle)
     needs, effect = preflight.needs, effect_of(writer, preflight.activity)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
-    words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
+    words = [shell_path(options["path"]), *own, *flags_of(needs)]
     command = " ".join(["redline compact", *map(shell_quoted, words)])
     return CommitCommand(needs, command, by_model, reading, writer, effect, preflight.activity)
 
@@ -303,7 +282,3 @@ def _with_row(document: Document, reader: str) -> Document:
     row = session_row(document.path)
     row.reader = reader or row.reader
     return replace(document, session=row)
-
-
-def _flags(needs: Iterable[str]) -> list[str]:
-    return [CONFIRMATIONS[name][0] for name in needs]

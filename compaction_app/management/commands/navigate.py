@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.change import Confirmations
 from compaction_app.changes.entries import (
     AppendPlan,
     MakeChange,
@@ -18,26 +16,16 @@ from compaction_app.changes.entries import (
     set_label,
 )
 from compaction_app.changes.fork import fork_session, plan_fork
-from compaction_app.management.live_question import confirmed
+from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.navigation.presenter import text_said
-from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path
 
-CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("--live", "write although an agent may have the session open"),
-    "after_torn_line": (
-        "--after-torn-line",
-        "append although the last line is torn: after it, on a new line",
-    ),
-}
-"""The flag and help text of each field of `Confirmations`."""
 
-
-class Command(RedlineCommand):
+class Command(ChangeCommand):
     help = "Move the agent to another entry of a session, label an entry, or fork from one."
-    needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
@@ -57,10 +45,7 @@ class Command(RedlineCommand):
             action="store_true",
             help="with --move: continue after the entry, also if a user says it",
         )
-        parser.add_argument("--dry-run", action="store_true", help="show what would happen, change nothing")
-        parser.add_argument("--yes", action="store_true", help="do it without asking")
-        for name, (flag, meaning) in CONFIRMATIONS.items():
-            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+        self.add_confirmations(parser, "do it without asking", "show what would happen, change nothing")
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])
@@ -86,7 +71,7 @@ class Command(RedlineCommand):
             "action": action,
             "entry": entry_id,
             "previousLeafId": plan.present.leaf_id,
-            "needs": ["--yes", *(CONFIRMATIONS[name][0] for name in plan.needs)],
+            "needs": flags_of(plan.needs),
             "written": False,
             "leafId": None,
             "backup": None,
@@ -96,19 +81,7 @@ class Command(RedlineCommand):
             self.say("Nothing was written.")
             self.show_json(document)
             return
-        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
-        given = confirmed(
-            self,
-            "Write this",
-            plan.needs,
-            confirmations,
-            session=plan.present.path,
-            activity=plan.activity,
-            yes=options["yes"],
-            require=partial(plan.require_confirmed, confirmations),
-        )
-        if given is None:
-            raise _not_confirmed(path, options)
+        given = self.confirmed(plan, "Write this", options, self._how(options, plan.needs))
         done = append_entries(path, make, given, datetime.now(UTC), shown=plan.digest())
         is_before = action == "move" and plan.change.leaf_id != entry_id
         again = text_said(plan.present, entry_id) if is_before else None
@@ -134,13 +107,12 @@ class Command(RedlineCommand):
         what = "every recorded line of" if plan.is_copy else "what the model sees of"
         self.say(f"A new session would have {what} a branch of {plural(len(plan.branch), 'entry')}.")
         self.say(f"{printable(path)} would not be changed. To undo it, delete the new session.")
-        document = {"action": "fork", "entry": entry_id, "needs": ["--yes"], "created": None, "again": None}
+        document = {"action": "fork", "entry": entry_id, "needs": flags_of(plan.needs), "created": None, "again": None}
         if options["dry_run"]:
             self.say("No new session was made.")
             self.show_json(document)
             return
-        if not (options["yes"] or (self.can_ask and self.ask("Make it?"))):
-            raise _not_confirmed(path, options)
+        self.confirmed(plan, "Make it", options, self._how(options, plan.needs))
         made = fork_session(path, entry_id, now)
         again = text_said(plan.present, entry_id) if plan.destination.is_before else None
         resume = " ".join(map(shell_quoted, made.agent.resume_command(made.path)))
@@ -151,19 +123,20 @@ class Command(RedlineCommand):
 
     # ---- both --------------------------------------------------------------------------------------------------
 
+    def _how(self, options: dict[str, Any], needs: Iterable[str]) -> str:
+        """How to do it without a question."""
+        label = options["label"]
+        own = [
+            *(f"--{name}={options[name]}" for name in ("move", "unlabel", "fork") if options[name] is not None),
+            *(["--label", *label] if label is not None else []),
+            *(["--inclusive"] if options["inclusive"] else []),
+        ]
+        return f"To do it: {self.command_line(shell_path(options['path']), *own, *flags_of(needs))}"
+
     def _offer(self, again: str | None) -> None:
         if again is not None:
             self.say("The message, to be sent again:")
             self.say_all(printable(line) for line in again.splitlines())
-
-
-def _not_confirmed(path: Path, options: dict[str, Any]) -> ConfirmationNeeded:
-    what = shell_quoted(shell_path(options["path"]))
-    return ConfirmationNeeded(
-        "not_confirmed",
-        f"{path} was not changed. To do it, repeat `redline navigate {what}` with --yes.",
-        "--yes",
-    )
 
 
 def _how_taken_back(plan: AppendPlan) -> str:

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.change import Applied
 from compaction_app.changes.entries import (
     AppendPlan,
     append_entries,
@@ -16,7 +15,7 @@ from compaction_app.changes.entries import (
 )
 from compaction_app.core.draft_check import DraftJudgement
 from compaction_app.core.mentions import MEASURES
-from compaction_app.management.live_question import confirmed
+from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.summarizer import Summarizer
@@ -24,32 +23,23 @@ from compaction_app.planning.usage import UsageTotals
 from compaction_app.summaries.drafts import WantedSummary, keep_supplied, kept_draft, save_text, supplied_by
 from compaction_app.summaries.hooks_asked import ask_hooks_about, keeping, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
-from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted, text_lines
+from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.files import real_path, reported
 
-CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("--live", "append although an agent may have the session open"),
-    "after_torn_line": (
-        "--after-torn-line",
-        "append although the last line is torn: after it, on a new line",
-    ),
-}
-"""The flag and help text of each field of `Confirmations`."""
 LONGEST_TEXT: Final = 1_000_000
 """Bytes of a summary."""
 
 
-class Command(RedlineCommand):
+class Command(ChangeCommand):
     help = (
         "Have a model draft a summary of the beginning of a context, or of the branch that a move leaves, or append "
         "one that you have read. A summary is generated and replaces what was said: it is not verbatim, as a "
         "compaction is."
     )
-    needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
@@ -63,9 +53,7 @@ class Command(RedlineCommand):
         parser.add_argument("--model", metavar="PROVIDER/NAME", default="", help="the model (default: the session's)")
         parser.add_argument("--save", type=Path, metavar="FILE", help="write the draft to this new file, to be edited")
         parser.add_argument("--text", type=Path, metavar="FILE", help="append the summary in this file")
-        parser.add_argument("--yes", action="store_true", help="append without asking")
-        for name, (flag, meaning) in CONFIRMATIONS.items():
-            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+        self.add_confirmations(parser, "append without asking")
 
     def run(self, options: dict[str, Any]) -> int | None:
         path = real_path(options["path"])
@@ -109,7 +97,7 @@ class Command(RedlineCommand):
         self.say("This is a draft. Nothing was appended.")
         if kept is not None:
             self.say(f"It is stored as draft {kept.pk}, with what the hook supplied beside its text.")
-        self.say(_how_to_append(options), "yellow")
+        self.say(self._how_to_append(options), "yellow")
         document = _draft_document(task, draft, screen.usage, is_cut=is_cut)
         self.show_json({**document, "draftNumber": kept.pk if kept is not None else None})
 
@@ -159,12 +147,7 @@ class Command(RedlineCommand):
         back = ["redline", "navigate", shell_path(options["path"]), f"--move={task.present.leaf_id}"]
         self.say("One line is appended, after a backup. To take it back, as long as nothing was said since:")
         self.say(f"  {' '.join(map(shell_quoted, back))}")
-        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
-        try:
-            confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
-        except ConfirmationNeeded as missing:
-            missing.message += f" {_how_to_append(options, plan)}"
-            raise
+        confirmations = self.confirmed(plan, "Append this summary", options, self._how_to_append(options, plan))
         if draft is not None:
             save_text(draft, text)
         number = draft.pk if draft is not None else None
@@ -177,21 +160,12 @@ class Command(RedlineCommand):
         tell_hooks(task, appended.made.lines, text, appended.backup_path)
         self.show_json(_appended_document(task, appended))
 
-    def _confirmed(self, plan: AppendPlan, given: Confirmations, *, yes: bool) -> Confirmations:
-        """The confirmations of an append that is to be made. Raises ConfirmationNeeded."""
-        found = confirmed(
-            self,
-            "Append this summary",
-            plan.needs,
-            given,
-            session=plan.present.path,
-            activity=plan.activity,
-            yes=yes,
-            require=partial(plan.require_confirmed, given),
-        )
-        if found is None:
-            raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
-        return found
+    def _how_to_append(self, options: dict[str, Any], plan: AppendPlan | None = None) -> str:
+        """The command line that appends a summary, with all confirmations that it needs now."""
+        leave = [f"--leave-for={options['leave_for']}"] if options["leave_for"] else []
+        text = options["text"] or options["save"] or Path("FILE")
+        own = [*leave, f"--text={text}", *(flags_of(plan.needs) if plan is not None else [])]
+        return f"To append it as you have edited it: {self.command_line(shell_path(options['path']), *own)}"
 
 
 def _no_model(path: Path) -> BadInput:
@@ -240,16 +214,6 @@ def _mentions(judged: DraftJudgement) -> list[str]:
         f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}" for name in MEASURES
     )
     return [f"The draft mentions {', '.join(numbers)} of what it stands for."]
-
-
-def _how_to_append(options: dict[str, Any], plan: AppendPlan | None = None) -> str:
-    """The command line that appends a summary, with all confirmations that it needs now."""
-    leave = [f"--leave-for={options['leave_for']}"] if options["leave_for"] else []
-    text = options["text"] or options["save"] or Path("FILE")
-    flags = [CONFIRMATIONS[name][0] for name in plan.needs] if plan is not None else []
-    own = [*leave, f"--text={text}", *(["--yes", *flags] if plan is not None else [])]
-    words = map(shell_quoted, [shell_path(options["path"]), *own])
-    return f"To append it as you have edited it: `{' '.join(['redline summarise', *words])}`"
 
 
 def _draft_document(task: SummaryTask, draft: str, usage: Mapping[str, Any] | None, *, is_cut: bool) -> dict[str, Any]:

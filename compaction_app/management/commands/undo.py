@@ -1,35 +1,23 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.change import Applied, Confirmations
+from compaction_app.changes.change import Applied
 from compaction_app.changes.undo import UndoPlan, UndoRequest, planned, undo
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.management.live_question import confirmed
-from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path, shell_quoted
+from compaction_app.management.change_command import ChangeCommand, flags_of
+from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
 from sessions_app.document.document import Document
-from sessions_app.sessionlog.errors import ConfirmationNeeded
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
 
-CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "live": ("--live", "undo although an agent may have the session open"),
-    "after_torn_line": (
-        "--after-torn-line",
-        "append although the last line is torn: after it, on a new line",
-    ),
-}
-"""The flag and help text of each field of `Confirmations`."""
 
-
-class Command(RedlineCommand):
+class Command(ChangeCommand):
     help = "Undo a compaction, or bring back some of the entries that it deleted."
-    needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
@@ -46,10 +34,7 @@ class Command(RedlineCommand):
             default=[],
             help="bring back this entry, with the other side of its tool calls; can be repeated",
         )
-        parser.add_argument("--dry-run", action="store_true", help="show what would happen, change nothing")
-        parser.add_argument("--yes", action="store_true", help="undo without asking")
-        for name, (flag, meaning) in CONFIRMATIONS.items():
-            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+        self.add_confirmations(parser, "undo without asking", "show what would happen, change nothing")
 
     def run(self, options: dict[str, Any]) -> int | None:
         request = UndoRequest(
@@ -57,39 +42,19 @@ class Command(RedlineCommand):
         )
         plan = planned(request, datetime.now(UTC))
         self._show(plan)
-        how = _how_to_undo(plan, options)
+        own = [f"--compaction={plan.state.undone_id}", *(f"--entry={one}" for one in options["entry"])]
+        how = f"To undo it: {self.command_line(shell_path(options['path']), *own, *flags_of(plan.needs))}"
         if options["dry_run"]:
             self.say("Nothing was undone.")
             self.say(how, "yellow")
             self.show_json(_document(plan, None))
             return None
-        confirmations = Confirmations(**{name: options[name] for name in CONFIRMATIONS})
-        try:
-            confirmations = self._confirmed(plan, confirmations, yes=options["yes"])
-        except ConfirmationNeeded as missing:
-            missing.message += f" {how}"
-            raise
+        confirmations = self.confirmed(plan, "Undo this", options, how)
         undone = undo(request, confirmations, datetime.now(UTC), shown=plan.digest())
         for line in _done_lines(undone):
             self.say(line)
         self.show_json(_document(plan, undone))
         return None
-
-    def _confirmed(self, plan: UndoPlan, given: Confirmations, *, yes: bool) -> Confirmations:
-        """The confirmations of an undo that is to be made. Raises ConfirmationNeeded."""
-        found = confirmed(
-            self,
-            "Undo this",
-            plan.needs,
-            given,
-            session=plan.touched,
-            activity=plan.activity,
-            yes=yes,
-            require=partial(plan.require_confirmed, given),
-        )
-        if found is None:
-            raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
-        return found
 
     def _show(self, plan: UndoPlan) -> None:
         wanted = set(plan.wanted)
@@ -135,14 +100,6 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     ]
 
 
-def _how_to_undo(plan: UndoPlan, options: dict[str, Any]) -> str:
-    """The command line with all confirmations that the undo needs now."""
-    own = [f"--compaction={plan.state.undone_id}", *(f"--entry={one}" for one in options["entry"])]
-    flags = [CONFIRMATIONS[name][0] for name in plan.needs]
-    words = map(shell_quoted, [shell_path(options["path"]), *own, "--yes", *flags])
-    return f"To undo it: `{' '.join(['redline undo', *words])}`"
-
-
 def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:
     return {
         "compaction": plan.state.undone_id,
@@ -151,7 +108,7 @@ def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any
         "whole": plan.is_whole,
         "broughtBack": [target.to_json() for target in plan.back],
         "outOfReach": [target.to_json() for target in plan.out_of_reach],
-        "needs": ["--yes", *(CONFIRMATIONS[name][0] for name in plan.needs)] if undone is None else [],
+        "needs": flags_of(plan.needs) if undone is None else [],
         "undone": undone is not None,
         "entryId": undone.made.entry_id if undone is not None else None,
         "created": str(undone.made.created) if undone is not None and undone.made.created is not None else None,

@@ -19,7 +19,7 @@ from compaction_app.backups.service import delete, list_backups
 from compaction_app.changes import restore as restores
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
-from compaction_app.changes.restore import NewerEntry, RestoreDifference, difference, newer_lines, restore, state_of
+from compaction_app.changes.restore import NewerEntry, RestoreDifference, difference, plan_restore, restore
 from compaction_app.models import Backup, Compaction
 from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
@@ -91,9 +91,10 @@ def test_backups_are_listed_with_why_they_were_made(path):
 
 def test_lines_that_came_after_the_backup_need_a_confirmation(path):
     before, backup = path.read_bytes(), compacted(path)
-    assert newer_lines(path, backup) == []
+    assert difference(path, backup).newer == []
     after = grown(path, b"{torn")
-    assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [("n1", "user"), ("", "damaged line")]
+    newer = difference(path, backup).newer
+    assert [(line.entry_id, line.kind) for line in newer] == [("n1", "user"), ("", "damaged line")]
     with pytest.raises(RedlineError, match="--drop-newer"):
         back(backup)
     assert refused(path, lambda: back(backup)) == "5 newer_entries"
@@ -105,15 +106,15 @@ def test_lines_that_came_after_the_backup_need_a_confirmation(path):
 def test_a_later_compaction_is_newer_too(path):
     first = compacted(path, compression_ratio=0.8)
     compacted(path, compression_ratio=0.5)
-    assert [line.kind for line in newer_lines(path, first)] == ["context_compaction"]
+    assert [line.kind for line in difference(path, first).newer] == ["context_compaction"]
     assert refused(path, lambda: back(first)) == "5 newer_entries"
 
 
 def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path):
     line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
-    assert newer_lines(path, compacted(path)) == []  # only its newline was added since
-    assert len(newer_lines(path, foreign(path, path.read_bytes()[:-40]))) == 1
+    assert difference(path, compacted(path)).newer == []  # only its newline was added since
+    assert len(difference(path, foreign(path, path.read_bytes()[:-40])).newer) == 1
 
 
 SOME_LINES = st.lists(st.sampled_from([b"a", b"bb", b"", b'{"id":"x1","type":"label"}', b"c" * 9000, b"{to"]))
@@ -169,11 +170,11 @@ def test_a_difference_names_what_comes_back_and_the_removed_compaction(path):
 
 def test_a_confirmation_for_another_state_does_not_count(path):
     backup = compacted(path)
-    seen = state_of(path, backup)
+    seen = plan_restore(backup, now()).digest()
     grown(path)
     confirmations = Confirmations(drop_newer=True)
     assert refused(path, lambda: restore(backup, confirmations, now(), shown=seen)) == "4 session_changed"
-    restore(backup, confirmations, now(), shown=state_of(path, backup))
+    restore(backup, confirmations, now(), shown=plan_restore(backup, now()).digest())
 
 
 def test_a_deleted_backup_keeps_its_record(path):

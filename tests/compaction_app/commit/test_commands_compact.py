@@ -18,8 +18,8 @@ import pytest
 from django.db import connection
 
 from compaction_app.changes.change import Confirmations
-from compaction_app.management.commands.compact import CONFIRMATIONS
-from compaction_app.management.live_question import is_live_confirmed
+from compaction_app.management.change_command import FLAGS, ChangeCommand
+from compaction_app.management.commands.compact import Command
 from compaction_app.models import Compaction
 from compaction_app.session_activity import Activity
 from redline.main import main
@@ -318,8 +318,7 @@ def test_the_help_lists_every_writer_and_reader(redline):
 
 
 def test_every_confirmation_has_a_flag():
-    of_a_restore = {"drop_newer", "unverified"}
-    assert set(CONFIRMATIONS) | of_a_restore == {field.name for field in fields(Confirmations)}
+    assert set(FLAGS) == {field.name for field in fields(Confirmations)}
 
 
 def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline, path):
@@ -392,11 +391,13 @@ def test_the_question_says_when_the_session_was_used(monkeypatch, found, words):
     # What was opened since the question is not confirmed by its answer.
     asked = SimpleNamespace(ask=lambda question: words.split(";")[0] in question)
     for now, expected in ((recent, True), (Activity(is_recent=False, writers=()), True), (opened, None)):
-        monkeypatch.setattr("compaction_app.management.live_question.activity_at", lambda *_, now=now: now)
+        monkeypatch.setattr("compaction_app.management.change_command.activity_at", lambda *_, now=now: now)
         if expected:
-            assert is_live_confirmed(asked, Path("s"), recent, "Write")
+            assert ChangeCommand.is_live_confirmed(asked, Path("s"), recent, "Write")
         else:
-            assert refusal(lambda: is_live_confirmed(asked, Path("s"), recent, "Write")) == "5 session_live"
+            assert (
+                refusal(lambda: ChangeCommand.is_live_confirmed(asked, Path("s"), recent, "Write")) == "5 session_live"
+            )
 
 
 def test_with_json_no_question_is_asked(path):
@@ -438,7 +439,7 @@ def ask_too_much(path: Path) -> list[str]:
 )
 def test_each_case_needs_its_own_confirmation(redline, path, prepare, flag, exit_code, code):
     arguments = ["compact", path, "--yes", "--json", *prepare(path)]
-    others = {found for found, _ in CONFIRMATIONS.values()} - {flag}
+    others = {FLAGS[name][0] for name in Command.CONFIRMED} - {flag}
     before = snapshot(path.parent)
     for given in (arguments, [*arguments, *sorted(others)]):
         assert redline.call(*given).refused(flag) == f"{exit_code} {code}"

@@ -1,0 +1,107 @@
+"""The base of commands that change a session: the flags of the confirmations, the question before it, and the command
+line that repeats it.
+
+If the session was written to in the last minutes, which is the normal case after leaving an agent, the question says
+so, and its answer confirms the change and `--live` together. It is not asked if more is to be confirmed, or if anything
+shows that the session is still open: an answer that would not be enough is not requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.changes.change import Confirmations, PlannedChange
+from compaction_app.session_activity import Activity, activity_at
+from sessions_app.cli import RedlineCommand, shell_quoted
+from sessions_app.sessionlog.errors import ConfirmationNeeded
+
+FLAGS: Final = {
+    "live": ("--live", "go ahead although an agent may have the session open"),
+    "switch_branch": ("--switch-branch", "write to a branch that is not active, which makes it the active one"),
+    "after_torn_line": ("--after-torn-line", "append although the last line is torn: after it, on a new line"),
+    "not_honoured": ("--not-honoured", "append although it is not known which agent owns the session"),
+    "below_target": ("--allow-below-target", "write a plan that deletes less than the ratio requires"),
+    "drop_newer": ("--drop-newer", "remove the entries that came after the backup"),
+    "unverified": ("--unverified", "trust a backup that Redline did not make"),
+}
+"""The flag and help text of each field of `Confirmations`."""
+LIVE: Final = "live"
+
+
+def flags_of(needs: Iterable[str]) -> list[str]:
+    """The flags of a command line that confirms everything that a change needs."""
+    return ["--yes", *(FLAGS[name][0] for name in needs)]
+
+
+class ChangeCommand(RedlineCommand):
+    """A command that plans a change of a session, shows it, and makes it once it is confirmed."""
+
+    needs_database = True
+    CONFIRMED: ClassVar[tuple[str, ...]] = (LIVE, "after_torn_line")
+    """The fields of `Confirmations` that its change may need."""
+
+    def add_confirmations(self, parser: CommandParser, yes: str, dry_run: str = "") -> None:
+        """Add `--yes`, the flags of the confirmations and, with its help text, `--dry-run`."""
+        if dry_run:
+            parser.add_argument("--dry-run", action="store_true", help=dry_run)
+        parser.add_argument("--yes", action="store_true", help=yes)
+        for name in self.CONFIRMED:
+            flag, meaning = FLAGS[name]
+            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+
+    def given(self, options: dict[str, Any]) -> Confirmations:
+        """The confirmations that the command line gives."""
+        return Confirmations(**{name: options[name] for name in self.CONFIRMED})
+
+    def confirmed(self, plan: PlannedChange, question: str, options: dict[str, Any], how: str) -> Confirmations:
+        """The confirmations with which a change is made. `question` is a verb with what it does, such as `Undo this`;
+        `how` says how to make it, and is added to the error of a missing confirmation.
+
+        Raises ConfirmationNeeded, and what `plan.require_confirmed` raises.
+        """
+        try:
+            return self._answered(plan, question, self.given(options), yes=options["yes"])
+        except ConfirmationNeeded as refused:
+            refused.message += f" {how}"
+            raise
+
+    def _answered(self, plan: PlannedChange, question: str, given: Confirmations, *, yes: bool) -> Confirmations:
+        missing = [name for name in plan.needs if not getattr(given, name)]
+        if not yes and self.can_ask_about_live(missing, plan.activity):
+            if self.is_live_confirmed(plan.session, plan.activity, question):
+                return replace(given, live=True)
+        else:
+            plan.require_confirmed(given)
+            if yes or (self.can_ask and self.ask(f"{question}?")):
+                return given
+        raise ConfirmationNeeded("not_confirmed", f"{plan.session} was not changed.", "--yes")
+
+    def can_ask_about_live(self, missing: Collection[str], activity: Activity) -> bool:
+        """Whether the answer to the question can give the only confirmation that is missing."""
+        return self.can_ask and list(missing) == [LIVE] and activity.is_only_recent
+
+    def is_live_confirmed(self, session: Path, activity: Activity, question: str) -> bool:
+        """Ask whether to change a session that was written to recently.
+
+        Raises ConfirmationNeeded `session_live` if it was opened since it was asked.
+        """
+        if not self.ask(f"The session was {activity.recency}. {question}?"):
+            return False
+        now = activity_at(session, datetime.now(UTC))
+        if now.is_live and not now.is_only_recent:
+            raise ConfirmationNeeded(
+                "session_live",
+                f"{session} {now.sentence} since the question. Nothing was changed. Close it there, and use --live.",
+                "--live",
+            )
+        return True
+
+    def command_line(self, *words: str) -> str:
+        """This command with these words, to be pasted into a shell."""
+        return f"`{' '.join([f'redline {self.name}', *map(shell_quoted, words)])}`"
