@@ -16,14 +16,18 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 
+from compaction_app.scripted.server import ScriptedProvider
 from redline.configuration import Configuration, RootSetting
 from sessions_app.database import open_database
+from sessions_app.document.document import forget_documents
 from sessions_app.index import progress
+from sessions_app.jobs import lease
 from tests.budget import FACTOR, USUAL
 from tests.clients import authorized_client, new_client
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.installation import Installation, use_database, use_installation
+from tests.lease_clock import Clock
 from tests.processes import give_to_nobody
 from tests.server import start_shared_server
 
@@ -88,6 +92,12 @@ def pytest_unconfigure() -> None:
 def no_indexing():
     """Forget what a follower announced in an earlier test: this process remembers it."""
     progress.remember({"indexing": None, "roots": {}})
+
+
+@pytest.fixture(autouse=True)
+def no_branches():
+    """Forget the branches of earlier tests: this process remembers them."""
+    forget_documents()
 
 
 @pytest.fixture
@@ -184,6 +194,19 @@ def client(redline):
 def browser(redline):
     """A browser with the launch cookie."""
     return authorized_client()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(lease, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def provider():
+    with ScriptedProvider() as scripted:
+        yield scripted
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,16 +3,11 @@
 import pytest
 
 from sessions_app.document import document as module
-from sessions_app.document.document import Document, forget_documents
+from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place
-
-
-@pytest.fixture(autouse=True)
-def nothing_kept():
-    forget_documents()
 
 
 @pytest.fixture
