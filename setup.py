@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-PRODUCT = ("redline", "sessions_app", "compaction_app")
+PRODUCT = ("redline", "sessions_app", "compaction_app", "lab_app")
 
 setup(
     packages=[

@@ -4,7 +4,7 @@ from django.urls import path, re_path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
-from sessions_app.models import PAGE_PATH
+from sessions_app.models import SESSION_ROUTE as _SESSION
 
 from .api import views as api_views
 from .audit import views as audit_views
@@ -14,8 +14,6 @@ from .doctor import views as doctor_views
 from .evidence import views as evidence_views
 from .handshakes import api as handshakes_api
 from .handshakes import views as handshakes_views
-from .hindsight import views as hindsight_views
-from .lab import views as lab_views
 from .losses import views as losses_views
 from .models_page import views as models_page_views
 from .navigation import views as navigation_views
@@ -31,7 +29,6 @@ from .undo import views as undo_views
 
 app_name = "compaction"
 # An entry id may contain anything: line breaks and slashes.
-_SESSION = rf"^sessions/(?P<root>[0-9]{{1,18}})/(?P<path>{PAGE_PATH})"
 _ENTRY = r"/entries/(?P<entry>[\s\S]+)"
 _BACKUP = r"/backups/(?P<name>[^/]+)"
 _models_too = require_safe(RedirectView.as_view(pattern_name="compaction:models", query_string=True))
@@ -51,7 +48,6 @@ urlpatterns = [
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/summarise$", summaries_views.summarise, name="summarise"),
     re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
-    re_path(_SESSION + "/hindsight$", hindsight_views.session, name="session_hindsight"),
     re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
     re_path(_SESSION + "/export$", session_pages.export, name="export"),
@@ -83,13 +79,6 @@ urlpatterns = [
     path("handshakes/<int:handshake>/take-back", handshakes_views.take_back, name="take_back_handshake"),
     path("backups", backups_views.overview, name="all_backups"),
     path("backups/verify", backups_views.verify_all, name="verify_backups"),
-    path("lab/", lab_views.lab, name="lab"),
-    path("lab/new", lab_views.new_experiment, name="new_experiment"),
-    path("lab/<int:experiment>", lab_views.experiment, name="experiment"),
-    path("lab/<int:experiment>/stop", lab_views.stop, name="stop_experiment"),
-    path("lab/<int:experiment>/delete", lab_views.delete, name="delete_experiment"),
-    path("lab/<int:experiment>.csv", lab_views.export_csv, name="experiment_csv"),
-    path("lab/<int:experiment>.json", lab_views.export_json, name="experiment_json"),
     path("runs/", runs_views.runs, name="runs"),
     path("runs/<int:run>", runs_views.run, name="run"),
     path("runs/<int:run>/stop", runs_views.stop, name="stop"),
@@ -117,7 +106,6 @@ urlpatterns = [
     path("drafts/<int:draft>/discard", summaries_views.discard, name="discard_draft"),
     path("drafts/<int:draft>/replaced", losses_views.draft_lost, name="draft_lost"),
     path("drafts/<int:draft>/append", summaries_views.append, name="append_draft"),
-    path("lab/hindsight", hindsight_views.overview, name="hindsight"),
     path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),
     # Django redirects `runs` without its slash; it does not remove a slash too many.

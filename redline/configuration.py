@@ -133,6 +133,8 @@ class Configuration(BaseModel):
     plan_by_itself_with: str = "embedded"
     """The planner for that: `embedded`, `prune`, a model as `provider/name`, or `session` for each session's own model.
     If you have not agreed to a model's provider, the embedded planner is used instead."""
+    lab: bool = True
+    """Include the lab and hindsight: their pages, commands and work in the background. What they recorded is kept."""
     hooks: list[str] = Field(default_factory=list)
     """Modules called before a compaction is planned. In the environment: JSON, or names separated by commas."""
 
@@ -320,5 +322,6 @@ def _defaults() -> Configuration:
         work_in="server",
         plan_by_itself=False,
         plan_by_itself_with="embedded",
+        lab=True,
         hooks=[],
     )

@@ -12,14 +12,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from .checkout import DEVELOPER_TOOLS
-
 if TYPE_CHECKING:
     from types import FrameType
 
     from sessions_app.cli import RedlineCommand
 
-APPS: Final = ("sessions_app", "compaction_app", *DEVELOPER_TOOLS)
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages as well."""
 WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "connect", "token", "tree"})
@@ -86,13 +83,16 @@ def run(argv: list[str]) -> NoReturn:
 
 
 def commands() -> dict[str, str]:
-    """The names of Redline's commands, in order, each with its app."""
+    """The names of Redline's commands, in order, each with its app. Raises the errors of the settings."""
     from importlib.util import find_spec
 
+    from django.conf import settings
     from django.core.management import find_commands
 
+    from .checkout import DEVELOPER_TOOLS
+
     found = {}
-    for app in APPS:
+    for app in (*settings.REDLINE_APPS, *DEVELOPER_TOOLS):
         spec = find_spec(app)
         assert spec is not None and spec.submodule_search_locations is not None  # noqa: S101, PT018  # it is installed
         for name in find_commands(os.path.join(spec.submodule_search_locations[0], "management")):  # noqa: PTH118

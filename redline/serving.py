@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
+from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.handshakes.sweep import look_after_handshakes
-from compaction_app.hindsight.service import due_sessions
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
 from sessions_app.children import Children
@@ -60,8 +60,8 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
             _look_after_workers(processes),
             _look_after_agents(),
             _look_at_due(news),
-            _look_back(children),
             _publish_proposals(),
+            *([_look_back(children)] if apps.is_installed("lab_app") else []),
         )
     ]
     await send({"type": "lifespan.startup.complete"})
@@ -103,6 +103,8 @@ async def _follow(children: Children) -> None:
 
 async def _look_back(children: Children) -> None:
     """Let a child look at sessions whose compactions were not looked at since they changed."""
+    from lab_app.hindsight.service import due_sessions  # its models need the app, which may be left out
+
     while True:
         await asyncio.sleep(LOOK_BACK_SECONDS)
         try:

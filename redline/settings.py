@@ -14,6 +14,9 @@ REDLINE, REDLINE_FAULTS = configuration.load(REDLINE_DATA_DIR)
 REDLINE_SOURCES = configuration.sources(REDLINE_DATA_DIR, REDLINE_FAULTS)
 REDLINE_MISSPELT = configuration.misspelt()
 REDLINE_FILE_NAME = configuration.FILE_NAME
+REDLINE_APPS = ["sessions_app", "compaction_app", *(["lab_app"] if REDLINE.lab else [])]
+# Each with the setting that brings it back. What it recorded stays in the database.
+REDLINE_APPS_LEFT_OUT = {} if REDLINE.lab else {"lab_app": "lab = true"}
 
 SECRET_KEY = configuration.secret_key(REDLINE_DATA_DIR)
 DEBUG = False
@@ -28,8 +31,7 @@ INSTALLED_APPS = [
     "csp",
     "django_htmx",
     "template_partials",
-    "sessions_app",
-    "compaction_app",
+    *REDLINE_APPS,
     *DEVELOPER_TOOLS,
 ]
 MIDDLEWARE = [

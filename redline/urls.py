@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from django.apps import apps
 from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),
 ]
+if apps.is_installed("lab_app"):
+    urlpatterns.append(path("", include("lab_app.urls")))
 handler400 = "sessions_app.web.error_handlers.bad_request"
 handler404 = "sessions_app.web.error_handlers.not_found"
 handler500 = "sessions_app.web.error_handlers.server_error"

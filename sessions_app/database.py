@@ -13,6 +13,7 @@ import filelock
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from .search.store import forget_texts
 from .sessionlog.errors import BadInput, SystemFailure
@@ -62,8 +63,14 @@ def only_migration() -> Iterator[None]:
 def is_current() -> bool:
     """Whether the database is exactly of this version; it is not changed. Raises django.db.DatabaseError."""
     executor = MigrationExecutor(connection)
-    is_newer = set(executor.loader.applied_migrations) - set(executor.loader.disk_migrations)
-    return not is_newer and not executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return not unknown_migrations(executor.loader) and not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+def unknown_migrations(loader: MigrationLoader) -> set[tuple[str, str]]:
+    """The migrations of the database, each with its app, that this version does not have. An app that the settings
+    leave out has migrations that are not loaded."""
+    unknown = set(loader.applied_migrations) - set(loader.disk_migrations)
+    return {(app, name) for app, name in unknown if app not in settings.REDLINE_APPS_LEFT_OUT}
 
 
 def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
@@ -78,8 +85,7 @@ def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
 
 def _migrate() -> None:
     executor = MigrationExecutor(connection)
-    unknown = set(executor.loader.applied_migrations) - set(executor.loader.disk_migrations)
-    if unknown:
+    if unknown := unknown_migrations(executor.loader):
         raise newer_database(database_path(), unknown)
     latest = executor.loader.graph.leaf_nodes()
     if not executor.migration_plan(latest):

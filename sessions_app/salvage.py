@@ -89,9 +89,15 @@ class Salvage:
 def salvage_database() -> Salvage:
     """Replace the damaged database. No other process may use it meanwhile.
 
-    Raises Conflict `already_served` and `database_in_use`, BadInput `no_database`, `not_damaged` and `newer_database`,
-    and SystemFailure; then the database is as it was.
+    Raises Conflict `already_served` and `database_in_use`, BadInput `app_left_out`, `no_database`, `not_damaged` and
+    `newer_database`, and SystemFailure; then the database is as it was.
     """
+    if left_out := settings.REDLINE_APPS_LEFT_OUT:
+        raise BadInput(
+            "app_left_out",
+            f"The configuration leaves {', '.join(left_out)} out, so what was recorded there would be lost. {NOTHING} "
+            f"Set {', '.join(left_out.values())} first.",
+        )
     directory: Path = settings.REDLINE_DATA_DIR
     path = database_path()
     draft = path.with_name(f"{path.name}.draft")

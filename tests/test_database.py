@@ -19,7 +19,7 @@ from django.utils import timezone
 from sessions_app import database
 from sessions_app.database import open_database
 from sessions_app.index.indexer import index_file
-from sessions_app.models import Session
+from sessions_app.models import Root, Session
 from tests.factories import chain, session_bytes, user
 from tests.files import place, snapshot
 from tests.installation import Installation, Result, migrate_to, use_database
@@ -40,11 +40,14 @@ def tables(path: Path) -> set[str]:
         return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def test_a_new_database_takes_one_step_for_each_app(fresh):
+def test_a_new_database_takes_one_step_for_what_the_first_of_an_app_replaces(fresh):
     with use_database(fresh.home / "new.sqlite3"):
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    assert [step.app_label for step, _ in plan] == ["sessions_app", "compaction_app"]
+    assert [f"{step.app_label}.{step.name}" for step, _ in plan] == [
+        *("sessions_app.0001_to_0019", "compaction_app.0001_to_0028"),
+        *("compaction_app.0029_lab_app", "lab_app.0001_initial"),
+    ]
 
 
 def test_the_first_use_creates_the_database_once_also_if_two_are_first(fresh):
@@ -91,18 +94,29 @@ EARLIER: Final = (
 """Migrations of both apps at which a database of an earlier version may be."""
 INDEX: Final = {"sessions_app_entry", "sessions_app_session"}
 """The tables that a migration may empty, or mark as to be read again."""
+OF_LAB: Final = {
+    f"compaction_app_{name}" for name in "experiment measuredsession compactioncost hindsightcheck".split()
+}
+"""The tables that became those of another app."""
 
 
 def schema() -> dict[str, Any]:
-    """The columns of each table, in no order, and the words that made each index and trigger."""
+    """The columns and references of each table, in no order, and the words that made each index and trigger."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
         made = {name: (kind, sql) for kind, name, sql in cursor.fetchall()}
         for name, (kind, _) in made.items():
             if kind == "table":
                 cursor.execute('SELECT name, type, "notnull", pk FROM pragma_table_info(%s)', [name])
-                made[name] = ("table", sorted(cursor.fetchall()))
+                columns = sorted(cursor.fetchall())
+                cursor.execute('SELECT "from", "table", "to", on_delete FROM pragma_foreign_key_list(%s)', [name])
+                made[name] = ("table", columns, sorted(cursor.fetchall()))
     return made
+
+
+def rows_of(tables: Iterable[str]) -> dict[str, list[Any]]:
+    with connection.cursor() as cursor:
+        return {table: cursor.execute(f"SELECT * FROM {table}").fetchall() for table in tables}  # noqa: S608
 
 
 def fill(models: Iterable[type[Model]]) -> dict[str, int]:
@@ -138,11 +152,21 @@ def test_a_database_of_an_earlier_version_becomes_what_a_new_one_is(redline, ear
     """No row of what a user did is lost."""
     new = schema()
     before = fill(migrate_to(*zip(("sessions_app", "compaction_app"), earlier, strict=True)).get_models())
+    of_lab = rows_of(OF_LAB & before.keys())
     open_database()
     assert schema() == new
+    assert rows_of(of_lab) == of_lab
     after = {model._meta.db_table: model.objects.count() for model in apps.get_models()}
     kept = before.keys() - INDEX
     assert {table: after.get(table) for table in kept} == {table: before[table] for table in kept}
+
+
+def test_a_deleted_session_has_no_rows_of_the_lab_whether_its_app_is_there_or_not(redline):
+    fill([Root, Session, *apps.get_app_config("lab_app").get_models()])
+    assert {table for table, rows in rows_of(OF_LAB).items() if rows} == OF_LAB
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sessions_app_session")
+    assert {table for table, rows in rows_of(OF_LAB).items() if rows} == {"compaction_app_experiment"}
 
 
 def test_a_newer_database_is_refused_and_untouched_but_does_not_stop_who_reads_the_session(redline, path):

@@ -43,7 +43,7 @@ def test_every_dependency_has_a_documented_reason():
 def test_every_module_appears_on_the_architecture_page():
     layout = set(re.findall(r"\w+", ARCHITECTURE.split("\n## Source layout\n", 1)[1].split("\n## ", 1)[0]))
     passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
-    for package in ("sessions_app", "compaction_app", "redline", "devtools"):
+    for package in ("sessions_app", "compaction_app", "lab_app", "redline", "devtools"):
         for module in (PROJECT / package).rglob("*.py"):
             if {"migrations", "commands", "bench"} & set(module.relative_to(PROJECT).parts):
                 continue

@@ -21,6 +21,7 @@ PLANTED = (
     "redline",
     "sessions_app",
     "compaction_app",
+    "lab_app",
     "devtools",
     "django",
     "channels",

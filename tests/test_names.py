@@ -14,7 +14,7 @@ ROW_AND_VALUE: Final = frozenset({"Entry", "Backup"})
 
 def test_no_two_public_classes_share_a_name():
     places = defaultdict(list)
-    for package in ("redline", "sessions_app", "compaction_app", "devtools"):
+    for package in ("redline", "sessions_app", "compaction_app", "lab_app", "devtools"):
         for path in sorted((PROJECT / package).rglob("*.py")):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

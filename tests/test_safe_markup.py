@@ -13,7 +13,7 @@ from compaction_app.templatetags.rendered import rendered
 from tests.paths import PROJECT
 
 DECLARES: Final = "compaction_app/templatetags/rendered.py"
-PACKAGES: Final = ("redline", "sessions_app", "compaction_app")
+PACKAGES: Final = ("redline", "sessions_app", "compaction_app", "lab_app")
 _SAFE: Final = frozenset({"mark_safe", "SafeString", "SafeText"})
 
 

@@ -70,7 +70,7 @@ def strings_of(path: Path) -> Iterator[str]:
 
 
 def sources() -> Iterator[Path]:
-    for package in ("redline", "sessions_app", "compaction_app"):
+    for package in ("redline", "sessions_app", "compaction_app", "lab_app"):
         yield from (path for path in (PROJECT / package).rglob("*.py") if not path.is_relative_to(AGENTS))
     yield from (PROJECT / "templates").rglob("*.html")
 

@@ -21,11 +21,12 @@ from filelock import FileLock
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, Experiment, Handshake, PlannerModel, Provider, Run, RunEvent, SummaryDraft
+from compaction_app.models import Compaction, Handshake, PlannerModel, Provider, Run, RunEvent, SummaryDraft
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.worker import work
+from lab_app.models import Experiment
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.jobs.job import worker_name
@@ -241,7 +242,7 @@ def staged(session, redline):
         "label": f"{at}/tree/label?entry=e3",
         "fork_from": f"{at}/tree/fork?entry=e3",
         "picture": f"/sessions/{seen.root_id}/{seen.relative_path}/entries/e1/picture",
-        "lab": "/lab/",
+        "experiments": "/lab/",
         "new_experiment": "/lab/new",
         "hindsight": "/lab/hindsight",
         "experiment": experiment,

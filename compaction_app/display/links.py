@@ -58,10 +58,5 @@ def lost_address(session: str, entry_id: str) -> str:
     return f"{session}/lost?entry={quote(entry_id, safe='')}"
 
 
-def hindsight_address(session: str, entry_id: str) -> str:
-    """The address of what followed a compaction, below the address of its session."""
-    return f"{session}/hindsight?entry={quote(entry_id, safe='')}"
-
-
 def _is_plain(entry_id: str) -> bool:
     return _PLAIN.fullmatch(entry_id) is not None and not entry_id.endswith(".jsonl")

@@ -1,4 +1,4 @@
-"""The rows of plans, reviews, changes and experiments."""
+"""The rows of plans, reviews and changes."""
 
 from .changes import AuditEntry as AuditEntry
 from .changes import Backup as Backup
@@ -6,13 +6,9 @@ from .changes import Compaction as Compaction
 from .changes import Undo as Undo
 from .changes import written_by_redline as written_by_redline
 from .drafts import SummaryDraft as SummaryDraft
-from .experiments import Experiment as Experiment
-from .experiments import MeasuredSession as MeasuredSession
 from .handshakes import Handshake as Handshake
 from .handshakes import PassRule as PassRule
 from .handshakes import WaitRule as WaitRule
-from .hindsight import CompactionCost as CompactionCost
-from .hindsight import HindsightCheck as HindsightCheck
 from .providers import Agreement as Agreement
 from .providers import PlannerModel as PlannerModel
 from .providers import Provider as Provider

@@ -34,12 +34,6 @@ def lost_address(session: Session, entry_id: str) -> str:
 
 
 @register.simple_tag
-def hindsight_address(session: Session, entry_id: str) -> str:
-    """The address of what followed a compaction of a session."""
-    return links.hindsight_address(session.get_absolute_url(), entry_id)
-
-
-@register.simple_tag
 def place_address(session: Session, entry_id: str, typed: str) -> str:
     """The address of an entry in which a search found something."""
     return links.place_address(session.get_absolute_url(), entry_id, typed)

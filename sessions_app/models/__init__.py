@@ -3,7 +3,7 @@
 from .sessions import DUE as DUE
 from .sessions import HAS_ENTRIES as HAS_ENTRIES
 from .sessions import INDEXED_FIELDS as INDEXED_FIELDS
-from .sessions import PAGE_PATH as PAGE_PATH
+from .sessions import SESSION_ROUTE as SESSION_ROUTE
 from .sessions import UNQUOTED as UNQUOTED
 from .sessions import WRITTEN_BY_OTHERS as WRITTEN_BY_OTHERS
 from .sessions import ChosenWindow as ChosenWindow

@@ -35,6 +35,8 @@ from sessions_app.storage.files import real_path
 
 PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?(?:\.zst)?|\.db/[^/]+)"
 """The paths of sessions in addresses: a file, or a name in a database. A file name may contain anything."""
+SESSION_ROUTE: Final = rf"^sessions/(?P<root>[0-9]{{1,18}})/(?P<path>{PAGE_PATH})"
+"""The pattern of `Session.get_absolute_url`, with which the routes of its pages begin."""
 SHORT_ID_LENGTH: Final = 8
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """The characters of a path that need no escape: RFC 3986."""

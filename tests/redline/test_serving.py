@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 
 import redline.serving
+from lab_app.hindsight import service
 from sessions_app import children
 from sessions_app.web.running_server import only_server
 from tests.factories import chain, session_bytes, user, working_session
@@ -180,7 +181,7 @@ def test_compactions_are_looked_at_when_some_are_due(monkeypatch):
     started = failing(OSError("no process could be started"))
     due = mock.Mock(**{"exists.side_effect": [False, True, True]})
     monkeypatch.setattr(redline.serving, "LOOK_BACK_SECONDS", 0)
-    monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: due)
+    monkeypatch.setattr(service, "due_sessions", lambda _now: due)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(redline.serving._look_back(started))
     assert started.run.await_args_list == [mock.call("hindsight", "--update")] * 2

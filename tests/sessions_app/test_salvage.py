@@ -257,6 +257,7 @@ def test_an_older_database_is_brought_over_as_it_was_and_migrated_then(redline, 
         ("4 already_served", "served"),
         ("4 database_in_use", "open elsewhere"),
         ("2 bad_arguments", "arguments"),
+        ("2 app_left_out", "without an app"),
     ],
 )
 def test_without_a_salvage_everything_stays_as_it_was(redline, refusal, why, monkeypatch):
@@ -266,6 +267,8 @@ def test_without_a_salvage_everything_stays_as_it_was(redline, refusal, why, mon
     if why == "newer":
         MigrationRecorder(connection).record_applied("sessions_app", "0099_later")
         connection.close()
+    if why == "without an app":
+        monkeypatch.setattr(django_settings, "REDLINE_APPS_LEFT_OUT", {"lab_app": "lab = true"})
     if why not in ("whole", "missing"):
         damage(database, *pages_of_entries(database))
     if why == "garbage":

@@ -21,9 +21,9 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from compaction_app.core.unanswered import unanswered
-from compaction_app.lab.measure import cuts
-from compaction_app.lab.names import ReplayMeasure
-from compaction_app.lab.orders import oldest
+from lab_app.pure.measure import cuts
+from lab_app.pure.names import ReplayMeasure
+from lab_app.pure.orders import oldest
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.budget import FACTOR, some

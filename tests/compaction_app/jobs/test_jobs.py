@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 from django.utils import timezone
 
-from compaction_app.models import Experiment, Run, SummaryDraft
+from compaction_app.models import Run, SummaryDraft
+from lab_app.models import Experiment
 from sessions_app.jobs.job import QUEUED, Job
 
 

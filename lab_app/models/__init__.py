@@ -1,0 +1,6 @@
+"""The rows of the lab: experiments, and what compactions cost."""
+
+from .experiments import Experiment as Experiment
+from .experiments import MeasuredSession as MeasuredSession
+from .hindsight import CompactionCost as CompactionCost
+from .hindsight import HindsightCheck as HindsightCheck

@@ -1,0 +1,67 @@
+"""The rows of hindsight: what each compaction cost, as far as it was looked at.
+
+They can be computed again from the sessions at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+
+from sessions_app.models import Session
+
+
+class CompactionCostQuerySet(models.QuerySet["CompactionCost"]):
+    def shown(self) -> Self:
+        """Those of sessions that pages show."""
+        return self.filter(session__root__configured=True, session__missing=False)
+
+
+class CompactionCost(models.Model):
+    """A compaction that a request followed, and what came back after it. Tokens are in the session's measure."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compaction_costs", db_index=False)
+    entry_id = models.TextField()
+    at = models.DateTimeField(null=True)
+    """The time that it records; null if it records none."""
+    agent = models.CharField(max_length=20, blank=True, default="")
+    by_redline = models.BooleanField()
+    requests = models.PositiveIntegerField()
+    saved = models.BigIntegerField()
+    """Tokens that were not sent: what went, with each request that followed."""
+    again = models.BigIntegerField()
+    """Tokens of what had gone that were fetched again."""
+    sent = models.BigIntegerField()
+    """The same with each request that sent them."""
+    files = models.PositiveIntegerField()
+    memory = models.PositiveIntegerField(null=True)
+    """References that were written again from memory; null if that cannot be known."""
+    dollars_saved = models.FloatField(null=True)
+    """Null without prices of the session's model, as is the next."""
+    dollars_cost = models.FloatField(null=True)
+
+    objects = CompactionCostQuerySet.as_manager()
+
+    class Meta:
+        db_table = "compaction_app_compactioncost"
+        constraints = (models.UniqueConstraint(fields=("session", "entry_id"), name="cost_by_compaction"),)
+
+    def __str__(self) -> str:
+        return self.entry_id
+
+
+class HindsightCheck(models.Model):
+    """That a session's compactions were looked at: in which state of it, and by which version of the figures."""
+
+    session = models.OneToOneField(Session, on_delete=models.CASCADE, primary_key=True, related_name="hindsight_check")
+    indexed_at = models.DateTimeField(null=True)
+    version = models.PositiveSmallIntegerField()
+    fault = models.TextField(blank=True, default="")
+    """Why it could not be read; empty if it could."""
+
+    class Meta:
+        db_table = "compaction_app_hindsightcheck"
+
+    def __str__(self) -> str:
+        return f"{self.session_id}, version {self.version}"
