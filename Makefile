@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 
 BUILD_REQUIREMENTS := $(BIN)/python -c \
 	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
 # Tests without a server, a database or a browser.
-PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
+PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents tests/lab_app/pure
 
 # With bytecode on disk a process starts in half the time, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE

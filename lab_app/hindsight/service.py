@@ -6,7 +6,7 @@ update    ──▶ rows of all sessions with compactions that have changed sinc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,7 +16,6 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from compaction_app.core.cost import MILLION, input_cost
 from compaction_app.display.branches import BranchState, branch_state
-from compaction_app.display.entry_texts import texts_of
 from compaction_app.models import Compaction, written_by_redline
 from compaction_app.planning.model_prices import prices_of_session
 from lab_app.models import CompactionCost, HindsightCheck
@@ -24,7 +23,6 @@ from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.document.document import Document
 from sessions_app.model_prices import InputPrices
 from sessions_app.models import HAS_ENTRIES, Session
-from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
@@ -72,7 +70,7 @@ def look_back(session: Session, leaf_id: str = "") -> LookBack:
     """The hindsights of a branch, by default of the one that the agent continues. Raises what `branch_state` raises."""
     document, state = Document.of_index(session), branch_state(session, leaf_id)
     return document.derived(
-        ("look back", state.leaf_id), lambda: _work_out(session, state), lambda _: len(state.branch)
+        ("look back", state.leaf_id), lambda: _work_out(document, state), lambda _: len(state.branch)
     )
 
 
@@ -170,11 +168,8 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
     return list(rows.values())
 
 
-def _work_out(session: Session, state: BranchState) -> LookBack:
-    def read(entries: Iterable[Entry]) -> Mapping[str, Texts]:
-        return texts_of(session, entries)
-
-    found = tuple(hindsights(state.branch, state.reading.reader, read, session.cwd))
+def _work_out(document: Document, state: BranchState) -> LookBack:
+    found = tuple(hindsights(state.branch, state.reading.reader, document.texts, document.log.cwd))
     changes = frozenset(entry.id for entry in state.branch if entry.rebuilds)
     return LookBack(state.leaf_id, found, state.size, changes)
 

@@ -1,4 +1,4 @@
-"""EDGE: the branch of a session file that the lab measures: the one from which its agent continues."""
+"""The branch of a session file that the lab measures: the one from which its agent continues."""
 
 from __future__ import annotations
 

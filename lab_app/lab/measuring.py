@@ -16,19 +16,23 @@ from typing import Any, Final
 import msgspec
 from django.utils import timezone
 
+from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.loop import Event
+from compaction_app.core.transcript import Transcript
+from compaction_app.planning.effective_parameters import EffectiveParameters
 from compaction_app.planning.model_registry import ResolvedModel, model_named
 from compaction_app.planning.plan import Plan
+from compaction_app.planning.planners import planner_named
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import Strategy, strategies_named
 from lab_app.pure.trials import Trial, trials_of
 from sessions_app.document.document import Document
 from sessions_app.jobs.recorder import JobRecorder, work_under_lease
 from sessions_app.sessionlog.errors import BadInput, RedlineError, Stopped
+from sessions_app.sessionlog.targets import Target
 
 from .branches import branch_to_measure
 from .experiments import State
-from .model_strategy import ModelStrategy
 
 STORE_SECONDS: Final = 0.3
 """The shortest time between two updates of the progress."""
@@ -92,7 +96,7 @@ def _measure(recorder: ExperimentRecorder) -> None:
     experiment = recorder.job
     strategies = strategies_named(experiment.strategies) if experiment.strategies else []
     if experiment.planner:
-        strategies.append(ModelStrategy(_model_of(experiment), recorder).strategy)
+        strategies.append(_strategy_of(_model_of(experiment), recorder))
     for measured in experiment.measured.select_related("session__root").order_by("pk"):
         trials, failure = _trials_of(measured, strategies, recorder)
         if recorder.is_stopped():
@@ -118,6 +122,21 @@ def _trials_of(
     except RedlineError as fault:
         return [], fault.message
     return msgspec.to_builtins(trials), ""
+
+
+def _strategy_of(model: ResolvedModel, recorder: ExperimentRecorder) -> Strategy:
+    """A model as a strategy: it plans with the tools of a run, and only the totals of its plans are recorded."""
+
+    def plan_for(transcript: Transcript, share: float) -> tuple[Target, ...]:
+        """Raises Stopped, and what the planner raises."""
+        wanted = transcript.with_ratio(1 - share)
+        plan = Plan(wanted.entries[-1].entry_id, wanted, EffectiveParameters(), NO_RESTRAINTS)
+        plan.complete(lambda: planner_named(model.planner, "", plan, recorder, recorder.usage, model), recorder)
+        if plan.is_stopped:
+            raise Stopped
+        return plan.store.targets
+
+    return Strategy(model.planner, model.planner, "What the model chooses.", plan_for)
 
 
 def _model_of(experiment: Experiment) -> ResolvedModel:

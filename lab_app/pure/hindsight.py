@@ -33,13 +33,13 @@ from compaction_app.core.file_touches import comparable, decoded_path, new_text,
 from compaction_app.core.references import decoded
 from compaction_app.core.summary_loss import summary_of
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, BlockType, Entry, Role, Texts
 from sessions_app.sessionlog.timeline import ContextChange, ContextReader, TimelinePoint, changes_of
 
 from .names import NameIndex, ReplayMeasure
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
-"""The texts of entries, by id."""
+"""The texts of entries, by id; without those that have none."""
 SAME_OUTPUT: Final = 0.9
 """The part of an output that has to have gone for it to be the same: agents add times and numbers to outputs."""
 NAME_LENGTH: Final = 300
@@ -191,7 +191,8 @@ class _Look:
         self._later = later
         self._project = project
         messages = (*change.before.messages, *change.after.messages, *later)
-        self._texts = read_texts(list({message.source.id: message.source for message in messages}.values()))
+        sources = {message.source.id: message.source for message in messages}
+        self._texts = {**dict.fromkeys(sources, NO_TEXTS), **read_texts(sources.values())}
         left = {(message.entry.id, message.role): message for message in change.after.messages}
         self._gone = [
             what_went(message, left.get((message.entry.id, message.role))) for message in change.point.removed

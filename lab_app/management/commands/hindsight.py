@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,11 +9,9 @@ from django.utils import timezone
 
 from lab_app.hindsight.presenter import Sums, view_overview
 from lab_app.hindsight.service import update
-from lab_app.pure.hindsight import Hindsight, ReadTexts, Way, hindsights
+from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
-from sessions_app.document.document import Document
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import one_line, plural
 from sessions_app.terminal import Column
@@ -141,8 +139,7 @@ class Command(RedlineCommand):
 
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
         document = self.open_document(path, options["reader"])
-        reading, branch = document.reading, document.branch()
-        found = hindsights(branch, reading.reader, _texts_from(document), document.log.cwd)
+        found = hindsights(document.branch(), document.reading.reader, document.texts, document.log.cwd)
         return [one for one in found if options["entry"] in ("", one.entry_id)]
 
     def _say_sum(self, found: list[Hindsight]) -> None:
@@ -155,15 +152,6 @@ class Command(RedlineCommand):
             f"{sums['fetchedAgain']:,}, which with all later requests made {sums['sentAgain']:,} sent tokens."
         )
         self.say(f"Tokens are the agent's own estimate: characters / 4. {NOT_KNOWN}")
-
-
-def _texts_from(document: Document) -> ReadTexts:
-    def read(entries: Iterable[Entry]) -> Mapping[str, Texts]:
-        wanted = list(entries)
-        found = document.texts(wanted)
-        return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
-
-    return read
 
 
 def _sums_row(label: str, sums: Sums) -> list[str]:

@@ -1,6 +1,5 @@
 """Hindsight on branches with known costs: what came back after a compaction, and what did not."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
-from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, Entry, Texts
+from sessions_app.sessionlog.entries import ENCRYPTED
 from sessions_app.storage.session_loader import load_session
 from tests.factories import (
     assistant,
@@ -46,11 +45,7 @@ AGAIN = (CALL, result("c2", FILE))
 def looks(*messages: Recorded, reader: str = "", project: str = "/home/dev/project") -> list[Hindsight]:
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     found = READERS[reader] if reader else ATOMIC.generations[-1].reader
-
-    def texts_of(entries: Iterable[Entry]) -> dict[str, Texts]:
-        return {one.id: texts.get(one.id, NO_TEXTS) for one in entries}
-
-    return list(hindsights(branch, found, texts_of, project))
+    return list(hindsights(branch, found, lambda _: texts, project))
 
 
 def look(*messages: Recorded, reader: str = "") -> Hindsight:
@@ -198,13 +193,7 @@ def test_real_sessions_add_up(tmp_path):
         loaded = load_session(path)
         reading = reading_of(path, loaded.log.entries, loaded.log.state)
         branch = loaded.tree.branch(loaded.leaf_id)
-
-        def texts(entries: Any, loaded: Any = loaded) -> Any:
-            wanted = list(entries)
-            read = loaded.texts(wanted)
-            return {one.id: read.get(one.id, NO_TEXTS) for one in wanted}
-
-        for one in hindsights(branch, reading.reader, texts, loaded.log.cwd):
+        for one in hindsights(branch, reading.reader, loaded.texts, loaded.log.cwd):
             assert all(0 < call.again <= call.tokens for call in one.fetched if call.tokens)
             assert one.again <= one.point.tokens_before
             assert one.sent <= one.again * one.requests
