@@ -21,6 +21,7 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule
+from lab_app.models import Experiment, MeasuredSession
 from sessions_app import salvage
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
@@ -99,7 +100,7 @@ def test_what_else_cannot_be_read_is_a_gap(numbered, text, by):
 
 @pytest.fixture
 def path(known_root):
-    """A session that Redline has compacted, in a database that has a decision and a run as well."""
+    """A session that Redline has compacted, in a database that has a decision, a run and an experiment as well."""
     path = place(known_root / "work.jsonl", session_bytes(working_session()))
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
@@ -109,6 +110,8 @@ def path(known_root):
     words = [{"words": f"event {seq}. " * 9} for seq in range(200)]
     events = [RunEvent(run=run, seq=seq, kind="asked", at=timezone.now(), data=one) for seq, one in enumerate(words)]
     RunEvent.objects.bulk_create(events)
+    experiment = Experiment.objects.create(version="1", created_at=timezone.now())
+    MeasuredSession.objects.create(experiment=experiment, session=session, trials=["a trial"])
     return path
 
 
@@ -139,7 +142,7 @@ def closed(redline: Installation) -> Path:
 
 def rows() -> dict[str, list[Any]]:
     """Everything that is to be kept."""
-    models = (AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule)
+    models = (AuditEntry, Backup, Compaction, Experiment, MeasuredSession, Run, RunEvent, WaitRule)
     kept = {model.__name__: list(model.objects.order_by("pk").values()) for model in models}
     return {**kept, "Session": list(Session.objects.values("pk", "root", "relative_path", "reader", "own_write_ns"))}
 
