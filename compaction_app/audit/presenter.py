@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import msgspec
 from django.core.paginator import Page, Paginator
 
-from compaction_app.display.entry_texts import texts_of
-from compaction_app.display.links import entry_address
-from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.words import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
+from sessions_app.document.document import indexed_texts
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.certificate import Certificate
@@ -134,7 +134,7 @@ def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
     if found is None:
         return None
     try:
-        text = joined_in_short(texts_of(session, [found])[found.id], found.blocks)
+        text = joined_in_short(indexed_texts(session, [found])[found.id], found.blocks)
     except RedlineError:
         return None  # its session's page says what is wrong with the file
     words = beginning_of(" ".join(text.split()), WORDS_SHOWN)

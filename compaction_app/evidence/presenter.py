@@ -19,8 +19,8 @@ from compaction_app.core.side_by_side import LinePair, aligned, excerpts
 from compaction_app.core.standing_lines import Standing
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import WHOLE, Object, TranscriptEntry
-from compaction_app.display.authors import author_of
-from compaction_app.display.links import entry_address
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.words import author_of
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed

@@ -10,8 +10,8 @@ from typing import Final
 
 from compaction_app.core.replaced_turns import FileTouch, ReplacedTurn
 from compaction_app.core.summary_loss import Replacement, SummaryLoss
-from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
-from compaction_app.display.shown_text import ShownText, TextSource, whole
+from compaction_app.entries.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
+from compaction_app.entries.text import ShownText, TextSource, whole
 from compaction_app.models import SummaryDraft, written_by_redline
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import tokens_of

@@ -10,11 +10,10 @@ from django.conf import settings
 from compaction_app.core.draft_check import DRAFT_ID, draft_texts
 from compaction_app.core.gates import Restraints
 from compaction_app.core.summary_loss import Replacement, SummaryLoss, loss_of, replacement_by, summaries_on
-from compaction_app.display.branches import BranchState, branch_state, leaf_below
-from compaction_app.display.entry_texts import texts_of
+from compaction_app.entries.branches import BranchState, branch_state, leaf_below
 from compaction_app.models import SummaryDraft
 from compaction_app.summaries.drafts import shown_task_of
-from sessions_app.document.document import Document
+from sessions_app.document.document import Document, indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.entries import Entry
@@ -88,7 +87,7 @@ def _work_out(session: Session, entry_id: str) -> BranchSummary:
     loss = loss_of(
         replacement,
         before,
-        texts_of(session, replacement.sources),
+        indexed_texts(session, replacement.sources),
         state.reading.rules(),
         Restraints(frozenset(), settings.REDLINE.thinking_guard),
         session.cwd,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from compaction_app.display.branches import BranchState
+from compaction_app.entries.branches import BranchState
 from sessions_app.models import Session
 
 

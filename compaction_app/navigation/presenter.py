@@ -5,39 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.entries import AppendPlan, Destination, any_label, destination_of, move_to, plan_append
 from compaction_app.changes.fork import plan_fork
-from compaction_app.display.authors import author_of
-from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from compaction_app.entries.words import EntryWords
 from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS, Role
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import LoadedSession
 
-WORDS: Final = 160
-"""Characters of an entry's text that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenEntry:
-    """The entry that a page is about."""
-
-    entry_id: str
-    name: str
-    beginning: str
-    label: str
-    """Empty if it has none."""
-
 
 @dataclass(frozen=True, slots=True)
 class MoveView:
     """What a move would do."""
 
-    chosen: ChosenEntry
+    chosen: EntryWords
     plan: AppendPlan
     is_leaf: bool
     destination: Destination
@@ -57,7 +41,9 @@ class MoveView:
 class LabelView:
     """What a label would do."""
 
-    chosen: ChosenEntry
+    chosen: EntryWords
+    label: str
+    """The one that it has; empty if it has none."""
     confirmations: list[RequiredConfirmation]
 
 
@@ -65,7 +51,7 @@ class LabelView:
 class ForkView:
     """What a fork would do."""
 
-    chosen: ChosenEntry
+    chosen: EntryWords
     destination: Destination
     entries: int
     """The entries of the branch up to there."""
@@ -104,7 +90,8 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
 def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
     """What is known of an entry that is to be labelled. Raises what `plan_append` and `any_label` raise."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
-    return LabelView(_chosen(plan.present, entry_id), plan.confirmations)
+    label = labels(plan.present.tree).get(entry_id, "")
+    return LabelView(_chosen(plan.present, entry_id), label, plan.confirmations)
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
@@ -129,12 +116,6 @@ def text_said(present: LoadedSession, entry_id: str) -> str:
     return present.texts([entry]).get(entry_id, NO_TEXTS).joined(entry.blocks)
 
 
-def _chosen(present: LoadedSession, entry_id: str) -> ChosenEntry:
+def _chosen(present: LoadedSession, entry_id: str) -> EntryWords:
     entry = present.tree.entry(entry_id)
-    text = joined_in_short(present.texts([entry]).get(entry_id, NO_TEXTS), entry.blocks)
-    return ChosenEntry(
-        entry_id=entry_id,
-        name=author_of(entry.role, entry.tool_name, "") if entry.is_message else entry.type,
-        beginning=beginning_of(text, WORDS),
-        label=labels(present.tree).get(entry_id, ""),
-    )
+    return EntryWords.of_entry(entry, present.texts([entry]).get(entry_id, NO_TEXTS))

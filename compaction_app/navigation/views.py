@@ -112,7 +112,7 @@ def _show(
             raise Http404(unshown.message) from unshown
         fault = fault or unshown
     if isinstance(view, LabelView) and form is None:
-        form = LabelForm(initial={"label": view.chosen.label})
+        form = LabelForm(initial={"label": view.label})
     elif isinstance(view, MoveView) and form is not None and form["plan"].value() != view.digest:
         # Boxes ticked for another plan do not confirm this one.
         form = AppendForm()

@@ -13,11 +13,10 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.reasons import is_checkable
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript_entries import TranscriptEntry
-from compaction_app.display.authors import author_of
-from compaction_app.display.entry_items import BLOCKS
-from compaction_app.display.links import entry_address, text_address
-from compaction_app.display.shown_text import clamp
-from compaction_app.display.tool_call_text import call_words
+from compaction_app.entries.links import entry_address, text_address
+from compaction_app.entries.text import clamp
+from compaction_app.entries.view import BLOCKS
+from compaction_app.entries.words import author_of, call_words
 from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts

@@ -12,7 +12,7 @@ from typing import Final
 from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.review_fold import ACCEPTED, Review, ReviewStatus
-from compaction_app.display.tool_call_text import beginning_of
+from compaction_app.entries.words import beginning_of
 from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target

@@ -15,8 +15,7 @@ from typing import Final
 from compaction_app.core.review_fold import ReviewItem
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
-from compaction_app.display.authors import author_of
-from compaction_app.display.tool_call_text import ARGUMENT_CHARACTERS, call_path, call_words
+from compaction_app.entries.words import ARGUMENT_CHARACTERS, author_of, call_path, call_words
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from compaction_app.core.review_fold import ReviewItem
 from compaction_app.core.transcript_entries import TranscriptEntry
-from compaction_app.display.links import entry_address
-from compaction_app.display.tool_call_text import beginning_of
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.words import beginning_of
 from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.printable import plural
 from sessions_app.templatetags.formatting import escape_line, in_measure

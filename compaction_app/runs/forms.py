@@ -16,7 +16,7 @@ from django import forms
 
 from compaction_app.core import parameters as normal
 from compaction_app.core.stats import tokens_to_delete
-from compaction_app.display.branches import branch_state
+from compaction_app.entries.branches import branch_state
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import (
     FirstRequest,

@@ -29,8 +29,8 @@ from compaction_app.core.selection import (
     targets_of,
 )
 from compaction_app.core.transcript import Transcript
-from compaction_app.display.links import entry_address
-from compaction_app.display.unit_words import named_object, unit_words
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.unit_words import named_object, unit_words
 from compaction_app.evidence.line_checks import file_history
 from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters

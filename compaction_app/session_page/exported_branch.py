@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from compaction_app.core.branch_views import messages_in
-from compaction_app.display.branches import branch_state
+from compaction_app.entries.branches import branch_state
 from compaction_app.exports.branch_export import LABELS, BranchExport
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.models import Session

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compaction_app.display.branches import BranchState
-from compaction_app.display.entry_items import EntryItem
-from compaction_app.display.entry_pictures import shown_pictures
+from compaction_app.entries.branches import BranchState
+from compaction_app.entries.view import EntryView, shown_pictures
 from sessions_app.models import Session
 
 
-def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryItem]) -> list[EntryItem]:
+def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> list[EntryView]:
     """The items with their pictures, unless an edit has replaced what was recorded."""
     return [
         item
@@ -21,7 +20,7 @@ def with_pictures(session: Session, state: BranchState, view: str, items: Iterab
     ]
 
 
-def _with_pictures(session: Session, state: BranchState, item: EntryItem) -> EntryItem:
+def _with_pictures(session: Session, state: BranchState, item: EntryView) -> EntryView:
     entry = state.tree.entry(item.entry_id)
     block = next((one for one in entry.blocks or () if one.index == item.block), None)
     pictures = shown_pictures(session, entry, block, item.shown.text)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from compaction_app.display.authors import author_of
-from compaction_app.display.branches import BranchState
-from compaction_app.display.entry_texts import texts_of
-from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from compaction_app.entries.branches import BranchState
+from compaction_app.entries.words import author_of, beginning_of, joined_in_short
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.noise import spoken
@@ -90,7 +89,7 @@ def _name(session: Session, state: BranchState, entry: Entry) -> str:
 
 
 def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | None) -> str:
-    text = spoken(joined_in_short(texts_of(session, [entry])[entry.id], blocks)[:4_000], entry.role)
+    text = spoken(joined_in_short(indexed_texts(session, [entry])[entry.id], blocks)[:4_000], entry.role)
     if session.cwd.strip("/"):
         text = text.replace(f"{session.cwd.rstrip('/')}/", "")
     return escape_line(beginning_of(" ".join(text.split()), WORDS))

@@ -11,7 +11,7 @@ import msgspec
 from django.template.loader import render_to_string
 
 from compaction_app.core.branch_views import VIEWS
-from compaction_app.display.branches import BranchState, branch_state
+from compaction_app.entries.branches import BranchState, branch_state
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 

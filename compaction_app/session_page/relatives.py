@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compaction_app.display.branches import BranchState
+from compaction_app.entries.branches import BranchState
 from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry

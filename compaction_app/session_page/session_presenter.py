@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from compaction_app.display.branches import BranchState, branch_state
-from compaction_app.display.entry_items import (
-    EntryItem,
+from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.text import ShownText, calls_of, clamp, languages_of
+from compaction_app.entries.view import (
+    EntryNote,
+    EntryView,
     is_minor,
     items_of,
     minor_item,
     source_of,
+    summary_notes,
     tied,
 )
-from compaction_app.display.entry_notes import EntryNote, summary_notes
-from compaction_app.display.entry_texts import texts_of
-from compaction_app.display.read_files import calls_of, languages_of
-from compaction_app.display.shown_text import ShownText, clamp
 from compaction_app.models import Compaction
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.printable import plural
@@ -66,7 +66,7 @@ class SessionView:
 
     state: BranchState
     view: str
-    items: list[EntryItem]
+    items: list[EntryView]
     start: int
     end: int
     """The positions of the page in the view."""
@@ -172,11 +172,11 @@ def _items(
     end: int,
     damage: _Damage,
     as_recorded: bool,
-) -> Iterator[EntryItem]:
+) -> Iterator[EntryView]:
     shown = listed[start:end]
     sources = [source_of(state, entry, view) for entry in shown]
     calls = calls_of(state, shown)
-    texts = texts_of(session, [*sources, *calls])
+    texts = indexed_texts(session, [*sources, *calls])
     languages = languages_of(calls, texts)
     subagents = subagents_of(session, state, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
@@ -271,12 +271,12 @@ def _entry_number(entry: Entry) -> int:
     return entry.number
 
 
-def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryItem]:
+def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryView]:
     """Damaged lines as they are in the file: the fault, and the beginning of their bytes."""
     for fault in lines[:DAMAGED_SHOWN]:
         raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
         left = fault["length"] - len(raw)
-        yield EntryItem(
+        yield EntryView(
             "damage",
             f"line {fault['number']:,}",
             shown=ShownText(
@@ -287,7 +287,7 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         )
     if len(lines) > DAMAGED_SHOWN:
         more = len(lines) - DAMAGED_SHOWN
-        yield EntryItem("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
+        yield EntryView("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
 
 
 # ---- bypassed compactions--------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from compaction_app.core.stats import percent
 from compaction_app.core.token_map import Share
-from compaction_app.display.branches import BranchState
+from compaction_app.entries.branches import BranchState
 from compaction_app.exports.branch_export import LABELS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from django.utils import timezone
 
-from compaction_app.display.branches import BranchState
-from compaction_app.display.entry_items import EntryItem
+from compaction_app.entries.branches import BranchState
+from compaction_app.entries.view import EntryView
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.moments import duration_words, moment_of
 
@@ -71,7 +71,7 @@ def turn_facts(state: BranchState, number: int) -> TurnFacts:
     )
 
 
-def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryItem | None:
+def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
     """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
 
     Of the first entry of a branch it is the day, if the branch has several.
@@ -82,13 +82,13 @@ def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> 
     before = _last_moment(listed, position)
     if before is None:
         span = span_of(state.branch)
-        return EntryItem("time", "", day=at) if span is not None and not span.is_one_day else None
+        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
     words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
     is_next_day = day_of(at) != day_of(before)
-    return EntryItem("time", words, day=at if is_next_day else None) if words or is_next_day else None
+    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
 
 
-def turn_line(state: BranchState, entry: Entry) -> EntryItem | None:
+def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
     """A line below the message that begins a turn: how long the turn took; None for other entries, or without times."""
     place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
     if place == len(state.turns) or state.turns[place][1].id != entry.id:
@@ -101,7 +101,7 @@ def turn_line(state: BranchState, entry: Entry) -> EntryItem | None:
         words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
     if facts.failed:
         words.append(f"{facts.failed:,} failed")
-    return EntryItem("time", ", ".join(words))
+    return EntryView("time", ", ".join(words))
 
 
 def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:

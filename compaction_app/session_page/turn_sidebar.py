@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.display.branches import BranchState, Fork
-from compaction_app.display.entry_notes import WORDS
+from compaction_app.entries.branches import BranchState, Fork
+from compaction_app.entries.words import NAME_CHARACTERS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.moments import moment_of
@@ -147,7 +147,7 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
         elif entry.role == Role.BRANCH_SUMMARY:
             yield turn, SidebarEvent("summary", "branch summary", entry.id)
         if state.labels and entry.id in state.labels:
-            yield turn, SidebarEvent("label", state.labels[entry.id][:WORDS], entry.id)
+            yield turn, SidebarEvent("label", state.labels[entry.id][:NAME_CHARACTERS], entry.id)
         for fork in forks.get(position, ()):
             yield turn, SidebarEvent("fork", "", leaf_id=fork.leaf_id, entries=fork.entries)
 

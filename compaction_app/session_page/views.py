@@ -15,8 +15,8 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.core.branch_views import VIEWS
 from compaction_app.core.states import FINISHED
-from compaction_app.display.branches import branch_state, leaf_below
-from compaction_app.display.links import place_address
+from compaction_app.entries.branches import branch_state, leaf_below
+from compaction_app.entries.links import place_address
 from compaction_app.exports.branch_export import FORMS, export_name, note_of
 from compaction_app.lookups import known_session
 from compaction_app.models import Run

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from compaction_app.display.branches import branch_state
-from compaction_app.display.entry_pictures import EntryPicture, pictures_of, shown_pictures
-from compaction_app.display.entry_texts import texts_of
-from compaction_app.display.read_files import calls_of, languages_of
-from compaction_app.display.shown_text import ShownText, beginning, whole
-from compaction_app.display.text_sources import kind_of, source_of_text
+from compaction_app.entries.branches import branch_state
+from compaction_app.entries.text import ShownText, beginning, calls_of, kind_of, languages_of, source_of_text, whole
+from compaction_app.entries.view import EntryPicture, pictures_of, shown_pictures
 from compaction_app.rendering.pictures import Picture
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.files import opened, pread
@@ -25,7 +23,7 @@ WHOLE_CHARACTERS: Final = 400_000
 
 @dataclass(frozen=True, slots=True)
 class WholeText:
-    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryItem`."""
+    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryView`."""
 
     entry_id: str
     block: int | None
@@ -54,7 +52,7 @@ def whole_text(
     state = branch_state(session)
     entry = state.tree.entry(entry_id)
     calls = calls_of(state, [entry])
-    texts = texts_of(session, [entry, *calls])
+    texts = indexed_texts(session, [entry, *calls])
     own = texts[entry_id]
     if block is not None and block >= len(own.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.core.replaced_turns import turn_numbers
 from compaction_app.core.summary_prompt import SummaryKind
-from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
-from compaction_app.display.shown_text import ShownText, TextSource, whole
+from compaction_app.entries.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
+from compaction_app.entries.text import ShownText, TextSource, whole
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel
 from compaction_app.planning.summarizer import request_for_summary

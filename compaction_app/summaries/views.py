@@ -16,7 +16,7 @@ from django_htmx.http import HttpResponseClientRefresh
 
 from compaction_app.changes.entries import first_id
 from compaction_app.changes.forms import missing_in
-from compaction_app.display.links import lost_address
+from compaction_app.entries.links import lost_address
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import models

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
-from compaction_app.display import links
-from compaction_app.display.entry_pictures import EntryPicture
+from compaction_app.entries import links
+from compaction_app.entries.view import EntryPicture
 from sessions_app.models import Session
 
 register = template.Library()

@@ -8,15 +8,14 @@ from datetime import datetime
 from typing import Final
 
 from compaction_app.core.summary_loss import summary_of
-from compaction_app.display.authors import author_of
-from compaction_app.display.branches import branch_state
-from compaction_app.display.entry_texts import texts_of
-from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from compaction_app.entries.branches import branch_state
+from compaction_app.entries.words import ENTRY_PREVIEW_CHARS, EntryWords
 from compaction_app.models import Compaction
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import EntryKind, Role, Texts
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
@@ -26,8 +25,6 @@ WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
 """The most positions of the plot at which a size is drawn."""
 REMOVED_SHOWN: Final = 50
-WORDS: Final = 160
-"""Characters of a removed text that are shown."""
 ADDED_SHOWN: Final = 5
 ADDED_WORDS: Final = 4_000
 """Characters of a text in the place of others that are shown."""
@@ -38,16 +35,6 @@ _NAMES: Final = {
     EntryKind.EDIT: "edits",
     EntryKind.UNDO: "undo",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedMessage:
-    """A message that a point removed, as it was, or one that it put in their place."""
-
-    entry_id: str
-    name: str
-    tokens: int
-    beginning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +87,9 @@ class TimelineView:
     selected: PointRow | None
     earlier: PointRow | None
     later: PointRow | None
-    removed: list[ChangedMessage]
+    removed: list[EntryWords]
     """What the selected point removed; the first REMOVED_SHOWN."""
-    added: list[ChangedMessage]
+    added: list[EntryWords]
     """What it put in their place."""
     taken_back: list[Compaction]
     """Compactions that Redline wrote and that are not on this branch."""
@@ -150,7 +137,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         selected=selected,
         earlier=rows[place - 1] if place > 0 else None,
         later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
-        removed=_changed(session, removed[:REMOVED_SHOWN], WORDS),
+        removed=_changed(session, removed[:REMOVED_SHOWN], ENTRY_PREVIEW_CHARS),
         added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
         taken_back=[row for row in written.values() if row.entry_id not in places],
         is_in_database=is_in_database,
@@ -199,20 +186,7 @@ def _height(size: int, largest: int) -> float:
     return round(HEIGHT - size / largest * HEIGHT, 1)
 
 
-def _changed(session: Session, messages: Sequence[Message], length: int) -> list[ChangedMessage]:
+def _changed(session: Session, messages: Sequence[Message], length: int) -> list[EntryWords]:
     """The messages with the beginnings of their texts, of at most `length` characters."""
-    texts = texts_of(session, [message.source for message in messages])
-    return [_changed_message(message, texts[message.source.id], length) for message in messages]
-
-
-def _changed_message(message: Message, texts: Texts, length: int) -> ChangedMessage:
-    entry, blocks = message.entry, message.blocks or ()
-    block_type = blocks[0].type if len(blocks) == 1 else ""
-    is_system = message.role == Role.SYSTEM and entry.kind is EntryKind.SUMMARY
-    text = message.text(texts) if is_system else joined_in_short(texts, message.blocks)
-    return ChangedMessage(
-        entry.id,
-        author_of(message.role, entry.tool_name, block_type),
-        message.tokens,
-        beginning_of(text, length),
-    )
+    texts = indexed_texts(session, [message.source for message in messages])
+    return [EntryWords.of_message(message, texts[message.source.id], length) for message in messages]

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Final
 
-from compaction_app.display.branches import BranchState, branch_state
-from compaction_app.display.row_texts import RowText, texts_of_stretches
+from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.stretches import RowText, texts_of_stretches
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.measure import Basis, ContextSize

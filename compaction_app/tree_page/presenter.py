@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from compaction_app.core.summary_loss import is_summary
-from compaction_app.display.branches import BranchState, branch_state
-from compaction_app.display.row_texts import NO_TEXT, RowText, texts_of_stretches
+from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.stretches import NO_TEXT, RowText, texts_of_stretches
 from compaction_app.navigation.offers import Offers, offers_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl

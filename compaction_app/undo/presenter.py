@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.compaction_state import texts_with
 from compaction_app.changes.undo import UndoPlan, planned, undo_of_run
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.display.authors import author_of
-from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from compaction_app.entries.words import EntryWords
 from compaction_app.models import Compaction, Undo
 from sessions_app.cli import shell_quoted
 from sessions_app.sessionlog.context import Message
@@ -22,20 +23,16 @@ from sessions_app.sessionlog.targets import Target
 
 SHOWN: Final = 200
 """Deleted entries that the page shows."""
-WORDS: Final = 160
-"""Characters of a deleted text that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedEntry:
     """An entry that is deleted, or has lost blocks."""
 
-    entry_id: str
-    name: str
+    said: EntryWords
+    """What is deleted of it."""
     blocks: int
     """How many of its blocks are deleted; 0 if all of it is."""
-    tokens: int
-    beginning: str
     is_chosen: bool
     comes_back: bool
     is_reachable: bool
@@ -135,20 +132,11 @@ def _deleted_entry(
 ) -> DeletedEntry:
     indexes = {target.block_index for target in targets}
     entry_id = next(iter(targets)).entry_id
-    if message is None:
-        return DeletedEntry(entry_id, "entry", 0, 0, "", entry_id in chosen, entry_id in back, is_reachable=False)
-    blocks = message.blocks or ()
-    if None not in indexes:
-        blocks = tuple(block for block in blocks if block.index in indexes)
-    found = texts.get(message.source.id, NO_TEXTS)
-    text = joined_in_short(found, blocks if message.blocks is not None else None)
-    return DeletedEntry(
-        entry_id=entry_id,
-        name=author_of(message.role, message.entry.tool_name, blocks[0].type if len(blocks) == 1 else ""),
-        blocks=0 if None in indexes else len(indexes),
-        tokens=message.tokens if None in indexes else sum(block.tokens for block in blocks),
-        beginning=beginning_of(text, WORDS),
-        is_chosen=entry_id in chosen,
-        comes_back=entry_id in back,
-        is_reachable=True,
-    )
+    said, blocks = EntryWords(entry_id, "entry", "", 0), 0
+    if message is not None:
+        if None not in indexes:
+            lost = tuple(block for block in message.blocks or () if block.index in indexes)
+            message = msgspec.structs.replace(message, blocks=lost, tokens=sum(block.tokens for block in lost))
+            blocks = len(indexes)
+        said = EntryWords.of_message(message, texts.get(message.source.id, NO_TEXTS))
+    return DeletedEntry(said, blocks, entry_id in chosen, entry_id in back, is_reachable=message is not None)

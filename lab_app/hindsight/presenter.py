@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import TruncMonth
 
-from compaction_app.display.lost_subjects import below_project
+from compaction_app.entries.lost_subjects import below_project
 from compaction_app.models import written_by_redline
 from compaction_app.planning.model_prices import prices_of_session
 from compaction_app.planning.usage import dollars

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from compaction_app.core.cost import MILLION, input_cost
-from compaction_app.display.branches import BranchState, branch_state
+from compaction_app.entries.branches import BranchState, branch_state
 from compaction_app.models import Compaction, written_by_redline
 from compaction_app.planning.model_prices import prices_of_session
 from lab_app.models import CompactionCost, HindsightCheck

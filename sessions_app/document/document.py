@@ -3,6 +3,7 @@
     Document.of_file(path)       the whole file, for a command that only reads; the index is not touched
     Document.of_session(row)     the whole file of an indexed session, for what changes it
     Document.of_index(row)       the entries of the index, for pages, which share it until the file changes
+    indexed_texts(row, entries)  some texts only
 
 Callers ask it for branches, contexts and texts, and never how the session was read. `now` is the file as it continued.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,11 +31,11 @@ from sessions_app.index.known_session import known_session
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import Damage, SessionLog
 from sessions_app.storage.files import FileState, Fingerprint
-from sessions_app.storage.session_loader import LoadedSession, Progress, continue_loading, load_session
+from sessions_app.storage.session_loader import LoadedSession, Progress, continue_loading, load_session, read_texts
 
 MOST_ENTRIES: Final = 120_000
 """Documents of the index are kept up to so many entries, counting those of each branch that was derived as well."""
@@ -185,6 +186,16 @@ class Document(LoadedSession):
 
 
 # ---- the cache -------------------------------------------------------------------------------------------
+
+
+def indexed_texts(session: Session, entries: Iterable[Entry]) -> dict[str, Texts]:
+    """The texts of some entries of an indexed session, by id. Nothing else of it is read.
+
+    Raises Conflict `session_rewritten` if the file is no longer the one that is in the index.
+    """
+    wanted = list(entries)
+    found = read_texts(session.real_path(), msgspec.convert(session.fingerprint, Fingerprint), wanted)
+    return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
 
 class _Key(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.lost_subjects import SHOWN
+from compaction_app.entries.lost_subjects import SHOWN
 from compaction_app.losses import service
 from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_roots

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.display.branches import branch_state
+from compaction_app.entries.branches import branch_state
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.clients import page

@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.display.branches import branch_state
-from compaction_app.display.links import entry_address, text_address
+from compaction_app.entries.branches import branch_state
+from compaction_app.entries.links import entry_address, text_address
 from compaction_app.models import Backup, Compaction, Undo
 from compaction_app.runs.commands import start_run
 from sessions_app.document.document import forget_documents

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.display.branches import branch_state
+from compaction_app.entries.branches import branch_state
 from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page

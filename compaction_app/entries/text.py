@@ -8,20 +8,26 @@ anything else            ─▶ as it was recorded
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from compaction_app.rendering.ansi import coloured, without_styles
-from compaction_app.rendering.code import highlighted, highlighted_file, is_patch, pretty_json
-from compaction_app.rendering.diffs import DiffLine, counts, diff_markup
+from compaction_app.rendering.code import highlighted, highlighted_file, is_patch, language_of, pretty_json
+from compaction_app.rendering.diffs import DiffLine, TextChange, counts, diff_markup, diff_of, diff_of_patch
 from compaction_app.rendering.markdown import rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.memory import RenderedTexts
+from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts
 from sessions_app.sessionlog.printable import printable_lines
 
+from .branches import BranchState
+from .words import ARGUMENTS_READ, NAME_CHARACTERS, PATHS, call_parts, call_words, path_read
+
 PROSE: Final = frozenset({"user", "text"})
-"""The kinds of texts that are Markdown: see `EntryItem`."""
+"""The kinds of texts that are Markdown: see `EntryView`."""
 PROSE_LINES: Final = 30
 PROSE_CHARACTERS: Final = 2_400
 OUTPUT_LINES: Final = 8
@@ -64,7 +70,7 @@ class TextSource:
     """A recorded text, and what tells how it can be rendered."""
 
     kind: str
-    """As in `EntryItem`."""
+    """As in `EntryView`."""
     text: str
     """Of a call: its arguments."""
     changes: Sequence[DiffLine] = ()
@@ -168,3 +174,98 @@ def _json(text: str, limits: _Limits) -> ShownText | None:
     cut, more = clamp(printable_lines(pretty), *limits.output)
     markup = _rendered.get("json", cut, lambda: highlighted(cut, "json") or spans([("", cut)]))
     return ShownText(cut, more, "code", markup or NO_MARKUP)
+
+
+_OLD: Final = ("old_string", "oldString", "oldText", "old_text")
+_NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
+_EDITS: Final = "edits"
+_CONTENT: Final = "content"
+_WRITES: Final = frozenset({"write"})
+_PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def changes_of(tool: str, arguments: str) -> list[DiffLine]:
+    """The lines that a call of a tool changes, given its arguments as recorded; empty if it changes none."""
+    if len(arguments) > ARGUMENTS_READ:
+        return []
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        # Codex records a patch as it is.
+        return _patched([arguments])
+    if not isinstance(values, Mapping):
+        return []
+    changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
+    return list(diff_of(changes)) if changes else _patched(_texts(values))
+
+
+def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
+    edits = values.get(_EDITS)
+    for edit in edits if isinstance(edits, list) else [values]:
+        if not isinstance(edit, Mapping):
+            continue
+        old = _first(edit, _OLD)
+        new = _first(edit, _NEW)
+        if old is not None or new is not None:
+            yield TextChange(old or "", new or "")
+    content = values.get(_CONTENT)
+    if tool.lower() in _WRITES and isinstance(content, str):
+        yield TextChange("", content)
+
+
+def _first(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    found = (values.get(name) for name in names)
+    return next((value for value in found if isinstance(value, str)), None)
+
+
+def _texts(values: Mapping[str, Any]) -> Iterator[str]:
+    """The texts among the arguments, and in a command that is given as words."""
+    for value in values.values():
+        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+
+
+def _patched(texts: Sequence[str] | Iterator[str]) -> list[DiffLine]:
+    patches = (found[1] for text in texts for found in _PATCH.finditer(text))
+    return [line for patch in patches for line in diff_of_patch(patch.removesuffix("\n").split("\n"))]
+
+
+def calls_of(state: BranchState, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries with the calls that results among these answer."""
+    ids = (entry.result_for for entry in entries if entry.result_for is not None and not entry.failed)
+    return [makers[-1] for call_id in ids if (makers := state.makers.get(call_id))]
+
+
+def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str, str]:
+    """The language of the file that each call reads, by call id, given the texts of their entries."""
+    found = {}
+    for entry in calls:
+        for block in entry.blocks or ():
+            if block.call_id is not None:
+                parts = call_parts(texts[entry.id].block(block.index), block.call_id)
+                found[block.call_id] = language_of(path_read(*parts))
+    return found
+
+
+def kind_of(entry: Entry, block: Block | None) -> str:
+    """Whose text it is: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
+    if entry.role == Role.ASSISTANT and block is not None:
+        if block.is_thinking:
+            return "thinking"
+        return "call" if block.type == BlockType.TOOL_CALL else "text"
+    if entry.role in (Role.ASSISTANT, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
+        return "text"
+    return "user" if entry.role == Role.USER else "out"
+
+
+def source_of_text(
+    entry: Entry, block: Block | None, text: str, project: str, languages: Mapping[str, str]
+) -> tuple[TextSource, tuple[str, str] | None]:
+    """A text with what tells how it is rendered; and of a call, its tool and its arguments in short."""
+    if block is None or block.type != BlockType.TOOL_CALL:
+        # A subagent reports in the words of a model.
+        kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
+        return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
+    tool, arguments = call_parts(text, block.call_id or "")
+    changes = changes_of(tool, arguments)
+    words = call_words(text, block.call_id or "", project, only_file=bool(changes))
+    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words[1])

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.entries import BlockType, Texts
 from sessions_app.sessionlog.noise import spoken
 from sessions_app.sessionlog.targets import Target
 
-from .tool_call_text import call_words
+from .words import call_words
 
 BEGINNING: Final = 1_000
 CHARACTERS: Final = 160

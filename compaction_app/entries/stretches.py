@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.models import written_by_redline
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
@@ -15,11 +16,9 @@ from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.titles import title_of
 from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 
-from .authors import author_of
 from .branches import BranchState
-from .entry_notes import meaning_of, name_of
-from .entry_texts import texts_of
-from .tool_call_text import joined_in_short
+from .view import meaning_of, name_of
+from .words import author_of, joined_in_short
 
 TITLE: Final = 160
 """Characters of a text that a row shows."""
@@ -43,7 +42,7 @@ def texts_of_stretches(
 ) -> dict[int, RowText]:
     """The words of stretches, by the position that each begins with. Raises Conflict if the file was rewritten."""
     described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
-    texts = texts_of(session, [entry for _, entry in described.values() if entry.has_text])
+    texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
     agent = session.agent_label or "the agent"
     has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
     own = written_by_redline(session) if has_compactions else frozenset()

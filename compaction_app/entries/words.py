@@ -1,13 +1,36 @@
-"""Tool calls in short: read src/parse.py :1–40, instead of their arguments as JSON."""
+"""An entry in words: who it comes from, and how its text begins, with tool calls in short. The same on every page."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.entries import Block, BlockType, Texts
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import THINKING_TYPES, Block, BlockType, Entry, EntryKind, Role, Texts
+
+NAME_CHARACTERS: Final = 120
+"""Characters that are shown of a recorded name, a label or a model."""
+_NAMES: Final = {
+    Role.COMMAND: "your bash",
+    Role.CUSTOM: "added context",
+    Role.INJECTED: "added context",
+    Role.BRANCH_SUMMARY: "branch summary",
+    Role.COMPACTION_SUMMARY: "summary",
+}
+
+
+def author_of(role: str, tool_name: str = "", block_type: str = "", otherwise: str = "") -> str:
+    """The author of an entry, or of one of its blocks; `otherwise` if it has no role."""
+    if role == Role.TOOL_RESULT:
+        return (tool_name or "result")[:NAME_CHARACTERS]
+    if role == Role.ASSISTANT and block_type in THINKING_TYPES:
+        return "thinking"
+    if role == Role.ASSISTANT and block_type == BlockType.TOOL_CALL:
+        return "call"
+    return _NAMES.get(role, role or otherwise)[:NAME_CHARACTERS]
+
 
 ARGUMENT_CHARACTERS: Final = 240
 PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
@@ -112,3 +135,35 @@ def _values(values: Mapping[str, object]) -> Iterable[str]:
         yield f":{offset}–{offset + limit}" if isinstance(limit, int) else f":{offset}–"
     elif has_path and isinstance(limit, int):
         yield f":1–{limit}"
+
+
+# ---- an entry in a line --------------------------------------------------------------------------------------
+
+ENTRY_PREVIEW_CHARS: Final = 160
+"""Characters of its text."""
+
+
+class EntryWords(NamedTuple):
+    """An entry, or some of its blocks, in a line."""
+
+    entry_id: str
+    author: str
+    words: str
+    """The beginning of its text."""
+    tokens: int
+
+    @classmethod
+    def of_message(cls, message: Message, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
+        """What the model sees of an entry; `texts` are those of `message.source`."""
+        entry, blocks = message.entry, message.blocks or ()
+        block_type = blocks[0].type if len(blocks) == 1 else ""
+        is_instruction = message.role == Role.SYSTEM and entry.kind is EntryKind.SUMMARY
+        text = message.text(texts) if is_instruction else joined_in_short(texts, message.blocks)
+        author = author_of(message.role, entry.tool_name, block_type)
+        return cls(entry.id, author, beginning_of(text, length), message.tokens)
+
+    @classmethod
+    def of_entry(cls, entry: Entry, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
+        """An entry as it was recorded."""
+        author = author_of(entry.role, entry.tool_name) if entry.is_message else entry.type
+        return cls(entry.id, author, beginning_of(joined_in_short(texts, entry.blocks), length), entry.tokens)

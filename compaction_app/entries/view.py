@@ -1,11 +1,11 @@
-"""An entry on a page: an item for each of its blocks, with notes.
+"""An entry on a page: a view of each of its blocks, with notes and pictures.
 
 The text is the recorded one, unless an edit has replaced it and the page shows what the model sees. It is cut; a link
-leads to the whole text.
-"""
+leads to the whole text."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,19 +13,149 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from compaction_app.core.summary_loss import is_summary
+from compaction_app.rendering.pictures import Picture, pictures_in
+from sessions_app.agents.base import Agent
+from sessions_app.agents.pure.contexts import Reader
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Block, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.controls import (
+    BoundaryControl,
+    DeletionControl,
+    EditControl,
+    LabelControl,
+    ModelControl,
+    NameControl,
+    SummaryControl,
+    ThinkingLevelControl,
+)
+from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.session_loader import read_again
 
-from .authors import author_of
 from .branches import BranchState
-from .entry_notes import WORDS, EntryNote, meaning_of, name_of
-from .entry_pictures import EntryPicture
-from .shown_text import NO_TEXT, ShownText, TextSource, beginning
-from .text_sources import kind_of, source_of_text
+from .text import NO_TEXT, ShownText, TextSource, beginning, kind_of, source_of_text
+from .words import NAME_CHARACTERS, author_of
+
+_SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
+
+
+@dataclass(frozen=True, slots=True)
+class EntryNote:
+    """A remark on an entry, and the entry that it links to."""
+
+    words: str
+    entry_id: str = ""
+    icon: str = ""
+    """`pair` for what it is paired with, `broken` for a fault."""
+    quoted: str = ""
+    """Words from the session."""
+    tail: str = ""
+    session: Session | None = None
+    """Another session that it links to."""
+
+
+def name_of(entry: Entry) -> str:
+    """The name of an entry that is not a message."""
+    return _NAMES.get(entry.kind, entry.type)[:NAME_CHARACTERS]
+
+
+def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
+    """The meaning of an entry that is not a message, and whether this reader ignores it."""
+    note = _meaning(entry, tree)
+    return replace(note, tail=", ignored by this reading") if reader.ignores(entry) else note
+
+
+_EDITS: Final = {
+    "removes": "leaves out",
+    "replaces": "replaces the content of",
+    "undefined": "has no replacement for the content of",
+}
+_NAMES: Final = {
+    EntryKind.DELETION: "compaction",
+    EntryKind.BOUNDARY: "compaction",
+    EntryKind.EDIT: "edit",
+    EntryKind.UNDO: "undo",
+    EntryKind.MODEL: "model",
+    EntryKind.NAME: "name",
+    EntryKind.THINKING_LEVEL: "thinking level",
+}
+
+
+def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
+    """The meaning of an entry that is not a message."""
+    match entry.control:
+        case DeletionControl() as deletion:
+            return EntryNote(_deleted(deletion))
+        case SummaryControl():
+            return EntryNote("what is above was summarised")
+        case BoundaryControl(kept=kept):
+            number = _plural(len(kept), "entry", "entries") or "nothing"
+            return EntryNote(f"{number} of what is above {'remain' if len(kept) > 1 else 'remains'}")
+        case EditControl(target_id=target, effect=effect):
+            return _about(_EDITS[effect], target, tree)
+        case ModelControl(provider=provider, model=model):
+            named = " ".join(filter(None, (_word(provider), _word(model))))
+            return EntryNote("from here on", quoted=named or "not named")
+        case ThinkingLevelControl(level=level):
+            return EntryNote("from here on", quoted=_word(level) or "not named")
+        case NameControl(name=name):
+            return EntryNote("the session is called", quoted=_word(name) or "nothing")
+        case LabelControl(target_id=target, text=text):
+            return replace(_about("set at" if text else "taken from", target, tree), quoted=_word(text))
+        case None if entry.kind is EntryKind.UNDO:
+            return EntryNote("a compaction was taken back: the agent continues from here")
+        case None:
+            return EntryNote("not part of the model's context")
+
+
+def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: SessionReader) -> list[EntryNote]:
+    """Where the branch was left that a summary is of, the number of files in its lists, and who wrote it."""
+    form = agent.summary_format
+    if form is None or entry.role not in _SUMMARIES:
+        return []
+    found = form.recorded_summary(reader.read_at(entry.offset, entry.length))
+    if found is None:
+        return []
+    notes = [_about("summarises what was left at", found.from_id, tree)] if found.from_id else []
+    if found.files is not None:
+        read = _plural(len(found.files.read), "file read", "files read")
+        modified = _plural(len(found.files.modified), "file modified", "files modified")
+        notes += [EntryNote(words) for words in (read, modified) if words]
+    if found.from_hook:
+        notes.append(EntryNote("written by an extension"))
+    return notes
+
+
+def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:
+    """A note on another entry, which may not exist."""
+    if target is not None and target in tree:
+        return EntryNote(words, target)
+    return EntryNote(f"{words} an entry that is not there")
+
+
+def _deleted(deletion: DeletionControl) -> str:
+    blocks = sum(target.block_index is not None for target in deletion.targets)
+    parts = [
+        _plural(len(deletion.targets) - blocks, "entry", "entries"),
+        _plural(blocks, "block", "blocks"),
+    ]
+    note = " and ".join(filter(None, parts)) or "nothing"
+    reduction = f", {deletion.percent:.1f}% of the tokens" if deletion.percent is not None else ""
+    return f"{note} of what is above deleted{reduction}"
+
+
+def _plural(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}" if number else ""
+
+
+def _word(value: str | None) -> str:
+    return well_formed(value[:NAME_CHARACTERS]) if value is not None else ""
+
 
 BLOCKS: Final = 60
 """Blocks of one entry that are shown."""
@@ -43,7 +173,7 @@ _RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
 
 
 @dataclass(frozen=True, slots=True)
-class EntryItem:
+class EntryView:
     """One block, or one entry without blocks, as the page shows it."""
 
     kind: str
@@ -86,7 +216,7 @@ class EntryItem:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _EntryInView:
     """One entry in one view of the page."""
 
     state: BranchState
@@ -119,7 +249,7 @@ def items_of(
     subagents: Mapping[str, Session],
     languages: Mapping[str, str],
     as_recorded: bool,
-) -> Iterator[EntryItem]:
+) -> Iterator[EntryView]:
     """The items of an entry. `texts` are those of `source_of`, `remarks` what else is to be said of it.
 
     `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
@@ -130,9 +260,9 @@ def items_of(
         yield _note(state, entry, texts, message, list(remarks), as_recorded)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
-    look = _Look(state, entry, view, message, seen, project, subagents, languages, as_recorded)
+    look = _EntryInView(state, entry, view, message, seen, project, subagents, languages, as_recorded)
     blocks = _blocks(look)
-    first = EntryItem(
+    first = EntryView(
         kind_of(entry, None),
         _author(entry),
         entry.id,
@@ -158,7 +288,7 @@ def items_of(
         )
         return
     for number, block in enumerate(blocks[:BLOCKS]):
-        base = first if number == 0 else EntryItem("", "", entry.id, first=False)
+        base = first if number == 0 else EntryView("", "", entry.id, first=False)
         item = _block(look, block, texts.block(block.index), base)
         is_last = number == min(len(blocks), BLOCKS) - 1
         if is_last and len(blocks) > BLOCKS:
@@ -166,7 +296,7 @@ def items_of(
         yield replace(item, took=_took(look), answers=entry.result_for or "") if is_last else item
 
 
-def _blocks(look: _Look) -> tuple[Block, ...]:
+def _blocks(look: _EntryInView) -> tuple[Block, ...]:
     recorded = look.entry.blocks or ()
     if look.message is None or look.view == "all" or _is_replaced(look):
         return recorded
@@ -175,7 +305,7 @@ def _blocks(look: _Look) -> tuple[Block, ...]:
     return tuple(block for block in recorded if block.index not in look.seen)
 
 
-def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
+def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> EntryView:
     kind = kind_of(look.entry, block)
     marks, remarks = list(base.marks), list(base.remarks)
     is_seen = look.message is not None and not _is_replaced(look) and block.index in look.seen
@@ -204,7 +334,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
     )
 
 
-def _with_struck(item: EntryItem) -> EntryItem:
+def _with_struck(item: EntryView) -> EntryView:
     if item.standing != "struck":
         return item
     return replace(item, struck=" ".join(item.call) if item.call is not None else item.shown.text)
@@ -213,18 +343,18 @@ def _with_struck(item: EntryItem) -> EntryItem:
 # ---- whether the model sees it ---------------------------------------------------------------------------
 
 
-def _is_replaced(look: _Look) -> bool:
+def _is_replaced(look: _EntryInView) -> bool:
     """Whether the page shows a text that an edit has replaced."""
     return look.message is not None and look.message.edit is not None and look.view != "sees"
 
 
-def _lost(look: _Look) -> str:
+def _lost(look: _EntryInView) -> str:
     """The style of what the model does not see: deleted by a compaction, or left out for another reason."""
     honoured = EntryKind.DELETION in look.state.reading.reader.honours
     return "struck" if honoured and look.entry.id in look.state.removals else "faint"
 
 
-def _standing_marks(look: _Look) -> list[EntryNote]:
+def _standing_marks(look: _EntryInView) -> list[EntryNote]:
     state, entry, message = look.state, look.entry, look.message
     reader = state.reading.reader
     if message is not None:
@@ -250,12 +380,12 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
 def _kind_of_context(entry: Entry) -> list[EntryNote]:
     """What was added to the context, as in "attachment:file", by the agent's name for it."""
     kind = entry.type.partition(":")[2] if entry.role == Role.CUSTOM else ""
-    return [EntryNote(kind[:WORDS])] if kind else []
+    return [EntryNote(kind[:NAME_CHARACTERS])] if kind else []
 
 
 def _label(state: BranchState, entry: Entry) -> list[EntryNote]:
     words = state.labels.get(entry.id)
-    return [EntryNote("labelled", quoted=words[:WORDS])] if words is not None else []
+    return [EntryNote("labelled", quoted=words[:NAME_CHARACTERS])] if words is not None else []
 
 
 # ---- calls and results ----------------------------------------------------------------------------------
@@ -273,7 +403,7 @@ def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
     return None
 
 
-def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
+def _results(look: _EntryInView, block: Block, owner: Entry | None) -> list[EntryNote]:
     """Links to the results of a call, or a note that there are none."""
     state = look.state
     if owner is not None and owner is not look.entry:
@@ -285,7 +415,7 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
     return [EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]]
 
 
-def _started(look: _Look, call_id: str) -> Iterator[EntryNote]:
+def _started(look: _EntryInView, call_id: str) -> Iterator[EntryNote]:
     """Links to the sessions of the subagents that a call started."""
     ids = dict.fromkeys(result.subagent for result in look.state.answers.get(call_id, ()))
     for subagent in ids:
@@ -303,7 +433,7 @@ def _without_result(state: BranchState, entry: Entry) -> EntryNote:
     return EntryNote(FILLED) if sending.fills_unanswered_calls else EntryNote(NO_RESULT, icon="broken")
 
 
-def _took(look: _Look) -> timedelta | None:
+def _took(look: _EntryInView) -> timedelta | None:
     """The time from the call to its result; None if it is not one, or was short, or the times are unknown."""
     owner = _owner(look.state, look.entry.result_for or "", "all")
     called = moment_of(owner.timestamp) if owner is not None else None
@@ -312,7 +442,7 @@ def _took(look: _Look) -> timedelta | None:
     return took if took >= MENTIONED else None
 
 
-def _answer(look: _Look) -> list[EntryNote]:
+def _answer(look: _EntryInView) -> list[EntryNote]:
     """A link to the call of a result, or a note that there is none."""
     call_id = look.entry.result_for
     if call_id is None:
@@ -323,7 +453,7 @@ def _answer(look: _Look) -> list[EntryNote]:
     return [EntryNote("call in", owner.id, "pair")] if owner is not None else []
 
 
-def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
+def tied(items: Sequence[EntryView]) -> list[EntryView]:
     """The items with brackets from each call to its results below it, without notes that a bracket makes redundant."""
     results = {item.answers: place for place, item in enumerate(items) if item.answers}
     made = {item.makes: (place, item.entry_id) for place, item in enumerate(items) if item.makes}
@@ -357,10 +487,10 @@ def _note(
     message: Message | None,
     remarks: list[EntryNote],
     as_recorded: bool,
-) -> EntryItem:
+) -> EntryView:
     """An entry that is not a message: a line across the page, with the summary of a compaction below it."""
     text = (texts.whole or "") if entry.kind is EntryKind.SUMMARY else ""
-    return EntryItem(
+    return EntryView(
         "note",
         name_of(entry),
         entry.id,
@@ -379,14 +509,74 @@ def is_minor(state: BranchState, entry: Entry) -> bool:
     return entry.kind is EntryKind.OTHER and entry.control is None and entry.id not in state.labels
 
 
-def minor_item(entries: Sequence[Entry]) -> EntryItem:
+def minor_item(entries: Sequence[Entry]) -> EntryView:
     """The line for several minor entries in a row."""
     names = Counter(map(name_of, entries))
     words = ", ".join(name if number == 1 else f"{number} {name}" for name, number in names.items())
     note = EntryNote("not part of the model's context", quoted=words)
-    return EntryItem("note", f"{plural(len(entries), 'entry')}", entries[0].id, marks=[note], standing="quiet")
+    return EntryView("note", f"{plural(len(entries), 'entry')}", entries[0].id, marks=[note], standing="quiet")
 
 
 def _author(entry: Entry, block: Block | None = None) -> str:
     block_type = block.type if block is not None else ""
     return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
+
+
+LINE_BYTES: Final = 32_000_000
+"""Longer lines are not searched for pictures."""
+_NAMED: Final = "image/"
+"""What agents write into a text in the place of a picture that belongs to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPicture:
+    """One picture of an entry or a block, without its bytes."""
+
+    entry_id: str
+    block: int | None
+    number: int
+    digest: str
+    """Of its bytes: the address of another picture is another one."""
+    width: int
+    height: int
+    size: int
+
+
+def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Picture]:
+    """The pictures of an entry, or of one block of it. Raises Conflict if the file was rewritten."""
+    if not entry.is_message or entry.length > LINE_BYTES:
+        return []
+    agent = session.agent
+    with agent.open(session.real_path()) as reader:
+        read_again(agent, reader, entry, session.version)
+        line = reader.read_at(entry.offset, entry.length)
+    message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
+    found = list(pictures_in(dict(agent.message_json(message, line, None))))
+    if block is None or len(found) < 2:
+        return found
+    # A message that cannot be divided into its blocks.
+    images = [one.index for one in entry.blocks or () if one.type == BlockType.IMAGE]
+    place = images.index(block.index) if block.index in images else len(found)
+    return found[place : place + 1]
+
+
+def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[EntryPicture]:
+    """The pictures that a page shows: of a block that is an image, or of an entry whose text names images."""
+    if block.type != BlockType.IMAGE if block is not None else _NAMED not in text:
+        return []
+    return [
+        EntryPicture(
+            entry.id,
+            block.index if block is not None else None,
+            number,
+            digest_of(picture),
+            picture.width,
+            picture.height,
+            len(picture.data),
+        )
+        for number, picture in enumerate(pictures_of(session, entry, block))
+    ]
+
+
+def digest_of(picture: Picture) -> str:
+    return hashlib.sha256(picture.data).hexdigest()[:16]
