@@ -16,19 +16,39 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.entries import append_entries, destination_of, move_to, set_label
+from compaction_app.changes.entries import LONGEST_LABEL, append_entries, destination_of, move_to, set_label
 from compaction_app.changes.fork import fork_session
-from compaction_app.changes.forms import missing_in
+from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.lookups import known_session
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
+from sessions_app.web.forms import InlineField, require_valid
 from sessions_app.web.redirects import redirect
 
-from .forms import AppendForm, LabelForm
 from .presenter import ForkView, LabelView, MoveView, view_fork, view_label, view_move
+
+
+class AppendForm(forms.Form):
+    """The confirmations, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField()
+
+
+class LabelForm(forms.Form):
+    """The label, and the confirmations; an empty label takes the entry's away."""
+
+    bound_field_class = InlineField
+    yes = ConfirmationField()
+    label = forms.CharField(
+        label="Label",
+        required=False,
+        max_length=LONGEST_LABEL,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
 
 MOVE: Final = "navigation/move.html"
 LABEL: Final = "navigation/label.html"

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from compaction_app.core.states import ACTIVE, EventKind
-from compaction_app.models import Run, RunEvent
-from compaction_app.planning.planners import source_of_query
+from compaction_app.core.prompt import PREVIEW_LENGTH
+from compaction_app.core.states import ACTIVE, EventKind, RunState
+from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.models import Proposal, Run, RunEvent
+from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
+from compaction_app.planning.planners import EMBEDDED, source_of_query
+from compaction_app.planning.snapshots import Prepared, known_torn_line, read_snapshot_texts
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue
+from sessions_app.storage.session_loader import TornLine
 
+from .automatic import due_sessions, left_because, note_on_planner
 from .event_rows import EventRow
+from .forms import CompactForm
 from .turn_log import OF_A_TURN, Change, Event, Log, ModelTurn
+from .unseen_proposals import outgrown
 
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
@@ -213,3 +227,131 @@ def shown_parameters(run: Run) -> dict[str, SourcedValue[str]]:
         source = run.sources.get(name, "")
         found[label] = SourcedValue(shown, source_of_query(run.planner, source) if name == "query" else source)
     return found
+
+
+LOOKED_AT: Final = 20
+SHOWN: Final = 5
+MODELS_PAGE: Final = "Models page"
+OUTGROWN: Final = "it has continued since its proposal was planned; it is planned again once you have looked at it"
+
+
+@dataclass(frozen=True, slots=True)
+class AutomaticPlanning:
+    """How automatic planning is configured, and what it skips."""
+
+    on: bool
+    planner: str
+    """The planner in use: `embedded`, `prune`, a model as `provider/name`, or `session`."""
+    set_up: str = ""
+    """The configured one, if it is not in use."""
+    why: tuple[str, str, str] = ("", "", "")
+    """Why not, in words: before the mention of the page of models, that mention, and after it."""
+    left: list[tuple[Session, str]] = field(default_factory=list)
+    """Sessions that are due and skipped, each with the reason in words."""
+
+
+def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
+    """For the page of runs. Nothing is listed as skipped if automatic planning is off."""
+    configuration = settings.REDLINE
+    planner = configuration.plan_by_itself_with
+    if not configuration.plan_by_itself:
+        return AutomaticPlanning(False, planner)
+    due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
+    left = [(session, why) for session, why in due if why]
+    older = (
+        Run.objects.unseen()
+        .with_session()
+        .filter(session__in=Session.objects.due())
+        .annotate(outgrown=outgrown())
+        .filter(outgrown=True)
+        .order_by("-pk")
+    )
+    left = [*((run.session, OUTGROWN) for run in older[:SHOWN]), *left][:SHOWN]
+    note = note_on_planner()
+    if not note:
+        return AutomaticPlanning(True, planner, left=left)
+    return AutomaticPlanning(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactPage:
+    """What surrounds the fields of the form."""
+
+    planner_source: str
+    """Why this planner is preselected."""
+    models: list[ResolvedModel]
+    level_source: str
+    in_flight: Run | None
+    waiting: list[Run]
+    """Runs of this session whose plan can be reviewed."""
+    torn: TornLine | None
+    """The session's last line, if it is torn."""
+    preview_length: int = PREVIEW_LENGTH
+    """The most characters of an entry in the manifest."""
+
+
+def compact_page(session: Session, form: CompactForm) -> CompactPage:
+    model = form.model
+    is_own = model is not None and model == model_of_session(session)
+    return CompactPage(
+        planner_source="This is the session’s own model." if is_own else "",
+        models=models(),
+        level_source=_level_source(form),
+        in_flight=session.runs.active().first(),
+        waiting=list(_reviewable(session)[:5]),
+        torn=known_torn_line(session),
+    )
+
+
+def _level_source(form: CompactForm) -> str:
+    """The source of the thinking level; empty if it was chosen, or if there is none."""
+    own = form.session_level
+    if form.is_level_chosen or not own:
+        return ""
+    source = f"The session’s thinking level is {own}."
+    return source if own in (form.level, "off") else f"{source} The nearest that the model supports is {form.level}."
+
+
+def _reviewable(session: Session) -> QuerySet[Run]:
+    """The prepared runs of a session whose plan can be reviewed."""
+    planned = session.runs.reviewable().filter(snapshot__isnull=False)
+    is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
+    return planned.exclude(is_empty).order_by("-pk")
+
+
+BATCH: Final = 200
+
+
+def transcript_lines(path: Path, prepared: Prepared) -> Iterator[bytes]:
+    """One line for each entry of the transcript, a few at a time.
+
+    Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
+    """
+    for start in range(0, len(prepared.entries), BATCH):
+        entries = prepared.entries[start : start + BATCH]
+        texts = read_snapshot_texts(path, prepared, entries)
+        lines = (json.dumps(_line(entry, texts[entry.entry_id])) for entry in entries)
+        yield "".join(f"{line}\n" for line in lines).encode()
+
+
+def _line(entry: TranscriptEntry, texts: Texts) -> dict[str, Any]:
+    return {
+        "entryId": entry.entry_id,
+        "entryType": entry.entry_type,
+        "role": entry.role,
+        "tokens": entry.tokens,
+        "protected": entry.is_protected,
+        "protectedBy": entry.reason.value if entry.reason is not None else None,
+        "callIds": list(entry.call_ids),
+        "answers": entry.result_for,
+        "text": texts.joined(entry.blocks),
+        "blocks": [
+            {
+                "index": block.index,
+                "type": block.type,
+                "tokens": block.tokens,
+                "text": texts.block(block.index),
+            }
+            for block in entry.blocks
+        ],
+    }

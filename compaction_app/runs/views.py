@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from django.core.paginator import Paginator
+from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -14,8 +16,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from compaction_app.core.states import ACTIVE, FINISHED, WRITTEN, RunState
 from compaction_app.lookups import known_run, known_session
-from compaction_app.models import Run, SummaryDraft
+from compaction_app.models import Run, RunQuerySet, SummaryDraft
 from compaction_app.planning.model_registry import model_of_session
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.sessionlog.errors import RedlineError
@@ -23,14 +26,47 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
-from .automatic_presenter import automatic_planning
 from .commands import plan_again, resume_run, start_run, stop_run
-from .compact_presenter import compact_page
 from .forms import CompactForm
-from .presenter import view_run, words_of
-from .run_filters import filtered_runs, run_filters
+from .presenter import automatic_planning, compact_page, transcript_lines, view_run, words_of
 from .streaming import stream
-from .transcripts import transcript_lines
+
+_FILTERS: Final[dict[str, tuple[str, Collection[RunState]]]] = {
+    "": ("All", frozenset(RunState)),
+    "waiting": ("Wait for a decision", FINISHED),
+    "active": ("At work", ACTIVE),
+    "stopped": ("Stopped or failed", frozenset({RunState.CANCELLED, RunState.INTERRUPTED, RunState.FAILED})),
+    "written": ("Committed", WRITTEN),
+    "replaced": ("Replaced", frozenset({RunState.SUPERSEDED})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """One of the filters, with the number of runs that it shows."""
+
+    name: str
+    words: str
+    count: int
+    is_current: bool
+
+
+def run_filters(asked: str) -> list[RunFilter]:
+    """The filters, of which the asked one is current; all runs, if there is no such filter."""
+    chosen = asked if asked in _FILTERS else ""
+    states = Run.objects.shown().order_by().values_list("state").annotate(number=Count("pk"))
+    counts = {RunState(state): number for state, number in states}
+    return [
+        RunFilter(name, words, sum(counts.get(state, 0) for state in shown), name == chosen)
+        for name, (words, shown) in _FILTERS.items()
+    ]
+
+
+def filtered_runs(chosen: RunFilter) -> RunQuerySet:
+    """The runs that a filter shows, the latest first."""
+    states = _FILTERS[chosen.name][1]
+    return Run.objects.shown().with_session().filter(state__in=states).order_by("-pk")
+
 
 PAGE_SIZE: Final = 60
 DRAFTS_SHOWN: Final = 20

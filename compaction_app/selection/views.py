@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.selection import Criterion, SelectionKind
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.planners import BY_HAND
@@ -28,8 +30,48 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect, wants_fragment
 
-from .forms import NOT_SELECTED, BranchSelectionForm, SelectionDecisionForm, SelectionForm
 from .presenter import SelectionMaker, SelectionScope, scope_of_branch, scope_of_run
+
+NOT_SELECTED: Final = "Nothing was selected."
+VALUE_CHARACTERS: Final = 4_096
+
+
+class SelectionForm(forms.Form):
+    """By what something is selected."""
+
+    by = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in SelectionKind])
+    what = forms.CharField(required=False, max_length=VALUE_CHARACTERS, strip=False)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Criterion(SelectionKind(self.cleaned_data["by"]), self.cleaned_data["what"])
+
+
+class BranchSelectionForm(SelectionForm):
+    """A selection of a branch that is to be planned; an empty `leaf` is the file's last entry."""
+
+    leaf = forms.CharField(required=False, strip=False)
+    addable = forms.IntegerField(min_value=1, max_value=999_999_999)
+
+
+class SelectionDecisionForm(SelectionForm):
+    """What is to happen with a selection in a review."""
+
+    do = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in (Kind.APPROVE, Kind.REJECT, Kind.ADD)])
+    seen = forms.IntegerField(min_value=0, max_value=999_999_999)
+    mark = forms.CharField()
+    undecided = forms.IntegerField(min_value=0, max_value=999_999_999)
+    addable = forms.IntegerField(min_value=0, max_value=999_999_999)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.cleaned_data["do"])
+
+    @property
+    def offered(self) -> int:
+        """How much the pressed button said that it decides."""
+        offered: int = self.cleaned_data["addable" if self.kind is Kind.ADD else "undecided"]
+        return offered
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from channels.db import database_sync_to_async
 from django.db import DatabaseError
+from django.template.loader import render_to_string
 from django.utils import timezone
 
+from compaction_app.core.branch_views import VIEWS
+from compaction_app.entries.branches import BranchState, branch_state
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.broadcast import SESSIONS
 from sessions_app.web.page_socket import PageConsumer
 
-from .new_entries import ShownBranch, draw_news
+from .live_signs import live_signs, title_of
+from .surroundings import surroundings_of, version_of, view_address
 
 IDLE_SECONDS: Final = 30
 PAUSE_SECONDS: Final = 1.0
@@ -70,3 +79,76 @@ class SessionConsumer(PageConsumer):
             _log.info("The news of session %d could not be read: %s", self._key, type(fault).__name__)
             return None
         return drawn
+
+
+COMPACTED: Final = "What the model sees of this session has changed"
+ANOTHER_BRANCH: Final = "This session continues on another branch"
+
+
+class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "to"}):
+    """What a page shows of the branch that its session continues: the entries of a view between two positions.
+
+    The view had `count` entries when the page was drawn, and `last` was the last of them; both grow with the page.
+    """
+
+    view: str
+    last: str
+    count: int
+    start: int
+    end: int
+    drawn: str
+    """The version of what surrounds the entries."""
+
+    @classmethod
+    def of(cls, message: str) -> ShownBranch | None:
+        """What a page says that it shows, as JSON; None if it says anything else."""
+        try:
+            said = msgspec.json.decode(message, type=cls)
+        except (ValueError, RecursionError):
+            return None
+        is_valid = said.view in VIEWS and 0 <= said.start <= said.end <= said.count
+        return said if is_valid and (said.count > 0) == bool(said.last) else None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchNews:
+    """How a view differs from what a page shows of it."""
+
+    entries: Sequence[Entry]
+    """What follows the last entry of the page's view."""
+    count: int
+    """The entries of the view now."""
+    change: str
+    """Why the page is not continued by them, as a sentence without a stop; empty if it is."""
+
+
+def news_of(state: BranchState, shown: ShownBranch) -> BranchNews:
+    """What is new for a page."""
+    listed = state.listed[shown.view]
+    count = len(listed)
+    if not shown.count or (shown.count <= count and listed[shown.count - 1].id == shown.last):
+        return BranchNews(listed[shown.count :], count, "")
+    is_on_branch = any(entry.id == shown.last for entry in state.branch)
+    return BranchNews((), count, COMPACTED if is_on_branch else ANOTHER_BRANCH)
+
+
+def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
+    """What is new for a page, as the parts of it that change. Raises what reading a session raises."""
+    session = Session.objects.shown().select_related("root").get(pk=key)
+    state = branch_state(session)
+    news = news_of(state, shown)
+    activity = live_signs(session, now)
+    start, end = (0, 0) if news.change else (shown.start, shown.end)
+    context: dict[str, Any] = {
+        "session": session,
+        "size": state.size,
+        "activity": activity,
+        "title": title_of(session, activity),
+        "news": news,
+        "tokens": sum(state.kept[entry.id].tokens for entry in news.entries if entry.id in state.kept),
+        "page": view_address(session, shown.view),
+        "apart": True,
+    }
+    if news.change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
+        context["around"] = surroundings_of(session, state, shown.view, "", start, end)
+    return render_to_string("session_page/news.html", context)

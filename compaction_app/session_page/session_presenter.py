@@ -6,8 +6,8 @@ The state of the branch comes from `branches`; the texts of a page are read from
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from compaction_app.entries.view import (
     is_minor,
     items_of,
     minor_item,
+    shown_pictures,
     source_of,
     summary_notes,
     tied,
@@ -33,7 +34,6 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
-from .item_pictures import with_pictures
 from .relatives import subagents_of
 from .time_lines import pause_before, turn_line
 
@@ -310,3 +310,20 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         child = branch[next(place for place, one in enumerate(branch) if one.id == before) + 1]
         if child.number > tree.entry(entry_id).number and child.id not in undos:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
+
+
+def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> list[EntryView]:
+    """The items with their pictures, unless an edit has replaced what was recorded."""
+    return [
+        item
+        if not item.entry_id or (view == "sees" and item.entry_id in state.edits)
+        else _with_pictures(session, state, item)
+        for item in items
+    ]
+
+
+def _with_pictures(session: Session, state: BranchState, item: EntryView) -> EntryView:
+    entry = state.tree.entry(item.entry_id)
+    block = next((one for one in entry.blocks or () if one.index == item.block), None)
+    pictures = shown_pictures(session, entry, block, item.shown.text)
+    return replace(item, pictures=pictures) if pictures else item

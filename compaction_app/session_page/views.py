@@ -7,42 +7,111 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+from django import forms
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from compaction_app.core.branch_views import VIEWS
+from compaction_app.core.branch_views import VIEWS, messages_in
 from compaction_app.core.states import FINISHED
 from compaction_app.entries.branches import branch_state, leaf_below
 from compaction_app.entries.links import place_address
-from compaction_app.exports.branch_export import FORMS, export_name, note_of
+from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
+from compaction_app.exports.spoken_entry import ExportHead
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.navigation.offers import offers_of
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import readers_of
+from sessions_app.agents.registry import reader_named, readers_of
 from sessions_app.index.session_copies import write_version_3
 from sessions_app.models import Session
 from sessions_app.search.session_search import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.printable import plural
+from sessions_app.storage.files import Fingerprint
 from sessions_app.templatetags.formatting import escape_text
 from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
+from sessions_app.web.forms import CheckedField, require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
-from .exported_branch import export_of
-from .forms import PlaceForm, ReaderForm
 from .live_signs import live_signs, title_of
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .relatives import relatives_of
 from .session_presenter import SessionView, row_compactions, view_session
 from .surroundings import surroundings_of, view_address
-from .text_form import OTHER, RECORDED, form_of, keep_form
 from .whole_text import whole_picture, whole_text
+
+
+def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:
+    """The export of a view of a branch; an empty `leaf_id` is the session's last entry.
+
+    Raises what `branch_state` raises.
+    """
+    state = branch_state(session, leaf_id)
+    messages = messages_in(view, state.branch, state.context)
+    facts = [
+        session.agent_label,
+        session.cwd,
+        session.model,
+        LABELS[view].lower(),
+        plural(len(messages), "entry"),
+        f"leaf {state.leaf_id}",
+    ]
+    return BranchExport(
+        agent=session.agent,
+        path=session.real_path(),
+        fingerprint=msgspec.convert(session.fingerprint, Fingerprint),
+        tree=state.tree,
+        leaf_id=state.leaf_id,
+        view=view,
+        messages=messages,
+        head=ExportHead(session.heading, [fact for fact in facts if fact]),
+    )
+
+
+RENDERED: Final = "rendered"
+RECORDED: Final = "recorded"
+OTHER: Final = {RENDERED: RECORDED, RECORDED: RENDERED}
+COOKIE: Final = "redline_texts"
+COOKIE_SECONDS: Final = 365 * 86_400
+
+
+def form_of(request: HttpRequest, parameter: str) -> str:
+    """The form that the address names with this parameter, or the one that the browser prefers."""
+    for form in (request.GET.get(parameter), request.COOKIES.get(COOKIE)):
+        if form in OTHER:
+            return str(form)
+    return RENDERED
+
+
+def keep_form(response: HttpResponse, form: str) -> None:
+    """Let the browser prefer a form from now on."""
+    response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
+
+
+class ReaderForm(forms.Form):
+    """The name of a reader; an empty one leaves the choice to Redline."""
+
+    reader = CheckedField(lambda name: reader_named(name).name, required=False)
+
+
+class PlaceForm(forms.Form):
+    """A place on the token map: the number of an entry in the context, or a point of the drawing."""
+
+    number = forms.IntegerField(required=False)
+    x = forms.IntegerField(required=False)
+    y = forms.IntegerField(required=False)
+
+    @property
+    def point(self) -> tuple[int, int] | None:
+        x, y = self.cleaned_data["x"], self.cleaned_data["y"]
+        return (x, y) if x is not None and y is not None else None
+
 
 TEXTS: Final = "texts"
 """The parameter by which a browser says how it shows the texts of all pages."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -11,7 +12,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.forms import missing_in
+from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.changes.undo import undo as undo_compaction
 from compaction_app.changes.undo import undo_of_run
 from compaction_app.lookups import compaction_of, known_run
@@ -21,8 +22,15 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect
 
-from .forms import UndoForm
 from .presenter import undo_rows, view_undo
+
+
+class UndoForm(forms.Form):
+    """The confirmations, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField()
+
 
 CHOICE: Final = "choice"
 """The name of the button that shows what would come back: a request with it needs chosen entries."""

@@ -26,7 +26,8 @@ import msgspec
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.session import HEAD_BYTES
-from sessions_app.storage.nofollow import open_file, stat_file
+
+from .nofollow import open_file, stat_file
 
 if sys.platform == "darwin":
     import fcntl
