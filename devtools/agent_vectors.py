@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.transcript import prepare
+from devtools.pure.conformance import ABSENT, VectorDifference, compare
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, Change, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.pi.agent import PI
@@ -33,8 +34,6 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.session import Header, ParserState
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sessionlog.tree import SessionTree
-
-from .conformance import ABSENT, VectorDifference, compare
 
 UNTOUCHED: Final = "session"
 WRITERS: Final[Mapping[str, str]] = {

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.attachments import rendered_texts, unrendered_text
@@ -27,8 +28,6 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import read_session
 from sessions_app.storage.files import SessionReader, real_path
-
-from .conformance import VectorDifference, compare
 
 CLIENTS: Final = "clients"
 REFRESHED: Final = frozenset({"environment", "model", "date", "remote_session_change", "total_tokens_reminder"})

@@ -16,6 +16,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final
 
+from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
 from sessions_app.agents.codex.pure.records import METADATA, describe_item
 from sessions_app.agents.codex.pure.sent import UNANSWERED
@@ -23,8 +24,6 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
-
-from .conformance import VectorDifference, compare
 
 ROLLOUTS: Final = "rollouts"
 META: Final = "meta.json"

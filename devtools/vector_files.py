@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from devtools.pure.conformance import VectorDifference, case_lines, differences
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
@@ -30,7 +31,6 @@ from sessions_app.storage.files import SessionReader, real_path, reported
 from .agent_vectors import plan_differences, reading_differences
 from .claude_code_vectors import CLIENTS, claude_code_differences, is_claude_code_vector
 from .codex_vectors import META, REQUEST, ROLLOUTS, codex_differences, is_codex_vector
-from .conformance import VectorDifference, case_lines, differences
 from .opencode_vectors import STORE, is_opencode_store, opencode_differences
 
 SUFFIXES: Final = (".json", ".jsonl", ".jsonl.gz")

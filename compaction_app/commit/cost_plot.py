@@ -10,8 +10,8 @@ from typing import Final
 from compaction_app.core.cost import InputCost, input_cost
 from compaction_app.planning.model_prices import prices_of_session
 from compaction_app.planning.usage import dollars
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .units import ReviewAccount

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from compaction_app.rendering.exported_markdown import markdown_pieces
+from compaction_app.rendering.exported_page import page_pieces
 from compaction_app.rendering.pictures import Picture, pictures_in
+from compaction_app.rendering.spoken_entry import ExportHead, SpokenEntry
 from sessions_app.agents.base import Agent
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Texts
@@ -19,10 +22,6 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import Fingerprint, SessionReader
 from sessions_app.storage.session_loader import read_texts
-
-from .markdown import markdown_pieces
-from .page import page_pieces
-from .spoken_entry import ExportHead, SpokenEntry
 
 BATCH_ENTRIES: Final = 200
 BATCH_BYTES: Final = 4_000_000

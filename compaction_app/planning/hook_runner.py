@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.decisions import Kind
+from compaction_app.core.hook_answers import Pin, Supply
 from compaction_app.core.loop import Origin
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.target_shape import read_target
 from compaction_app.core.transcript import Transcript
-from compaction_app.hook_answers import Pin, Supply
 from compaction_app.hooks import (
     DELETIONS,
     NOTHING_PLANNED,

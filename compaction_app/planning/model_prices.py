@@ -9,11 +9,11 @@ from typing import Final
 from django.conf import settings
 
 from sessions_app.agents.registry import model_prices
-from sessions_app.model_prices import InputPrices
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.model_names import of_model, undated
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .list_prices import list_prices

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from compaction_app.core.hook_answers import Cancel, Pin, SupplySummary
 from compaction_app.core.transcript import Transcript
-from compaction_app.hook_answers import Cancel, Pin, SupplySummary
 from compaction_app.hooks import (
     SUMMARIES,
     SummaryPreparation,

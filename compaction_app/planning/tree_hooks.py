@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from compaction_app.core.hook_answers import FINAL, Adjust, Cancel, SupplySummary
 from compaction_app.core.summary_ranges import BranchLeft
-from compaction_app.hook_answers import FINAL, Adjust, Cancel, SupplySummary
 from compaction_app.hooks import (
     MOVES,
     ask_hooks,

@@ -20,10 +20,10 @@ from compaction_app.core.states import FINISHED
 from compaction_app.entries.branches import branch_state, leaf_below
 from compaction_app.entries.links import place_address
 from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
-from compaction_app.exports.spoken_entry import ExportHead
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.navigation.offers import offers_of
+from compaction_app.rendering.spoken_entry import ExportHead
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import reader_named, readers_of

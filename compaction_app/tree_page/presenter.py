@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from compaction_app.core.lanes import LANES, LaneDrawing, Lanes
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.entries.branches import BranchState, branch_state
 from compaction_app.entries.stretches import NO_TEXT, RowText, texts_of_stretches
@@ -18,7 +19,6 @@ from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.tree_rows import Below, FoldedRows, RowKind, TreeRow, TreeRows, folded
 
 from .figures import in_measure, measure_of
-from .lanes import LANES, LaneDrawing, Lanes
 
 WINDOW: Final = 200
 """Rows on one page."""

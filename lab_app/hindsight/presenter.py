@@ -19,10 +19,10 @@ from compaction_app.planning.usage import dollars
 from lab_app.models import CompactionCost
 from lab_app.pure.hindsight import Fetched, Hindsight, Returned, Way
 from sessions_app.agents.registry import AGENTS
-from sessions_app.model_prices import InputPrices
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.sourced_value import SourcedValue
 

@@ -21,10 +21,10 @@ from compaction_app.planning.model_prices import prices_of_session
 from lab_app.models import CompactionCost, HindsightCheck
 from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.document.document import Document
-from sessions_app.model_prices import InputPrices
 from sessions_app.models import HAS_ENTRIES, Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.moments import moment_of
 
 VERSION: Final = 2

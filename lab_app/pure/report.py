@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from compaction_app.core.cost import InputCost, input_cost
-from sessions_app.model_prices import InputPrices
+from sessions_app.sessionlog.model_prices import InputPrices
 
 from .measure import HORIZON
 from .samples import Interval, interval, mean

@@ -13,12 +13,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.tree import SessionTree

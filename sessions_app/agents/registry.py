@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage.discovery import Discovery, discover
 

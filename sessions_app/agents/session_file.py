@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import (
@@ -27,6 +26,7 @@ from sessions_app.sessionlog.diagnosis import (
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import HEAD_BYTES, Damage, DamageKind, Header, Parser, ParserState, read_session
 from sessions_app.sessionlog.tree import SessionTree

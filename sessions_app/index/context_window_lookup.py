@@ -13,8 +13,8 @@ from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.installed_version import Version
 from sessions_app.agents.registry import model_windows, version_installed
-from sessions_app.context_windows import window_of
 from sessions_app.models import ChosenWindow, Session
+from sessions_app.sessionlog.context_windows import window_of
 from sessions_app.sessionlog.sourced_value import SourcedValue
 
 UPDATED_AT_ONCE: Final = 200

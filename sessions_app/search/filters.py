@@ -9,9 +9,8 @@ from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from sessions_app.agents.registry import AGENTS
-
-from .passages import PassageKind, PassageState
-from .query import MAX_LENGTH, SearchQuery, day_of
+from sessions_app.search.pure.passages import PassageKind, PassageState
+from sessions_app.search.pure.query import MAX_LENGTH, SearchQuery, day_of
 
 SORTS: Final[Mapping[str, str]] = {"best": "Best first", "newest": "Newest first"}
 KINDS: Final[Mapping[PassageKind, str]] = {

@@ -17,13 +17,13 @@ import msgspec
 from sessions_app.agents.base import Agent
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Session
+from sessions_app.search.pure.passages import PassageKind, passages
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import read_again
 
 from .filters import SearchFilters
-from .passages import PassageKind, passages
 from .store import KIND_BITS, KIND_MASK, TextStore
 
 COMPARED: Final = 400

@@ -23,6 +23,9 @@ from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session, SessionQuerySet
+from sessions_app.search.pure.passages import PassageKind, PassageState
+from sessions_app.search.pure.query import SearchQuery, TermPattern
+from sessions_app.search.pure.snippet import SnippetPart, snippet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.moments import moment_of
@@ -31,9 +34,6 @@ from sessions_app.sqlite import UntilWritten
 
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
-from .passages import PassageKind, PassageState
-from .query import SearchQuery, TermPattern
-from .snippet import SnippetPart, snippet
 from .store import KIND_MASK, TextStore
 from .text_index import text_progress
 

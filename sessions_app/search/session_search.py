@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from sessions_app.models import Session
+from sessions_app.search.pure.query import SearchQuery
 
 from .filters import SearchFilters
 from .matches import Matches, entries_of
-from .query import SearchQuery
 from .store import TextStore
 
 

@@ -24,10 +24,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from sessions_app.search.pure.passages import PassageKind
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.files import FileIdentity, file_identity
-
-from .passages import PassageKind
 
 FILE: Final = "search.sqlite3"
 SCHEMA: Final = 1

@@ -25,6 +25,7 @@ from sessions_app.index.progress import TextProgress
 from sessions_app.index.scan import RebuiltSession
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
+from sessions_app.search.pure.passages import PassageState, index_text, passages, states_of
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
@@ -35,7 +36,6 @@ from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import read_again
 from sessions_app.web.broadcast import SESSIONS, publish
 
-from .passages import PassageState, index_text, passages, states_of
 from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, close_idle, passage_id
 
 CHARACTERS_AT_ONCE: Final = 300_000

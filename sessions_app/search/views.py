@@ -9,11 +9,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from sessions_app.models import Session
+from sessions_app.search.pure.query import FILTERS
 from sessions_app.sessionlog.printable import plural
 from sessions_app.web.redirects import wants_fragment
 
 from .filters import SORTS, SearchFilters
-from .query import FILTERS
 from .results import PLACES_OF_SESSION, SearchResults, search
 
 PLACES_OF_ONE: Final = 100

@@ -18,11 +18,11 @@ from django.db import connection
 from django.db.models import Count, Q, Sum
 
 from sessions_app.agents.registry import AGENTS, READERS, model_windows
-from sessions_app.context_windows import window_of
 from sessions_app.index.context_window_lookup import chosen_windows, configured_windows
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import is_in_configuration, managed_place, shown_roots
 from sessions_app.models import Root, Session
+from sessions_app.sessionlog.context_windows import window_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE, SourcedValue
 from sessions_app.storage.discovery import fault_of_root

@@ -18,7 +18,7 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from sessions_app.models import Session
-from sessions_app.search.snippet import SnippetPart
+from sessions_app.search.pure.snippet import SnippetPart
 from sessions_app.sessionlog.measure import Basis, ContextSize, significant
 from sessions_app.sessionlog.printable import one_line
 

@@ -17,11 +17,11 @@ from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.documents import opened_document

@@ -13,11 +13,11 @@ from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.pure.summary_format import SummaryFormat
 from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 

@@ -8,7 +8,7 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.models import Session
 from sessions_app.search.filters import KIND_NAMES, SearchFilters
-from sessions_app.search.query import day_of
+from sessions_app.search.pure.query import day_of
 from sessions_app.search.results import SearchHit, SearchResults, search
 from sessions_app.search.text_index import update_texts
 from sessions_app.sessionlog.errors import BadInput, Conflict

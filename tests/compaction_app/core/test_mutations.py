@@ -36,7 +36,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object, TranscriptEntry
-from devtools.conformance import case_lines, differences
+from devtools.pure.conformance import case_lines, differences
 from sessions_app.agents.atomic.pure import rules as atomic_rules
 from sessions_app.agents.atomic.pure.filters import Filters, recorded_filters
 from sessions_app.agents.pi.pure import rules

@@ -17,7 +17,7 @@ from compaction_app.core.patterns import compile_pattern
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
-from devtools.conformance import case_lines
+from devtools.pure.conformance import case_lines
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from devtools.conformance import case_lines, differences
+from devtools.pure.conformance import case_lines, differences
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line, split_lines
 from tests.paths import PROJECT

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from compaction_app import hook_answers
+from compaction_app.core import hook_answers
+from compaction_app.core.hook_answers import answers_in
 from compaction_app.core.summary_ranges import branch_left, compaction_range
-from compaction_app.hook_answers import answers_in
 from compaction_app.hooks import (
     AFTER,
     AFTER_TREE,

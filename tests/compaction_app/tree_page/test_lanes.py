@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.tree_page.lanes import FIRST, HEIGHT, LANES, MIDDLE, LaneDrawing, Lanes
+from compaction_app.core.lanes import FIRST, HEIGHT, LANES, MIDDLE, LaneDrawing, Lanes
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.tree_rows import FoldedRows, TreeRows, folded

@@ -12,7 +12,7 @@ from sessions_app.index.indexer import index_paths
 from sessions_app.models import Entry, Session
 from sessions_app.search import text_index
 from sessions_app.search.filters import SearchFilters
-from sessions_app.search.passages import PassageState
+from sessions_app.search.pure.passages import PassageState
 from sessions_app.search.results import SearchHit, search
 from sessions_app.search.store import FILE, KIND_BITS, KIND_MASK, SCHEMA, TextStore
 from sessions_app.search.text_index import TextIndexer, index_texts, index_with_texts, only_text_indexer, update_texts

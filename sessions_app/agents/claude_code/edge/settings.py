@@ -28,7 +28,7 @@ from sessions_app.agents.settings_in_force import (
     is_switch,
     settings_in_force,
 )
-from sessions_app.context_windows import KNOWN_WINDOWS
+from sessions_app.sessionlog.context_windows import KNOWN_WINDOWS
 
 DIRECTORY: Final = ".claude"
 CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"

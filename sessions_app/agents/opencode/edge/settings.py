@@ -17,7 +17,7 @@ from sessions_app.agents.settings_in_force import (
     is_token_count,
     settings_in_force,
 )
-from sessions_app.model_prices import InputPrices, configured_prices
+from sessions_app.sessionlog.model_prices import InputPrices, configured_prices
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
 OUTPUT: Final = 32_000

@@ -22,7 +22,7 @@ from sessions_app.agents.settings_in_force import (
     is_token_count,
     settings_in_force,
 )
-from sessions_app.model_prices import InputPrices, configured_prices
+from sessions_app.sessionlog.model_prices import InputPrices, configured_prices
 
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from sessions_app.model_prices import MILLION, InputPrices
+from sessions_app.sessionlog.model_prices import MILLION, InputPrices
 
 from .parser import parse_line
 

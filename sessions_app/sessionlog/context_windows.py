@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from .sessionlog.model_names import of_model
-from .sessionlog.sourced_value import SourcedValue
+from .model_names import of_model
+from .sourced_value import SourcedValue
 
 # By the longest matching prefix of a model id. As published by the providers; other models are unknown.
 KNOWN_WINDOWS: Final[Mapping[str, int]] = {
