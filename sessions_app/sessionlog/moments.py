@@ -5,6 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 
+def timestamp_of(moment: datetime) -> str:
+    """A time as the agents record it: ISO, milliseconds, Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def moment_of(timestamp: str) -> datetime | None:
     """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
     try:

@@ -6,12 +6,13 @@ The entries form one chain. A message is entry `mN`, N being the number of its l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -24,11 +25,11 @@ from sessions_app.sessionlog.entries import (
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import parse, stringify, utf16_length, well_formed
+from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.raw_json import items, members
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
 from .thread import MESSAGE, THREAD
 
@@ -36,51 +37,42 @@ CURRENT_VERSION: Final = 1
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _RESULT: Final = "tool_result"
 _IMAGE: Final = "[image]"
-_YEAR_10000: Final = 253_402_300_800_000
 
 
 @dataclass(slots=True)
-class AmpParser:
-    """Reads lines in order; `state` can be stored and passed to the next parser."""
+class AmpParser(LineParser):
+    """Each line is a part of the thread's document: see `thread`."""
 
-    state: ParserState = field(default_factory=ParserState)
-    damage: list[Damage] = field(default_factory=list)
-
-    @property
-    def damaged(self) -> int:
-        return self.state.damaged
-
-    def read(self, line: Line) -> Sequence[Recorded]:
-        self.state.next_number = line.number + 1
-        self.state.next_offset = line.end
-        try:
-            row = parse(line.raw)
-        except ValueError as fault:
-            return self._report(DamageKind.NOT_JSON, line, f"is not valid JSON ({fault})")
-        data = row.get("data") if isinstance(row, dict) else None
-        if not isinstance(data, dict):
-            return self._report(DamageKind.NOT_AN_OBJECT, line, "contains no object")
+    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        content = data.get("data")
+        if not isinstance(content, dict):
+            return self.report(DamageKind.NOT_AN_OBJECT, line, self.describe_value(line.raw, content))
         self.state.version, self.state.recognised = CURRENT_VERSION, True
-        if row.get("type") == THREAD:
-            return [self._thread(data, line)]
-        recorded = list(self._message(data, line)) if row.get("type") == MESSAGE else []
+        if data.get("type") == THREAD:
+            return [self._thread(content, line)]
+        recorded = list(self._message(content, line)) if data.get("type") == MESSAGE else []
         if recorded:
             self.state.previous_id = recorded[-1].entry.id
         return recorded
 
+    def describe_value(self, raw: bytes, value: object) -> str:
+        del raw, value
+        return "contains no object"
+
     def _thread(self, data: dict[str, Any], line: Line) -> Recorded:
-        created = _timestamp(data.get("created"))
-        thread_id = well_formed(_text(data.get("id")))
+        moment = fields.moment(data, "created")
+        created = moment.isoformat(timespec="milliseconds") if moment is not None else ""
+        thread_id = fields.stored_text(data, "id")
         self.state.header = Header(thread_id, CURRENT_VERSION, _directory(data), created, "")
-        name = NameControl(well_formed(_text(data.get("title"))) or None)
+        name = NameControl(fields.stored_text(data, "title") or None)
         place = _place(line, thread_id, None)
         entry = msgspec.structs.replace(place, type=THREAD, kind=EntryKind.BESIDE, timestamp=created, control=name)
         return Recorded(entry, NO_TEXTS, data)
 
     def _message(self, data: dict[str, Any], line: Line) -> Iterator[Recorded]:
-        role = _ROLES.get(_text(data.get("role")), well_formed(_text(data.get("role"))))
-        content = data.get("content")
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": _text(content)}]
+        recorded_role = fields.stored_text(data, "role")
+        role = _ROLES.get(recorded_role, recorded_role)
+        blocks = _blocks(data)
         parent = self.state.previous_id
         for at, block in enumerate(blocks):
             if _is_result(block):
@@ -90,30 +82,27 @@ class AmpParser:
         if not all(map(_is_result, blocks)):
             place = _place(line, f"m{line.number}", parent)
             entry, texts = _described(blocks, msgspec.structs.replace(place, role=role))
-            entry = msgspec.structs.replace(entry, model=_model(data), timestamp=_answered(data))
+            usage = fields.mapping(data, "usage")
+            # Amp records no time with other messages than answers.
+            answered = fields.stored_text(usage, "timestamp")
+            entry = msgspec.structs.replace(entry, model=fields.model("amp", usage.get("model")), timestamp=answered)
             yield Recorded(entry, texts, data)
-
-    def _report(self, kind: DamageKind, line: Line, detail: str) -> list[Recorded]:
-        self.state.damaged += 1
-        if len(self.damage) < DAMAGE_KEPT:
-            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
-        return []
 
 
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at the place of an earlier one; None if no such entry is there any more."""
-    try:
-        found = parse(raw)
-    except ValueError:
-        return None
-    if not isinstance(found, dict):
+    found = fields.object_in(raw)
+    if found is None:
         return None
     if place.role == Role.TOOL_RESULT:
         return _described_result(found, place)
-    data = found.get("data")
-    content = data.get("content") if isinstance(data, dict) else None
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": _text(content)}]
-    return _described(blocks, place) if place.role else (place, NO_TEXTS)
+    return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
+
+
+def _blocks(data: Mapping[str, Any]) -> list[Any]:
+    """The content of a message, of which a text is one block."""
+    content = data.get("content")
+    return content if isinstance(content, list) else [{"type": "text", "text": fields.text(data, "content")}]
 
 
 def text_of_result(block: Mapping[str, Any]) -> str:
@@ -124,7 +113,7 @@ def text_of_result(block: Mapping[str, Any]) -> str:
     if isinstance(content, list) and all(
         isinstance(one, dict) and ("text" in one or _is_image(one)) for one in content
     ):
-        return "\n".join(_IMAGE if _is_image(one) else _text(one["text"]) for one in content)
+        return "\n".join(_IMAGE if _is_image(one) else fields.text(one, "text") for one in content)
     return stringify(content) if content is not None else ""
 
 
@@ -144,41 +133,35 @@ def without_results(blocks: Sequence[object]) -> list[object]:
 
 
 def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Texts]:
-    text, content = text_of_result(block), block.get("content")
-    images = tuple(_image(one) for one in content if _is_image(one)) if isinstance(content, list) else ()
+    text = text_of_result(block)
+    images = tuple(_image(one) for one in fields.items(block, "content") if _is_image(one))
     entry = msgspec.structs.replace(
         place,
         kind=EntryKind.MESSAGE,
         role=Role.TOOL_RESULT,
         tokens=tokens_of(utf16_length(text) + sum(image.units for image in images)),
-        result_for=well_formed(_text(block.get("tool_use_id") or block.get("toolUseID"))),
+        result_for=fields.stored_text(block, "tool_use_id" if block.get("tool_use_id") else "toolUseID"),
         failed=block.get("is_error") is True,
     )
     return entry, Texts(text, (), images)
 
 
-def _is_image(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == "image"
-
-
 def _image(block: Any, at: int | None = None) -> Opaque:
-    source = block.get("source")
-    return Opaque(
-        IMAGE_UNITS, at, _IMAGE, size_in_base64(_text(source.get("data"))) if isinstance(source, dict) else None
-    )
+    data = fields.text(fields.mapping(block, "source"), "data")
+    return Opaque(IMAGE_UNITS, at, _IMAGE, size_in_base64(data))
 
 
 def _block(block: object, at: int) -> tuple[Block, str]:
-    found = block if isinstance(block, dict) else {}
-    kind = _text(found.get("type"))
+    found = fields.as_mapping(block)
+    kind = fields.text(found, "type")
     call_id = None
     if kind == "text":
-        block_type, text = BlockType.TEXT, _text(found.get("text"))
+        block_type, text = BlockType.TEXT, fields.text(found, "text")
     elif kind == "thinking":
-        block_type, text = BlockType.THINKING, _text(found.get("thinking"))
+        block_type, text = BlockType.THINKING, fields.text(found, "thinking")
     elif kind == "tool_use":
-        block_type, call_id = BlockType.TOOL_CALL, well_formed(_text(found.get("id")))
-        text = f"toolCall {call_id} {_text(found.get('name'))} {stringify(found.get('input'))}"
+        block_type, call_id = BlockType.TOOL_CALL, fields.stored_text(found, "id")
+        text = f"toolCall {call_id} {fields.text(found, 'name')} {stringify(found.get('input'))}"
     elif kind == "image":
         return Block(at, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), _IMAGE
     else:
@@ -201,37 +184,15 @@ def _block_place(line: Line, at: int, parent: str | None) -> Entry:
 
 
 def _is_result(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == _RESULT
+    return fields.has_type(block, _RESULT)
 
 
-def _model(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    usage = data.get("usage")
-    model = usage.get("model") if isinstance(usage, dict) else None
-    return ("amp", well_formed(model)) if isinstance(model, str) else None
-
-
-def _answered(data: Mapping[str, Any]) -> str:
-    """When the model's answer was complete: Amp records no time with other messages."""
-    usage = data.get("usage")
-    return well_formed(_text(usage.get("timestamp"))) if isinstance(usage, dict) else ""
+def _is_image(block: object) -> bool:
+    return fields.has_type(block, "image")
 
 
 def _directory(data: Mapping[str, Any]) -> str:
     """The directory of the first tree that a thread was started in."""
-    found: Any = data.get("env")
-    for name in ("initial", "trees"):
-        found = found.get(name) if isinstance(found, dict) else None
-    tree = found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else {}
-    return well_formed(_text(tree.get("uri"))).removeprefix("file://")
-
-
-def _timestamp(milliseconds: object) -> str:
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
-        return ""
-    if not 0 < milliseconds < _YEAR_10000:
-        return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    trees = fields.items(fields.mapping(fields.mapping(data, "env"), "initial"), "trees")
+    tree = fields.as_mapping(trees[0]) if trees else {}
+    return fields.stored_text(tree, "uri").removeprefix("file://")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.jsjson import stringify
 
 THREAD: Final = "thread"
 MESSAGE: Final = "message"
@@ -12,11 +13,8 @@ MESSAGE: Final = "message"
 
 def lines_of_thread(document: bytes) -> list[bytes] | None:
     """The lines of the thread in a document, each with its newline; None if it is not one."""
-    try:
-        thread = parse(document)
-    except ValueError:
-        return None
-    if not isinstance(thread, dict) or not isinstance(thread.get("id"), str):
+    thread = fields.object_in(document)
+    if thread is None or not isinstance(thread.get("id"), str):
         return None
     messages = thread.pop("messages", None)
     if not isinstance(messages, list):

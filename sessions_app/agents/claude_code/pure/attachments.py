@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.image_size import ImageSize, size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, utf16_length
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, bytes_of, document_units
@@ -51,29 +52,28 @@ def media_of(block: object) -> Media | None:
     """An image or a document, given as a content block; None for any other block. A document may be a text."""
     if not isinstance(block, dict) or block.get("type") not in _MEDIA:
         return None
-    source, name = _object(block.get("source")), _text(block.get("title"))[:NAME_CHARACTERS]
-    data = _text(source.get("data"))
+    source, name = fields.mapping(block, "source"), fields.text(block, "title")[:NAME_CHARACTERS]
+    data = fields.text(source, "data")
     if source.get("type") == "text":
         return Media("\n".join(filter(None, (name, data))), utf16_length(data), is_text=True)
-    kind = _text(source.get("media_type"))[:NAME_CHARACTERS] or str(block["type"])
+    kind = fields.text(source, "media_type")[:NAME_CHARACTERS] or str(block["type"])
     is_image = block["type"] == "image"
     size = f"{bytes_of(data):,} bytes" if data else ""
-    where = _text(source.get("url") or source.get("file_id"))[:NAME_CHARACTERS]
+    where = fields.text(source, "url" if source.get("url") else "file_id")[:NAME_CHARACTERS]
     label = f"[{', '.join(filter(None, (name, kind, size, where)))}]"
     return Media(label, IMAGE_UNITS, size=size_in_base64(data)) if is_image else Media(label, document_units(data))
 
 
 def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The attachment on a line; empty if the line lacks it."""
-    return _object(data.get("attachment"))
+    return fields.mapping(data, "attachment")
 
 
 def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
     """The texts of an attachment as the client rendered them; None if the line has none, as in older versions."""
-    rendered = data.get("rendered")
-    if not isinstance(rendered, list):
+    if not isinstance(data.get("rendered"), list):
         return None
-    contents = (one.get("content") for one in rendered if isinstance(one, dict))
+    contents = (one.get("content") for one in fields.objects(data, "rendered"))
     return [one for one in contents if isinstance(one, str)]
 
 
@@ -87,7 +87,7 @@ def shown_text(data: Mapping[str, Any]) -> str:
         return "\n\n".join(texts)
     text, images = unrendered_text(attachment), images_of(attachment)
     labels = [media.label for media in map(media_of, images) if media is not None]
-    name = next((name for field in _NAMES if (name := _text(attachment.get(field)))), "")[:NAME_CHARACTERS]
+    name = next((name for field in _NAMES if (name := fields.text(attachment, field))), "")[:NAME_CHARACTERS]
     return "\n".join(filter(None, (name, text, *labels))) if text or labels else ""
 
 
@@ -96,26 +96,26 @@ def unrendered_text(attachment: Mapping[str, Any]) -> str:
     if attachment.get("type") == REMINDER:
         return ""
     value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
-    value = _object(value).get("contents", value)  # those of a resource
+    value = fields.as_mapping(value).get("contents", value)  # those of a resource
     if isinstance(value, list):
         texts = [block.get("text") if isinstance(block, dict) else block for block in value if not media_of(block)]
         if all(isinstance(text, str) for text in texts):
             return "\n".join(map(str, texts))
-    file = _object(_object(value).get("file"))
+    file = fields.mapping(fields.as_mapping(value), "file")
     if isinstance(file.get("content"), str):
         return str(file["content"])
     if "base64" in file:
-        return _text(file.get("filePath"))
+        return fields.text(file, "filePath")
     return value if isinstance(value, str) else stringify(_without_data(value))
 
 
 def images_of(attachment: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The images that an attachment adds, as content blocks."""
-    prompt, content = attachment.get("prompt"), _object(attachment.get("content"))
-    found = [block for block in prompt if media_of(block)] if isinstance(prompt, list) else []
-    file = _object(content.get("file"))
+    found = [block for block in fields.items(attachment, "prompt") if media_of(block)]
+    content = fields.mapping(attachment, "content")
+    file = fields.mapping(content, "file")
     if content.get("type") == "image" and isinstance(file.get("base64"), str):
-        source = {"type": "base64", "data": file["base64"], "media_type": _text(file.get("type"))}
+        source = {"type": "base64", "data": file["base64"], "media_type": fields.text(file, "type")}
         found.append({"type": "image", "source": source})
     return found
 
@@ -132,11 +132,3 @@ def _without_data(value: Any, levels: int = LEVELS) -> Any:
         name: f"[{bytes_of(one):,} bytes]" if name in _DATA and isinstance(one, str) else _without_data(one, levels - 1)
         for name, one in value.items()
     }
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -21,11 +21,12 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import is_nameless, is_one_of_several, json_of, lines_of_context, timestamp_of
+from .lines import is_nameless, is_one_of_several, json_of, lines_of_context
 from .parser import CLIENT, SINCE
 
 NO_STATS: Final = Stats()

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
@@ -92,9 +93,7 @@ def recorded_requests(ledger: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterat
             kept = known[base][:keep]
         hashes = (*kept, *(one for one in tail if isinstance(one, str)))
         known[data["id"]] = hashes
-        params = data.get("params")
-        effort = params.get(EFFORT) if isinstance(params, dict) else None
-        yield RecordedRequest(number, data["id"], hashes, effort)
+        yield RecordedRequest(number, data["id"], hashes, fields.mapping(data, "params").get(EFFORT))
 
 
 def _messages(entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:

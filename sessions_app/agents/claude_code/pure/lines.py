@@ -6,13 +6,16 @@ Of a recorded line only what has to differ is replaced; everything else keeps it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
+
+from .records import is_result
 
 NO_USAGE: Final = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 INTERACTIVE: Final = "cli"
@@ -23,11 +26,6 @@ _PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "git
 
 LostBlocks = Mapping[str, frozenset[int] | None]
 """By entry id, the indexes of the blocks that are left out; None for the whole entry."""
-
-
-def timestamp_of(moment: datetime) -> str:
-    """A time as the agent records it: ISO, milliseconds, Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def json_of(value: Any) -> bytes:
@@ -93,7 +91,7 @@ def line_without(raw: bytes, parts: Sequence[Entry], lost: LostBlocks) -> bytes:
         return raw
     recorded = _content_items(raw, members(raw)["message"])
     kept = [span.of(raw) for span in recorded]
-    results = (index for index, item in enumerate(kept) if _is_result(item))
+    results = (index for index, item in enumerate(kept) if is_result(parse(item)))
     gone: set[int] = set()
     for part in parts:
         blocks = lost.get(part.id, frozenset())
@@ -122,8 +120,3 @@ def _content_without(raw: bytes, within: Span, gone: frozenset[int]) -> bytes:
 def _with_items(raw: bytes, within: Span, recorded: Sequence[bytes], gone: set[int] | frozenset[int]) -> bytes:
     left = b",".join(item for index, item in enumerate(recorded) if index not in gone)
     return splice(raw, [(members(raw, within.start)["content"], b"[" + left + b"]")])
-
-
-def _is_result(item: bytes) -> bool:
-    block = parse(item)
-    return isinstance(block, dict) and block.get("type") == "tool_result"

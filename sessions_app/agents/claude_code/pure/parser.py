@@ -11,20 +11,21 @@ several titles counts, whether the file is that of a subagent, and the version o
 
 from __future__ import annotations
 
-import copy
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import first_object
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 from sessions_app.sessionlog.versions import released_version
 
 from .records import (
@@ -38,12 +39,13 @@ from .records import (
     describe_result,
     is_node,
     is_result,
-    label,
 )
 
 CURRENT_VERSION: Final = 1
 OPEN_CALLS: Final = 1_000
 """How many calls without a result are remembered."""
+CALLS: Final = "calls"
+"""The name in `ParserState.extra` of the tools of the calls without a result, by the ids of the calls."""
 CLIENT: Final = "client"
 """The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
 SINCE: Final = (2, 1, 143)
@@ -53,83 +55,56 @@ _LONG_LINE: Final = b'{"parentUuid":'
 """How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
 _OWN_NAMES: Final = (b'"parentUuid"', b'"leafUuid"')
 """The names of fields that no other agent's lines have."""
-_BLANKS: Final = b" \t\r\n\v\f"
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
 
 
 @dataclass(slots=True)
-class ClaudeCodeParser:
-    """Reads lines in order; `state` can be stored and passed to the next parser."""
+class ClaudeCodeParser(LineParser):
+    """A line may have several entries."""
 
-    state: ParserState = field(default_factory=ParserState)
-    damage: list[Damage] = field(default_factory=list)
-    """The first DAMAGE_KEPT faults."""
-    torn: int = 0
-    """Faults on the last line, if it has no newline."""
     client: tuple[int, ...] = ()
     """The version of the client that reads; if it is empty, the one that wrote the last line."""
 
-    @property
-    def damaged(self) -> int:
-        """The total number of faults."""
-        return self.state.damaged + self.torn
+    def __post_init__(self) -> None:
+        # The previous holder of the state may read on from it.
+        self.state.extra = {**self.state.extra, CALLS: dict(self.state.extra.get(CALLS, {}))}
 
-    def read(self, line: Line) -> Sequence[Recorded]:
-        """The entries on this line; none for a blank or a damaged one.
-
-        What a line without a newline says about later lines is forgotten: it is read again.
-        """
-        state = self.state
-        if state.provisional:
-            state.header, state.provisional = None, False
-        if line.complete:
-            recorded = self._read(line)
-            state.next_number = line.number + 1
-            state.next_offset = line.end
-            return recorded
-        header, extra = state.header, copy.deepcopy(state.extra)
-        recorded = self._read(line)
-        state.provisional = header is None and state.header is not None
-        state.header, state.extra = header or state.header, extra
-        return recorded
-
-    def _read(self, line: Line) -> Sequence[Recorded]:
-        if not line.raw.strip(_BLANKS):
+    def read_line(self, line: Line) -> Sequence[Recorded]:
+        if not line.raw.strip(self.blanks):
             return ()
         if not line.offset and line.raw.startswith(BOM_UTF8):
             line = line._replace(offset=len(BOM_UTF8), raw=line.raw[len(BOM_UTF8) :])
         try:
             data, end = _first_value(line.raw)
         except ValueError as fault:
-            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, f"is not valid JSON ({fault})")
-            return ()
+            return self.report_unreadable(line, self.describe_fault(line.raw, fault))
         if end < len(line.raw):
-            self._report(DamageKind.MORE_ON_LINE, line, "has more behind its first value, which is not read")
+            self.report(DamageKind.MORE_ON_LINE, line, "has more behind its first value, which is not read")
             if self._is_older:
                 return ()
             line = line._replace(raw=line.raw[:end])
-        if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
-            return ()
-        return self._read_object(data, line)
+        if isinstance(data, dict):
+            return self.read_object(data, line)
+        return self.report(DamageKind.NOT_AN_OBJECT, line, "does not contain an object")
 
-    def _read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         state = self.state
+        recorded_type = fields.word(data, "type")
         line_id = data.get("uuid")
         if not isinstance(line_id, str) or not line_id or well_formed(line_id) != line_id:
             line_id = f"line-{line.number}"
-            if label(data.get("type")) in NODES:
-                self._report(DamageKind.NO_ID, line, "the entry has no usable id")
+            if recorded_type in NODES:
+                self.report(DamageKind.NO_ID, line, "the entry has no usable id")
         if is_node(data):
             if "subagent" not in state.extra:
                 state.extra["subagent"] = data.get("isSidechain") is True
             if "version" in data:
-                state.extra[CLIENT] = list(released_version(_text(data["version"])))
-        self._read_header(data)
+                state.extra[CLIENT] = list(released_version(fields.stored_text(data, "version")))
+        if line.complete or state.header is None:
+            self._read_header(data)
         state.version = CURRENT_VERSION
-        state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
-        _remember_calls(data, state.extra.setdefault("calls", {}))
+        state.recognised = state.recognised or recorded_type in KNOWN_TYPES
+        _remember_calls(data, state.extra[CALLS])
         place = LinePlace(line.number, line.offset, line.raw, line_id)
         described = describe(data, place, is_subagent=state.extra.get("subagent") is True)
         return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
@@ -140,17 +115,17 @@ class ClaudeCodeParser:
         if header.id and header.cwd and header.timestamp:
             return
         is_subagent = self.state.extra.get("subagent") is True
-        session_id, parent = _text(data.get("sessionId")), data.get("forkedFrom")
+        session_id = fields.stored_text(data, "sessionId")
+        parent = fields.stored_text(fields.mapping(data, "forkedFrom"), "sessionId")
         if is_subagent:
             # The lines of a subagent have the id of the session that started it.
-            session_id, parent = _text(data.get("agentId")), {"sessionId": session_id}
+            session_id, parent = fields.stored_text(data, "agentId"), session_id
         found = Header(
             id=header.id or session_id,
             version=CURRENT_VERSION,
-            cwd=header.cwd or _text(data.get("cwd")),
-            timestamp=header.timestamp or _text(data.get("timestamp")),
-            parent_session=header.parent_session
-            or (_text(parent.get("sessionId")) if isinstance(parent, dict) else ""),
+            cwd=header.cwd or fields.stored_text(data, "cwd"),
+            timestamp=header.timestamp or fields.stored_text(data, "timestamp"),
+            parent_session=header.parent_session or parent,
             is_subagent=is_subagent,
         )
         self.state.header = found if found.id or found.cwd or found.timestamp else None
@@ -163,7 +138,7 @@ class ClaudeCodeParser:
     def _in_context(self, entry: Entry) -> Entry:
         """An entry with what only earlier lines tell."""
         if entry.result_for is not None:
-            name = self.state.extra["calls"].pop(entry.result_for, "")
+            name = self.state.extra[CALLS].pop(entry.result_for, "")
             return msgspec.structs.replace(entry, tool_name=name) if name else entry
         if entry.type == LAST_PROMPT and self._is_older:
             entry = msgspec.structs.replace(entry, parent_id=None)
@@ -173,14 +148,6 @@ class ClaudeCodeParser:
                 return msgspec.structs.replace(entry, control=None)
             self.state.extra["title"] = rank
         return entry
-
-    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
-        if line.complete:
-            self.state.damaged += 1
-        else:
-            self.torn += 1
-        if len(self.damage) < DAMAGE_KEPT:
-            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
 
 
 def _first_value(raw: bytes) -> tuple[Any, int]:
@@ -199,11 +166,10 @@ def _first_value(raw: bytes) -> tuple[Any, int]:
 
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
     """Add the names of the tools that a reply calls, by the ids of the calls."""
-    message = data.get("message")
-    content = message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
-            calls[well_formed(block["id"])] = label(block.get("name"))
+    if data.get("type") == "assistant":
+        for block in fields.objects(fields.mapping(data, "message"), "content"):
+            if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
+                calls[well_formed(block["id"])] = fields.word(block, "name")
     while len(calls) > OPEN_CALLS:
         del calls[next(iter(calls))]
 
@@ -213,11 +179,8 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
 
     Only the position of `place` in the file and in the tree counts, and the name of its tool.
     """
-    try:
-        data = parse(raw)
-    except ValueError:
-        return None
-    if not isinstance(data, dict):
+    data = fields.object_in(raw)
+    if data is None:
         return None
     if is_result(data):
         common = {name: getattr(place, name) for name in ("number", "offset", "length", "id", "parent_id")}
@@ -227,10 +190,6 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         line = LinePlace(place.number, place.offset, raw, place.id)
         entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
     return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
-
-
-def _text(value: object) -> str:
-    return well_formed(value) if isinstance(value, str) else ""
 
 
 def shows_format(head: bytes) -> bool:

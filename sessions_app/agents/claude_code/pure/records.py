@@ -21,13 +21,13 @@ The blocks of a tool result are those of its own content. Every object becomes a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sessions_app.agents.pi.pure.records import describe_content
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -98,15 +98,15 @@ class LinePlace(NamedTuple):
 
 def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = False) -> Described:
     """The entries of one recorded object, usually one. `is_subagent`: the file is that of a subagent."""
-    recorded_type = label(data.get("type"))
+    recorded_type = fields.word(data, "type")
     common: dict[str, Any] = {
         "number": place.number,
         "offset": place.offset,
         "length": len(place.raw),
         "id": place.id,
-        "parent_id": _text(data.get("parentUuid")) or None,
+        "parent_id": fields.stored_text(data, "parentUuid") or None,
         "type": recorded_type,
-        "timestamp": _text(data.get("timestamp")),
+        "timestamp": fields.stored_text(data, "timestamp"),
     }
     if not is_node(data):
         return [_describe_beside(data, recorded_type, common)]
@@ -126,7 +126,7 @@ def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = F
 
 def is_node(data: Mapping[str, Any]) -> bool:
     """Whether a line takes part in the tree. The client sends what was said even if it has no id."""
-    return isinstance(data.get("uuid"), str) or label(data.get("type")) in CONVERSATION
+    return isinstance(data.get("uuid"), str) or fields.word(data, "type") in CONVERSATION
 
 
 def is_passed(entry: Entry) -> bool:
@@ -142,15 +142,10 @@ def shares_line(entry: Entry) -> bool:
     return parent.startswith(".", len(entry.id)) and entry.role in _SAID
 
 
-def label(value: object) -> str:
-    """A name that Redline stores: storable text, or empty. Names recur, so each is interned."""
-    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
-
-
 def _describe_beside(data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
-    title = _text(data.get(TITLES[recorded_type])) if recorded_type in TITLES else ""
+    title = fields.stored_text(data, TITLES[recorded_type]) if recorded_type in TITLES else ""
     control = NameControl(title) if title else None
-    named = _text(data.get("leafUuid")) or None if recorded_type == LAST_PROMPT else None
+    named = fields.stored_text(data, "leafUuid") or None if recorded_type == LAST_PROMPT else None
     return Entry(**{**common, "parent_id": named}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
 
 
@@ -167,22 +162,22 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
         return [_described(content, role, common)]
     if len(content) == 1:
         # The subagent of a call; several results on one line do not show which of them it belongs to.
-        shown = _object(data.get("toolUseResult"))
-        return [describe_result(content[0], {**common, "subagent": _text(shown.get("agentId"))})]
+        subagent = fields.stored_text(fields.mapping(data, "toolUseResult"), "agentId")
+        return [describe_result(content[0], {**common, "subagent": subagent})]
     spans, found = place.content_items(), []
     for part, index in enumerate(results):
         offset, length = place.offset + spans[index].start, spans[index].end - spans[index].start
-        fields = {**common, "id": f"{place.id}.{part}", "offset": offset, "length": length}
-        found.append(describe_result(content[index], fields))
+        found.append(
+            describe_result(content[index], {**common, "id": f"{place.id}.{part}", "offset": offset, "length": length})
+        )
         common["parent_id"] = f"{place.id}.{part}"
     if len(results) < len(content):
         return [*found, _without(results, *_described(content, role, common))]
-    fields = {**common, "parent_id": found[-1][0].parent_id}
-    return [*found[:-1], describe_result(content[-1], fields)]
+    return [*found[:-1], describe_result(content[-1], {**common, "parent_id": found[-1][0].parent_id})]
 
 
 def is_result(block: object) -> bool:
-    return isinstance(block, dict) and block.get("type") == "tool_result"
+    return fields.has_type(block, "tool_result")
 
 
 def _without(results: Sequence[int], entry: Entry, texts: Texts) -> tuple[Entry, Texts]:
@@ -194,13 +189,9 @@ def _without(results: Sequence[int], entry: Entry, texts: Texts) -> tuple[Entry,
 
 def describe_result(block: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
     """The entry of one result, which may be a part of its line."""
-    call_id = block.get("tool_use_id")
-    fields = {
-        **common,
-        "result_for": well_formed(call_id) if isinstance(call_id, str) else None,
-        "failed": block.get("is_error") is True,
-    }
-    return _described(block.get("content"), Role.TOOL_RESULT, fields)
+    call_id = fields.stored_text_or_none(block, "tool_use_id")
+    failed = block.get("is_error") is True
+    return _described(block.get("content"), Role.TOOL_RESULT, {**common, "result_for": call_id, "failed": failed})
 
 
 def _describe_assistant(
@@ -209,17 +200,17 @@ def _describe_assistant(
     content = message.get("content")
     if not isinstance(content, str | list):
         return Entry(**common), NO_TEXTS
-    model = _text(message.get("model"))
+    model = fields.stored_text(message, "model")
     is_error = data.get("isApiErrorMessage") is True
-    stop_reason = "error" if is_error else label(message.get("stop_reason"))
+    stop_reason = "error" if is_error else fields.word(message, "stop_reason")
     common |= {
         "kind": EntryKind.MESSAGE,
-        "reply": _text(message.get("id")),
+        "reply": fields.stored_text(message, "id"),
         "stop_reason": stop_reason,
         "failed": is_error,
         "excluded": is_error and model == SYNTHETIC,
-        "usage": _usage(message.get("usage")),
-        "model": _model(model) if model not in ("", SYNTHETIC) else None,
+        "usage": _usage(message),
+        "model": fields.model(PROVIDER, model) if model not in ("", SYNTHETIC) else None,
     }
     entry, texts = _described(content, Role.ASSISTANT, common | {"overflown": None})
     if is_error:
@@ -270,7 +261,7 @@ def _as_shared(block: object) -> object:
 def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
     """An attachment; the type of the entry has that of the attachment."""
     attachment, whole = attachment_of(data), shown_text(data)
-    kind = label(attachment.get("type"))
+    kind = fields.word(attachment, "type")
     if kind and common["type"] != SIDECHAIN:
         common["type"] = sys.intern(f"{common['type']}:{kind}")
     common["kind"] = EntryKind.MESSAGE if kind != SNAPSHOT and whole else EntryKind.OTHER
@@ -282,7 +273,7 @@ def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tup
 
 
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    subtype = label(data.get("subtype"))
+    subtype = fields.word(data, "subtype")
     text = data.get("content")
     if subtype and common["type"] != SIDECHAIN:
         common["type"] = sys.intern(f"{common['type']}:{subtype}")
@@ -290,57 +281,34 @@ def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[E
         tokens = tokens_of(utf16_length(text))
         return Entry(**common, kind=EntryKind.MESSAGE, role=Role.COMMAND, tokens=tokens), Texts(text, ())
     if subtype == BOUNDARY:
-        common["parent_id"] = common["parent_id"] or _text(data.get("logicalParentUuid")) or None
+        common["parent_id"] = common["parent_id"] or fields.stored_text(data, "logicalParentUuid") or None
         return Entry(**common, kind=EntryKind.BOUNDARY, control=_boundary(data, common["id"])), NO_TEXTS
     return Entry(**common), NO_TEXTS
 
 
 def _boundary(data: Mapping[str, Any], own_id: str) -> BoundaryControl:
-    metadata = _object(data.get("compactMetadata"))
-    messages, segment = _object(metadata.get("preservedMessages")), _object(metadata.get("preservedSegment"))
-    kept = messages.get("uuids")
-    ends = _text(segment.get("headUuid")), _text(segment.get("tailUuid"))
-    anchor = _text((messages or segment).get("anchorUuid"))
+    metadata = fields.mapping(data, "compactMetadata")
+    messages, segment = fields.mapping(metadata, "preservedMessages"), fields.mapping(metadata, "preservedSegment")
+    ends = fields.stored_text(segment, "headUuid"), fields.stored_text(segment, "tailUuid")
+    anchor = fields.stored_text(messages or segment, "anchorUuid")
     return BoundaryControl(
-        kept=tuple(_texts(kept)),
+        kept=tuple(well_formed(one) if isinstance(one, str) else "" for one in fields.items(messages, "uuids")),
         anchor_id=anchor if anchor != own_id else None,
         segment=ends if all(ends) else None,
-        trigger=_text(metadata.get("trigger")),
-        tokens_before=_count(metadata.get("preTokens")),
-        tokens_after=_count(metadata.get("postTokens")),
+        trigger=fields.stored_text(metadata, "trigger"),
+        tokens_before=_count(metadata, "preTokens"),
+        tokens_after=_count(metadata, "postTokens"),
     )
 
 
-# ---- values ------------------------------------------------------------------------------------------------
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _texts(values: object) -> Iterator[str]:
-    if isinstance(values, list):
-        yield from (well_formed(value) if isinstance(value, str) else "" for value in values)
-
-
-def _text(value: object) -> str:
-    return well_formed(value) if isinstance(value, str) else ""
-
-
-@lru_cache(maxsize=256)
-def _model(model: str) -> tuple[str, str]:
-    return PROVIDER, model
-
-
-def _usage(usage: object) -> int | None:
+def _usage(message: Mapping[str, Any]) -> int | None:
     """The tokens of the context and of the reply."""
-    if not isinstance(usage, dict):
+    if not isinstance(message.get("usage"), dict):
         return None
-    return sum([_count(usage.get(name)) or 0 for name in _USAGE])
+    return sum(_count(message["usage"], name) or 0 for name in _USAGE)
 
 
-def _count(value: object) -> int | None:
-    """A number of tokens; None if the file contains anything but a finite number."""
-    if type(value) is not int and type(value) is not float:
-        return None
-    return int(value) if 0 <= value < 2**53 else None
+def _count(data: Mapping[str, Any], name: str) -> int | None:
+    """A number of tokens."""
+    found = fields.number(data, name)
+    return int(found) if found is not None and 0 <= found < 2**53 else None

@@ -102,7 +102,7 @@ class _Reply:
         self.keeps_order = self.keeps_order or _thinks_around_call(line.blocks)
 
     def call_ids(self) -> list[str]:
-        return [str(block.get("id")) for block in self.blocks if block.get("type") == "tool_use"]
+        return [str(block.get("id")) for block in self.blocks if is_call(block)]
 
 
 _Turn = _UserTurn | _Reply

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse, trim_end
@@ -63,7 +64,7 @@ class SentLine(NamedTuple):
 
     def call_ids(self) -> Iterator[str]:
         for block in self.blocks:
-            if block.get("type") == "tool_use":
+            if is_call(block):
                 yield str(block.get("id"))
 
 
@@ -136,8 +137,7 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
 
 
 def _is_notice(data: Mapping[str, Any]) -> bool:
-    origin = data.get("origin")
-    return isinstance(origin, dict) and origin.get("kind") == NOTICE
+    return fields.mapping(data, "origin").get("kind") == NOTICE
 
 
 def _one_text(blocks: list[ContentBlock]) -> list[ContentBlock]:
@@ -186,7 +186,7 @@ def with_text(result: ContentBlock, text: str) -> ContentBlock:
 
 def _as_sent(block: Any) -> Any:
     """A block of a reply; of a call only what the provider knows is sent."""
-    if isinstance(block, dict) and block.get("type") == "tool_use":
+    if fields.has_type(block, "tool_use"):
         return {name: block[name] for name in CALL_FIELDS if name in block}
     return block
 
@@ -208,9 +208,8 @@ def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
 
 
 def _ends_with_result(data: Mapping[str, Any]) -> bool:
-    message = data.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and bool(content) and is_result(content[-1])
+    content = fields.items(fields.mapping(data, "message"), "content")
+    return bool(content) and is_result(content[-1])
 
 
 def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:

@@ -21,10 +21,11 @@ from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
-from .lines import KeptItem, new_line, timestamp_of
+from .lines import KeptItem, new_line
 from .parser import IS_PAGINATED
 from .records import item_of
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import items, members, splice
 
 from .parser import PROVENANCE, is_part
-from .records import CONTENT_IN, count_of, item_of, summary_item
+from .records import CONTENT_IN, item_of, summary_item
 
 
 class KeptItem(NamedTuple):
@@ -21,11 +23,6 @@ class KeptItem(NamedTuple):
 
     entry_id: str
     raw: bytes
-
-
-def timestamp_of(moment: datetime) -> str:
-    """A time as Codex records it: ISO, milliseconds, Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -> bytes:
@@ -63,12 +60,12 @@ def next_window(
     number = 0
     for entry in () if thread_window else branch:
         if entry.type == "session_meta":
-            first = previous = _window_id(item_of(parse(line(entry))).get("context_window"))
+            first = previous = fields.text(fields.mapping(item_of(parse(line(entry))), "context_window"), "window_id")
             number = 0
         elif entry.type == "compacted" and entry.is_compaction:
             payload = item_of(parse(line(entry)))
-            previous = _window_id(payload) or previous
-            number = count_of(payload.get("window_number")) or number + 1
+            previous = fields.text(payload, "window_id") or previous
+            number = fields.whole_number(payload, "window_number") or number + 1
     if not first:
         return {}
     return {
@@ -77,11 +74,6 @@ def next_window(
         "previous_window_id": previous,
         "window_id": str(uuid5(NAMESPACE_URL, f"{new_id} {number + 1}")),
     }
-
-
-def _window_id(found: object) -> str:
-    window = found.get("window_id") if isinstance(found, dict) else None
-    return window if isinstance(window, str) else ""
 
 
 def payload_bytes(raw: bytes) -> bytes:

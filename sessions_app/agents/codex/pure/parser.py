@@ -20,16 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts
-from sessions_app.sessionlog.jsjson import parse, parse_well_formed, well_formed
+from sessions_app.sessionlog.jsjson import parse, parse_well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 from sessions_app.sessionlog.versions import released_version
 
 from .history import ItemHistory, digest_of
@@ -37,14 +39,12 @@ from .records import (
     KNOWN_TYPES,
     REASONING,
     SPAWN,
-    count_of,
     describe_item,
     describe_line,
     describe_summary,
     digest_of_text,
     is_introduced,
     item_of,
-    name_of,
     spawned_thread,
     started_agent,
     summary_item,
@@ -65,18 +65,14 @@ CLIENT: Final = "client"
 """The name in `ParserState.extra` of the version of the client that began the file; an empty one is unreadable."""
 PROVENANCE: Final = "redline"
 """The key of what Redline adds to a payload; Codex ignores it."""
-_BLANKS: Final = b" \t\r\n"
 
 
 @dataclass(slots=True)
-class RolloutParser:
-    """Reads lines in order; `state` can be stored and passed to the next parser."""
+class RolloutParser(LineParser):
+    """A compacted line has an entry for each of its items that is new."""
 
-    state: ParserState = field(default_factory=ParserState)
-    damage: list[Damage] = field(default_factory=list)
-    """The first DAMAGE_KEPT faults."""
-    torn: int = 0
-    """Faults on the last line, if it has no newline."""
+    blanks: ClassVar[bytes] = b" \t\r\n"
+
     _history: ItemHistory = field(init=False)
     _open_calls: dict[str, str] = field(init=False)
     """The names of the tools of calls without an output, by the id of the call."""
@@ -95,43 +91,14 @@ class RolloutParser:
         self.state.extra[name] = own
         return own
 
-    @property
-    def damaged(self) -> int:
-        """The total number of faults."""
-        return self.state.damaged + self.torn
+    @staticmethod
+    def decode(raw: bytes) -> Any:
+        return parse_well_formed(raw)
 
-    def read(self, line: Line) -> tuple[Recorded, ...]:
-        """The entries on this line; none for a blank line or a damaged one."""
-        if not line.complete:
-            # It is read again: what it adds must not be remembered.
-            again = RolloutParser(msgspec.structs.replace(self.state, extra=dict(self.state.extra)), self.damage)
-            recorded = again._read(line)
-            self.torn += again.torn
-            self.state.recognised = again.state.recognised
-            self.state.header = again.state.header
-            return recorded
-        recorded = self._read(line)
-        self.state.next_number, self.state.next_offset = line.number + 1, line.end
-        return recorded
-
-    def _read(self, line: Line) -> tuple[Recorded, ...]:
-        if not line.raw.strip(_BLANKS):
-            return ()
-        try:
-            data = parse_well_formed(line.raw)
-        except ValueError as fault:
-            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, f"is not valid JSON ({fault})")
-            return ()
-        if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, "contains a value instead of an object")
-            return ()
-        return self._read_object(data, line)
-
-    def _read_object(self, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+    def read_object(self, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
         state = self.state
         state.version = VERSION
-        recorded_type = name_of(data.get("type"))
+        recorded_type = fields.word(data, "type")
         state.recognised = state.recognised or (recorded_type in KNOWN_TYPES and isinstance(data.get("payload"), dict))
         if recorded_type == "session_meta":
             self._read_header(data, line)
@@ -178,7 +145,7 @@ class RolloutParser:
 
     def _next_id(self, data: Mapping[str, Any], line: Line) -> str:
         extra = self.state.extra
-        ordinal = count_of(data.get("ordinal"))
+        ordinal = fields.whole_number(data, "ordinal")
         extra[IS_NUMBERED] = ordinal is not None
         if ordinal is not None:
             extra["ordinal"] = ordinal
@@ -193,7 +160,7 @@ class RolloutParser:
         if self.state.header is not None and not isinstance(meta.get("history_base"), dict):
             return  # that of the thread of which an old client copied the lines
         if line.offset == 0 and isinstance(meta.get("history_base"), dict):
-            self._report(
+            self.report(
                 DamageKind.MISSING_PARENT,
                 line,
                 "the thread that it is based on is missing, or shorter than it was",
@@ -201,19 +168,18 @@ class RolloutParser:
         extra = self.state.extra
         extra["own_offset"] = line.offset
         extra[IS_PAGINATED] = meta.get("history_mode") == "paginated"
-        extra["provider"] = name_of(meta.get("model_provider"))
-        extra[CLIENT] = list(released_version(name_of(meta.get("cli_version"))))
+        extra["provider"] = fields.word(meta, "model_provider")
+        extra[CLIENT] = list(released_version(fields.stored_text(meta, "cli_version")))
         self.state.header = header_of(data)
 
     def _new_report(self, recorded_type: str, payload: Mapping[str, Any]) -> int | None:
         """The tokens of the last request and its answer, if a line reports them for the first time."""
         if recorded_type == "token_usage_record":
-            last, total = payload.get("usage"), payload.get("thread_token_usage")
+            tokens, so_far = _total(payload, "usage"), _total(payload, "thread_token_usage")
         elif recorded_type == "token_count" and isinstance(info := payload.get("info"), dict):
-            last, total = info.get("last_token_usage"), info.get("total_token_usage")
+            tokens, so_far = _total(info, "last_token_usage"), _total(info, "total_token_usage")
         else:
             return None
-        tokens, so_far = _total(last), _total(total)
         if so_far is not None and so_far == self.state.extra.get("reported"):
             return None
         self.state.extra["reported"] = so_far
@@ -223,7 +189,7 @@ class RolloutParser:
         payload = item_of(data)
         answer = self.state.extra.pop("answer", None)
         if entry.type == ROLLED_BACK:
-            turns = count_of(payload.get("num_turns")) or 0
+            turns = fields.whole_number(payload, "num_turns") or 0
             kept = tuple(self._history.roll_back(turns))
             control = BoundaryControl(kept, trigger=ROLLED_BACK, turns=turns)
             return (Recorded(msgspec.structs.replace(entry, control=control), NO_TEXTS, data),)
@@ -292,38 +258,29 @@ class RolloutParser:
             "timestamp": boundary.timestamp,
         }
 
-    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
-        if line.complete:
-            self.state.damaged += 1
-        else:
-            self.torn += 1
-        if len(self.damage) < DAMAGE_KEPT:
-            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
-
 
 def header_of(data: Mapping[str, Any]) -> Header:
     """The header that a line records. Its parent is the thread that it continues, or that started it, by its id."""
     meta = item_of(data)
-    base = meta.get("history_base")
-    base_id = _shown(base.get("thread_id")) if isinstance(base, Mapping) else ""
-    own_id = _shown(meta.get("id"))
-    parent = _shown(meta.get("forked_from_id")) or base_id or _shown(meta.get("parent_thread_id"))
-    source = meta.get("source")
+    own_id = fields.stored_text(meta, "id")
+    parent = (
+        fields.stored_text(meta, "forked_from_id")
+        or fields.stored_text(fields.mapping(meta, "history_base"), "thread_id")
+        or fields.stored_text(meta, "parent_thread_id")
+    )
     return Header(
         id=own_id,
         version=VERSION,
-        cwd=_shown(meta.get("cwd")),
-        timestamp=_shown(meta.get("timestamp")),
+        cwd=fields.stored_text(meta, "cwd"),
+        timestamp=fields.stored_text(meta, "timestamp"),
         parent_session=parent if parent != own_id else "",
-        is_subagent=isinstance(source, Mapping) and "subagent" in source,
+        is_subagent="subagent" in fields.mapping(meta, "source"),
     )
 
 
 def names_of(payload: Mapping[str, Any]) -> list[object]:
     """The ids of the entries that the items of a compacted line stand for, if Redline has written it."""
-    own = payload.get(PROVENANCE)
-    names = own.get("items") if isinstance(own, Mapping) else None
-    return names if isinstance(names, list) else []
+    return fields.items(fields.mapping(payload, PROVENANCE), "items")
 
 
 def is_part(entry_id: str) -> bool:
@@ -395,13 +352,10 @@ def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | N
 def _window_in(payload: Mapping[str, Any]) -> int | None:
     """The context window that an event names, of the model in use."""
     info = payload.get("info")
-    window = count_of((info if isinstance(info, dict) else payload).get("model_context_window"))
+    window = fields.whole_number(info if isinstance(info, dict) else payload, "model_context_window")
     return window if window is not None and 0 < window < WINDOW_LIMIT else None
 
 
-def _total(usage: object) -> int | None:
-    return count_of(usage.get("total_tokens")) if isinstance(usage, Mapping) else None
-
-
-def _shown(value: object) -> str:
-    return well_formed(value) if isinstance(value, str) else ""
+def _total(payload: Mapping[str, Any], name: str) -> int | None:
+    """The tokens in a report of usage."""
+    return fields.whole_number(fields.mapping(payload, name), "total_tokens")

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.controls import ModelControl
 from sessions_app.sessionlog.entries import (
     ENCRYPTED,
@@ -28,7 +28,7 @@ from sessions_app.sessionlog.entries import (
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import parse, stringify, trim, utf16_length, well_formed
+from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
 
 KEY: Final = "codex"
@@ -79,24 +79,15 @@ class _Content(NamedTuple):
 
 def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: str) -> tuple[Entry, Texts]:
     """The entry of a whole line. `common` has its position and ids; `provider` is that of the session's models."""
-    recorded_type = name_of(data.get("type"))
-    payload = data.get("payload")
-    content: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {}
-    common = {**common, "timestamp": _stored(data.get("timestamp"))}
+    recorded_type, content = fields.word(data, "type"), item_of(data)
+    common = {**common, "timestamp": fields.stored_text(data, "timestamp")}
     if recorded_type == "response_item":
         return describe_item(content, common)
     if recorded_type == "event_msg":
-        recorded_type = name_of(content.get("type")) or recorded_type
-    if recorded_type == "turn_context" and isinstance(model := content.get("model"), str):
-        model = well_formed(model)
-        control = ModelControl("", model)
-        entry = Entry(
-            **common,
-            type=recorded_type,
-            kind=EntryKind.MODEL,
-            model=_model_pair(provider, model),
-            control=control,
-        )
+        recorded_type = fields.word(content, "type") or recorded_type
+    if recorded_type == "turn_context" and (model := fields.model(provider, content.get("model"))) is not None:
+        control = ModelControl("", model[1])
+        entry = Entry(**common, type=recorded_type, kind=EntryKind.MODEL, model=model, control=control)
         return entry, NO_TEXTS
     kind = LINE_KINDS.get(recorded_type, EntryKind.BESIDE)
     if kind is EntryKind.BESIDE:
@@ -118,7 +109,7 @@ KNOWN_TYPES: Final = frozenset({"session_meta", "response_item", "compacted", "t
 
 def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
     """The entry of a Responses item."""
-    recorded_type = name_of(item.get("type"))
+    recorded_type = fields.word(item, "type")
     known = ITEMS.get(recorded_type)
     if known is None or not all(isinstance(item.get(name), kind) for name, kind in known.required.items()):
         entry = Entry(**common, type=recorded_type or "response_item", kind=EntryKind.OTHER)
@@ -162,17 +153,16 @@ def summary_item(text: str) -> dict[str, Any]:
 def started_agent(payload: Mapping[str, Any]) -> tuple[str, str] | None:
     """The call that started a subagent, and the id of its thread, if an event says so: the output of the call does not
     name the thread in newer versions."""
-    item = payload.get("item")
-    if not isinstance(item, Mapping) or item.get("kind") != "started":
+    item = fields.mapping(payload, "item")
+    call_id, thread_id = fields.text_or_none(item, "id"), fields.text_or_none(item, "agent_thread_id")
+    if item.get("kind") != "started" or call_id is None or thread_id is None:
         return None
-    call_id, thread_id = item.get("id"), item.get("agent_thread_id")
-    return (call_id, thread_id) if isinstance(call_id, str) and isinstance(thread_id, str) else None
+    return call_id, thread_id
 
 
 def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The item on a line."""
-    payload = data.get("payload")
-    return payload if isinstance(payload, Mapping) else {}
+    return fields.mapping(data, "payload")
 
 
 def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,11 +172,7 @@ def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def spawned_thread(output: str | None) -> str:
     """The id of the thread that the output of SPAWN names; empty if it names none."""
-    try:
-        found = parse((output or "").encode("utf-8", "replace"))
-    except ValueError:
-        return ""
-    return _stored(found.get("agent_id")) if isinstance(found, dict) else ""
+    return fields.stored_text(fields.object_in((output or "").encode("utf-8", "replace")) or {}, "agent_id")
 
 
 # ---- items -----------------------------------------------------------------------------------------------
@@ -194,26 +180,24 @@ def spawned_thread(output: str | None) -> str:
 
 def _message(item: Mapping[str, Any]) -> _Content:
     blocks, texts, units = _describe_content(item["content"])
-    role = item["role"]
+    role = fields.word(item, "role")
     if role == "developer" or (role == "user" and _is_injected(item)):
         return _Content(Role.INJECTED, blocks, texts, units)
-    return _Content(name_of(role), blocks, texts, units)
+    return _Content(role, blocks, texts, units)
 
 
 def _is_injected(item: Mapping[str, Any]) -> bool:
     """Whether Codex itself added a message in the role of the user."""
-    passthrough = item.get(PASSTHROUGH)
-    kinds = passthrough.get("content_item_kinds") if isinstance(passthrough, Mapping) else None
-    if isinstance(kinds, list) and any(isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds):
+    kinds = fields.items(fields.mapping(item, PASSTHROUGH), "content_item_kinds")
+    if any(isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds):
         return True
-    first = item["content"][0] if item["content"] else None
-    text = first.get("text") if isinstance(first, Mapping) else None
-    return isinstance(text, str) and text.lstrip()[:_LONGEST_OPENING].lower().startswith(_INJECTED_TEXTS)
+    text = fields.text(fields.as_mapping(item["content"][0]), "text") if item["content"] else ""
+    return text.lstrip()[:_LONGEST_OPENING].lower().startswith(_INJECTED_TEXTS)
 
 
 def _reasoning(item: Mapping[str, Any]) -> _Content:
     """One block: a summary, or the reasoning itself; or what is only encrypted."""
-    text = "\n\n".join([*_texts_in(item.get("content")), *_texts_in(item.get("summary"))])
+    text = "\n\n".join([*_texts_in(item, "content"), *_texts_in(item, "summary")])
     encrypted = item.get("encrypted_content")
     opaque = () if text or not isinstance(encrypted, str) else (Opaque(encrypted_units(encrypted), 0),)
     units = opaque[0].units if opaque else utf16_length(text)
@@ -223,11 +207,12 @@ def _reasoning(item: Mapping[str, Any]) -> _Content:
 
 
 def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
-    call_id = _stored(item.get("call_id")) or None
+    call_id = fields.stored_text(item, "call_id") or None
     text = trim(f"{BlockType.TOOL_CALL} {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
     block = Block(0, BlockType.TOOL_CALL, max(1, tokens_of(utf16_length(text))), units, call_id)
-    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=name_of(name))
+    tool_name = sys.intern(well_formed(name))
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=tool_name)
 
 
 def _function_call(item: Mapping[str, Any]) -> _Content:
@@ -253,7 +238,7 @@ def _output(item: Mapping[str, Any]) -> _Content:
     else:
         text = output if isinstance(output, str) else stringify(output)
         blocks, texts, units = None, Texts(whole=text, blocks=()), utf16_length(text)
-    return _Content(Role.TOOL_RESULT, blocks, texts, units, result_for=_stored(item["call_id"]))
+    return _Content(Role.TOOL_RESULT, blocks, texts, units, result_for=fields.stored_text(item, "call_id"))
 
 
 def _step(item: Mapping[str, Any]) -> _Content:
@@ -261,7 +246,7 @@ def _step(item: Mapping[str, Any]) -> _Content:
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     image = (Opaque(IMAGE_UNITS, 0, text, size_in_base64(item["result"])),) if "result" in item else ()
     units = IMAGE_UNITS if image else utf16_length(text)
-    block = Block(0, name_of(item["type"]), max(1, tokens_of(units)), units)
+    block = Block(0, fields.word(item, "type"), max(1, tokens_of(units)), units)
     return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
 
@@ -322,12 +307,13 @@ def _describe_content(content: list[Any]) -> tuple[tuple[Block, ...], Texts, int
 
 def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None]:
     """A part of a content as a block, its text, and what of it is not text."""
-    kind = name_of(part.get("type")) if isinstance(part, Mapping) else ""
-    if isinstance(part, Mapping) and kind in _TEXTS and isinstance(text := part.get("text"), str):
+    found_part = fields.as_mapping(part)
+    kind = fields.word(found_part, "type")
+    if kind in _TEXTS and (text := fields.text_or_none(found_part, "text")) is not None:
         units = utf16_length(text)
         return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text, None
-    if isinstance(part, Mapping) and kind in ("input_image", "encrypted_content"):
-        found = _opaque(part, kind, index)
+    if kind in ("input_image", "encrypted_content"):
+        found = _opaque(found_part, kind, index)
         block_type = BlockType.IMAGE if kind == "input_image" else kind
         return Block(index, block_type, max(1, tokens_of(found.units)), found.units), found.label, found
     text = stringify(part)
@@ -338,38 +324,9 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
 def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
     """An image, or what one agent told another and only the provider can read."""
     if kind == "input_image":
-        return Opaque(IMAGE_UNITS, index, "[image]", size_in_base64(_text(part.get("image_url"))))
-    return Opaque(encrypted_units(_text(part.get(kind))), index, ENCRYPTED)
+        return Opaque(IMAGE_UNITS, index, "[image]", size_in_base64(fields.text(part, "image_url")))
+    return Opaque(encrypted_units(fields.text(part, kind)), index, ENCRYPTED)
 
 
-def _texts_in(parts: object) -> Iterator[str]:
-    for part in parts if isinstance(parts, list) else ():
-        text = part.get("text") if isinstance(part, Mapping) else None
-        if isinstance(text, str) and text:
-            yield text
-
-
-# ---- values ----------------------------------------------------------------------------------------------
-
-
-def name_of(value: object) -> str:
-    """A name that recurs, as storable text; empty for anything else."""
-    return sys.intern(well_formed(value)) if isinstance(value, str) else ""
-
-
-def count_of(value: object) -> int | None:
-    """A number of tokens, or an ordinal; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _stored(value: object) -> str:
-    return well_formed(_text(value))
-
-
-@lru_cache(maxsize=256)
-def _model_pair(provider: str, model: str) -> tuple[str, str]:
-    return provider, model
+def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:
+    return filter(None, (fields.text(part, "text") for part in fields.objects(item, name)))

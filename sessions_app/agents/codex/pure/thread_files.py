@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.lines import split_lines
 
 BASE_NAME: Final = "rollout-2026-01-01T00-00-00-{}.jsonl"
@@ -47,24 +47,21 @@ class ThreadFiles:
         self._size += len(raw)
 
     def _read(self, raw: bytes) -> None:
-        try:
-            line = parse(raw)
-        except ValueError:
-            return  # the client skips it too
-        payload = _mapping(line, "payload")
-        if _text(line, "type") == "session_meta":
-            self._end_base(_mapping(payload, "history_base"))
-            self._use(_text(payload, "model_provider"))
-        elif _text(line, "type") == "turn_context":
-            self.model = _text(payload, "model") or self.model
+        line = fields.object_in(raw) or {}  # the client skips other lines too
+        payload = fields.mapping(line, "payload")
+        if fields.stored_text(line, "type") == "session_meta":
+            self._end_base(fields.mapping(payload, "history_base"))
+            self._use(fields.stored_text(payload, "model_provider"))
+        elif fields.stored_text(line, "type") == "turn_context":
+            self.model = fields.stored_text(payload, "model") or self.model
         else:
-            settings = _mapping(payload, "thread_settings")
-            self._use(_text(settings, "model_provider_id"))
-            self.model = _text(settings, "model") or self.model
+            settings = fields.mapping(payload, "thread_settings")
+            self._use(fields.stored_text(settings, "model_provider_id"))
+            self.model = fields.stored_text(settings, "model") or self.model
 
     def _end_base(self, base: Mapping[str, Any]) -> None:
         """Begin the next file if the lines so far are what it is based on."""
-        thread_id = _text(base, "thread_id")
+        thread_id = fields.stored_text(base, "thread_id")
         if THREAD_ID.fullmatch(thread_id) and base.get("end_byte_offset") == self._size:
             self._bases.append((BASE_NAME.format(thread_id), self._lines))
             self._lines, self._size = [], 0
@@ -72,13 +69,3 @@ class ThreadFiles:
     def _use(self, provider: str) -> None:
         if provider:
             self.providers = [*(one for one in self.providers if one != provider), provider]
-
-
-def _mapping(value: Any, name: str) -> Mapping[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _text(value: Any, name: str) -> str:
-    found = value.get(name) if isinstance(value, dict) else None
-    return well_formed(found) if isinstance(found, str) else ""

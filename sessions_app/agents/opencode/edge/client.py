@@ -17,7 +17,8 @@ from typing import Any, Final
 from sessions_app.agents.edge.dry_resume.comparison import PROBE
 from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, run_client
 from sessions_app.agents.edge.dry_resume.scratch import Scratch
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 
 CONTEXT_WINDOW: Final = 10_000_000
@@ -122,11 +123,8 @@ class SessionRows:
         return str(session_id)
 
     def _add(self, raw: bytes) -> None:
-        try:
-            row = parse(raw)
-        except ValueError:
-            return
-        data = row.get("data") if isinstance(row, dict) else None
+        row = fields.object_in(raw) or {}
+        data = row.get("data")
         if not isinstance(data, dict):
             return
         recorded = stringify(data)

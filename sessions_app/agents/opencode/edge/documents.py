@@ -10,10 +10,10 @@ Ids order by time. Links are not followed, and names that are not ids are not us
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.agents.opencode.pure.lines import (
     MESSAGE,
@@ -27,9 +27,9 @@ from sessions_app.agents.opencode.pure.lines import (
     session_row,
     size_of,
 )
-from sessions_app.agents.opencode.pure.parts import mapping_of
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.storage.files import file_state, opened, pread, reported
 from sessions_app.storage.nofollow import scan_directory, stat_file
 from sessions_app.storage.rendered import RenderedLine
@@ -113,12 +113,12 @@ def _rows_of(path: Path, storage: Path) -> list[Row]:
         raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
     if state.size > SESSION_LIMIT:
         raise BadInput("not_a_session", f"{path} is larger than {SESSION_LIMIT:,} bytes. {NOTHING_READ}")
-    recorded = _object(_read(path))
+    recorded = fields.object_in(_read(path)) or {}
     messages = {row.id: row for row in _documents(storage / MESSAGE / path.stem, MESSAGE)}
     parts = ((key, part) for key in messages for part in _documents(storage / PART / key, PART))
     session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
     rows = [session, *in_order(messages, parts)]
-    revert = mapping_of(recorded.get("revert"))
+    revert = fields.mapping(recorded, "revert")
     reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
     return [*rows, reverted] if reverted is not None else rows
 
@@ -135,13 +135,6 @@ def _documents(directory: Path, row_type: str) -> Iterator[Row]:
         except FileNotFoundError:
             return
     yield from sorted(found, key=lambda row: row.id)
-
-
-def _object(raw: bytes) -> Mapping[str, Any]:
-    try:
-        return mapping_of(parse(raw))
-    except ValueError:
-        return {}
 
 
 def _read(path: Path) -> bytes:

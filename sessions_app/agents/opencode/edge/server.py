@@ -32,7 +32,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from sessions_app.agents.opencode.pure.lines import PART, SESSION
-from sessions_app.agents.opencode.pure.parts import mapping_of, text_of
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.sessionlog.jsjson import canonical, parse, stringify
 from sessions_app.storage.agent_database import bytes_of, opened_database, row_of
@@ -105,8 +105,8 @@ class OpenCodeServer:
             )
         self._require_version()
         session = row_of(connection, SESSION, self.path.name) or {}
-        shown = mapping_of(self._call("GET", ""))
-        created = mapping_of(shown.get("time")).get("created")
+        shown = fields.as_mapping(self._call("GET", ""))
+        created = fields.mapping(shown, "time").get("created")
         if shown.get("id") != self.path.name or created != session.get("time_created"):
             raise self._other("session", self.path.name)
         self._require_idle()
@@ -145,7 +145,7 @@ class OpenCodeServer:
 
     def _version(self) -> str:
         try:
-            return text_of(mapping_of(self._call("GET", "/global/health", is_whole=True)).get("version"))
+            return fields.text(fields.as_mapping(self._call("GET", "/global/health", is_whole=True)), "version")
         except (Conflict, SystemFailure) as fault:
             if fault.code not in ("other_database", "not_understood"):
                 raise
@@ -153,10 +153,10 @@ class OpenCodeServer:
             info = _document(content.decode("utf-8", "surrogateescape")) if status == HTTPStatus.OK else None
             if info is None:
                 raise
-            return text_of(info.get("version"))
+            return fields.text(info, "version")
 
     def _require_idle(self) -> None:
-        if text_of(mapping_of(self._statuses().get(self.path.name)).get("type")) not in ("", IDLE):
+        if fields.text(fields.mapping(self._statuses(), self.path.name), "type") not in ("", IDLE):
             raise self._busy()
 
     def _statuses(self) -> Mapping[str, Any]:
@@ -168,13 +168,13 @@ class OpenCodeServer:
 
     def _require_kept(self, connection: sqlite3.Connection, message_id: str, rows: Iterable[PartRow]) -> None:
         """Raise Conflict unless a message is shown with the parts it has, and these rows with all that they have."""
-        shown = mapping_of(self._call("GET", f"/message/{quote(message_id, safe='')}"))
+        shown = fields.as_mapping(self._call("GET", f"/message/{quote(message_id, safe='')}"))
         listed = shown.get("parts")
         if not isinstance(listed, list):
             raise self._not_understood(f"the message {message_id}")
-        parts = {part["id"]: part for part in map(mapping_of, listed) if isinstance(part.get("id"), str)}
+        parts = {part["id"]: part for part in fields.objects(shown, "parts") if isinstance(part.get("id"), str)}
         recorded = connection.execute("SELECT id FROM part WHERE message_id = ?", (message_id,))
-        is_same = mapping_of(shown.get("info")).get("id") == message_id
+        is_same = fields.mapping(shown, "info").get("id") == message_id
         if not is_same or parts.keys() != {row_id for (row_id,) in recorded}:
             raise self._other("message", message_id)
         for row in rows:
@@ -190,7 +190,7 @@ class OpenCodeServer:
     def _directory(self) -> str:
         """The directory of the session: the server answers for that of its own start otherwise."""
         with opened_database(self.path.parent, NOTHING_READ) as connection:
-            return text_of((row_of(connection, SESSION, self.path.name) or {}).get("directory"))
+            return fields.text(row_of(connection, SESSION, self.path.name) or {}, "directory")
 
     def _call(self, method: str, place: str, body: bytes | None = None, *, is_whole: bool = False) -> Any:
         """The document of an answer. `place` is below the session unless it `is_whole`.
@@ -284,11 +284,7 @@ def _headers() -> dict[str, str]:
 
 def _document(data: object) -> Mapping[str, Any] | None:
     """The object that the data of a row is; None if it is none."""
-    try:
-        found = parse(bytes_of(data)) if isinstance(data, str) else None
-    except ValueError:
-        return None
-    return found if isinstance(found, Mapping) else None
+    return fields.object_in(bytes_of(data)) if isinstance(data, str) else None
 
 
 def _is_same_json(one: object, other: object) -> bool:

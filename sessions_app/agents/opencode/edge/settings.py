@@ -9,7 +9,7 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
-from sessions_app.agents.opencode.pure.parts import mapping_of
+from sessions_app.agents.pure import fields
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingsSection,
@@ -60,7 +60,7 @@ def model_windows(home: Path) -> dict[str, int]:
     """Context windows in tokens by model id, of the models that the user has configured."""
     windows: dict[str, int] = {}
     for name, model in _configured_models(home):
-        window = _count(mapping_of(model.get("limit")).get("context"))
+        window = _count(fields.mapping(model, "limit").get("context"))
         if window:
             windows.setdefault(name, window)
     return windows
@@ -70,7 +70,7 @@ def model_prices(home: Path) -> dict[str, InputPrices]:
     """Prices by model id, of the models that the user has configured."""
     prices: dict[str, InputPrices] = {}
     for name, model in _configured_models(home):
-        configured = configured_prices(mapping_of(model.get("cost")), "cache_read", "cache_write")
+        configured = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
         if configured is not None:
             prices.setdefault(name, configured)
     return prices
@@ -79,9 +79,9 @@ def model_prices(home: Path) -> dict[str, InputPrices]:
 def _configured_models(home: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The ids and values of the models in the user's files, of all providers."""
     for file in _existing(user_directory(home), None):
-        for provider in mapping_of(file.values.get("provider")).values():
-            for name, model in mapping_of(mapping_of(provider).get("models")).items():
-                yield name, mapping_of(model)
+        for provider in fields.mapping(file.values, "provider").values():
+            for name, model in fields.mapping(fields.as_mapping(provider), "models").items():
+                yield name, fields.as_mapping(model)
 
 
 def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
@@ -105,10 +105,9 @@ def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
-    compaction = mapping_of(found.values.get("compaction"))
-    plugins = found.values.get("plugin")
-    named = plugins if isinstance(plugins, list) else []
-    hooks = tuple(f"plugin: {name}" for name in named if isinstance(name, str))
+    compaction = fields.mapping(found.values, "compaction")
+    plugins = fields.items(found.values, "plugin")
+    hooks = tuple(f"plugin: {name}" for name in plugins if isinstance(name, str))
     return SettingsFile(found.path, True, compaction, found.fault, hooks=hooks)
 
 
@@ -116,9 +115,9 @@ def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) 
     """A limit of a model, by the first file that configures it; 0 if none does."""
     provider_id, model_id = model or ("", "")
     for file in files:
-        provider = mapping_of(mapping_of(file.values.get("provider")).get(provider_id))
-        configured = mapping_of(mapping_of(provider.get("models")).get(model_id))
-        limit = _count(mapping_of(configured.get("limit")).get(name))
+        provider = fields.mapping(fields.mapping(file.values, "provider"), provider_id)
+        configured = fields.mapping(fields.mapping(provider, "models"), model_id)
+        limit = _count(fields.mapping(configured, "limit").get(name))
         if limit:
             return limit
     return 0

@@ -28,7 +28,7 @@ from sessions_app.agents.opencode.pure.lines import (
     session_row,
     size_of,
 )
-from sessions_app.agents.opencode.pure.parts import mapping_of
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.storage.agent_database import opened_database, row_of, state_of
@@ -229,7 +229,7 @@ def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
         return None
     data = recorded.encode("utf-8", "surrogateescape")
     try:
-        return revert_row(data, mapping_of(parse(data)), rows)
+        return revert_row(data, fields.as_mapping(parse(data)), rows)
     except ValueError:
         return None
 

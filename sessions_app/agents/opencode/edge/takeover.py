@@ -16,8 +16,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 from sessions_app.agents.opencode.pure.lines import SESSION
-from sessions_app.agents.opencode.pure.parts import mapping_of
-from sessions_app.sessionlog.jsjson import parse
+from sessions_app.agents.pure import fields
 
 _TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _OWN: Final = "session_v2"
@@ -109,7 +108,4 @@ class Takeover:
 
 
 def _phase(state: bytes) -> object:
-    try:
-        return mapping_of(parse(state)).get("phase")
-    except ValueError:
-        return None
+    return (fields.object_in(state) or {}).get("phase")

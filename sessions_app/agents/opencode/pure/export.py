@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
 from .lines import MESSAGE, PART, REVERT, Row, columns_of, render, revert_row, session_row
-from .parts import mapping_of
 
 SUFFIX: Final = ".json"
 INFO: Final = "info"
@@ -44,12 +44,12 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
     except ValueError:
         return None
     found = _members(document, Span(0, len(document)))
-    info = mapping_of(parse(found[INFO].of(document))) if INFO in found else {}
+    info = fields.as_mapping(parse(found[INFO].of(document))) if INFO in found else {}
     if not isinstance(info.get("id"), str) or "messages" not in found or _is_of_second(document, found["messages"]):
         return None
     session = session_row(columns_of(info, info["id"]), 0)
     rows = [session, *_rows_of(document, found["messages"])]
-    revert = mapping_of(info.get(REVERT))
+    revert = fields.mapping(info, REVERT)
     reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
     described = b'%s,"%s":%s}' % ((session.data or b"{")[:-1], INFO.encode(), stringify(info).encode())
     return [
@@ -85,8 +85,8 @@ def _items(document: bytes, at: Span) -> list[Span]:
 
 def _row(row_type: str, data: bytes, message_id: str = "") -> Row:
     """The row of a message or a part. Without an id of its own it gets none, and is reported as damage."""
-    row_id = mapping_of(parse(data)).get("id")
-    return Row(row_type, row_id if isinstance(row_id, str) else "", len(data), message_id=message_id, data=data)
+    row_id = fields.text(fields.as_mapping(parse(data)), "id")
+    return Row(row_type, row_id, len(data), message_id=message_id, data=data)
 
 
 # Written ----------------------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ def info_of(lines: Iterable[bytes], updated: int) -> Mapping[str, Any]:
     revert: Mapping[str, Any] = {}
     for raw in lines:
         if raw.startswith(_SESSION):
-            session = mapping_of(_object_in(raw).get("data"))
+            session = fields.mapping(fields.object_in(raw) or {}, "data")
         elif raw.startswith(_REVERT):
-            revert = mapping_of(_object_in(raw).get("data"))
-    fields = {
+            revert = fields.mapping(fields.object_in(raw) or {}, "data")
+    others = {
         "slug": session.get("slug") or session.get("id"),
         "parentID": session.get("parent_id"),
         "projectID": session.get("project_id"),
@@ -135,19 +135,12 @@ def info_of(lines: Iterable[bytes], updated: int) -> Mapping[str, Any]:
         REVERT: dict(revert) or None,
     }
     same = {name: session.get(name) for name in ("id", "directory", "title", "version")}
-    return {name: value for name, value in (same | fields).items() if value is not None}
+    return {name: value for name, value in (same | others).items() if value is not None}
 
 
 def export_rows(lines: Iterable[bytes]) -> Iterator[ExportRow]:
     """The messages and parts of a session's lines; rows without a readable object have no place in an export."""
     for raw in lines:
-        row = _object_in(raw)
+        row = fields.object_in(raw) or {}
         if row.get("type") in (MESSAGE, PART) and isinstance(row.get("data"), dict):
             yield ExportRow(row["type"], str(row.get("id")), members(raw)["data"].of(raw))
-
-
-def _object_in(raw: bytes) -> Mapping[str, Any]:
-    try:
-        return mapping_of(parse(raw))
-    except ValueError:
-        return {}

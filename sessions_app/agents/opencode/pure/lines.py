@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sessions_app.sessionlog.jsjson import parse, stringify
-
-from .parts import mapping_of
+from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.jsjson import stringify
 
 SESSION: Final = "session"
 MESSAGE: Final = "message"
@@ -71,10 +70,7 @@ def frame(row: Row) -> tuple[bytes, bytes]:
 def named_in(raw: bytes) -> str:
     """The row of a line whose data is damaged, for people: its type and id come after the data."""
     _, comma, behind = raw.rpartition(b',"id":')
-    try:
-        row_id = mapping_of(parse(b'{"id":' + behind)).get("id") if comma else None
-    except ValueError:
-        row_id = None
+    row_id = (fields.object_in(b'{"id":' + behind) or {}).get("id") if comma else None
     row_type = MESSAGE if raw.startswith(b'{"type":"message"') else PART
     return f"the {row_type} {row_id}" if row_id else "the row"
 
@@ -120,7 +116,7 @@ def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
         "directory": recorded.get("directory"),
         "title": recorded.get("title"),
         "version": recorded.get("version"),
-        "time_created": mapping_of(recorded.get("time")).get("created"),
+        "time_created": fields.mapping(recorded, "time").get("created"),
     }
 
 

@@ -13,18 +13,20 @@ If messages are reverted, the last entry follows the last row that remains: its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts, tokens_of
-from sessions_app.sessionlog.jsjson import parse, stringify, well_formed
+from sessions_app.sessionlog.jsjson import stringify, well_formed
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import members
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
 from .export import INFO
 from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame, named_in
@@ -32,11 +34,9 @@ from .parts import (
     Content,
     assistant_content,
     call_content,
-    mapping_of,
     result_content,
     status_of,
     subagent_of,
-    text_of,
     user_content,
 )
 
@@ -45,7 +45,6 @@ CALL_SUFFIX: Final = ".call"
 ABORTED: Final = "aborted"
 _ABORTED_ERROR: Final = "MessageAbortedError"
 _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
-_BLANKS: Final = b" \t\r\n\v\f"
 
 
 class SpokenMessage(msgspec.Struct):
@@ -67,64 +66,48 @@ class SpokenMessage(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class OpenCodeParser:
-    """Reads lines in order; `state` can be stored and passed to the next parser."""
+class OpenCodeParser(LineParser):
+    """Each line is a row: see `lines`."""
 
-    state: ParserState = field(default_factory=ParserState)
-    damage: list[Damage] = field(default_factory=list)
-    torn: int = 0
-    """Faults on the last line, if it has no newline."""
-
-    @property
-    def damaged(self) -> int:
-        return self.state.damaged + self.torn
-
-    def read(self, line: Line) -> Sequence[Recorded]:
-        recorded = self._read(line)
-        if line.complete:
-            self.state.next_number = line.number + 1
-            self.state.next_offset = line.end
-            for found in recorded:
-                if not found.entry.is_beside:
-                    self.state.previous_id = found.entry.id
+    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        recorded = self._read_row(data, line)
+        for found in recorded:
+            if not found.entry.is_beside:
+                self.state.previous_id = found.entry.id
         return recorded
 
-    def _read(self, line: Line) -> list[Recorded]:
-        if not line.raw.strip(_BLANKS):
-            return []
-        try:
-            row = parse(line.raw)
-        except ValueError as fault:
-            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, f"{named_in(line.raw)} is not valid JSON ({fault})")
-            return []
-        data = row.get("data") if isinstance(row, dict) else None
+    def describe_fault(self, raw: bytes, fault: ValueError) -> str:
+        return f"{named_in(raw)} {LineParser.describe_fault(self, raw, fault)}"
+
+    def describe_value(self, raw: bytes, value: object) -> str:
+        del value
+        return f"{named_in(raw)} contains no object"
+
+    def _read_row(self, row: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        data = row.get("data")
         if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, f"{named_in(line.raw)} contains no object")
-            return []
+            return self.report(DamageKind.NOT_AN_OBJECT, line, self.describe_value(line.raw, data))
         self.state.version = CURRENT_VERSION
         self.state.recognised = True
         if row.get("type") == REVERT:
-            return [self._revert(row, line)]
+            return [self._revert(row, data, line)]
         row_id = row.get("id")
         if not isinstance(row_id, str) or not row_id or well_formed(row_id) != row_id:
-            self._report(DamageKind.NO_ID, line, "the row has no usable id")
-            return []
+            return self.report(DamageKind.NO_ID, line, "the row has no usable id")
         if row.get("type") == SESSION:
             return self._session(row_id, data, line)
         if row.get("type") == MESSAGE:
             return [self._message(row_id, data, line)]
-        return self._part(row_id, text_of(row.get("message")), data, line)
+        return self._part(row_id, fields.text(row, "message"), data, line)
 
-    def _session(self, row_id: str, data: dict[str, Any], line: Line) -> list[Recorded]:
+    def _session(self, row_id: str, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         if self.state.header is not None:
-            self._report(DamageKind.SECOND_HEADER, line, "a second session; the first one counts")
-            return []
+            return self.report(DamageKind.SECOND_HEADER, line, "a second session; the first one counts")
         self.state.header = header_of(row_id, data)
         if isinstance(data.get(INFO), dict):
             # As text: states are copied and stored by what cannot take it as deeply nested as it may be.
             self.state.extra[INFO] = stringify(data[INFO])
-        title = well_formed(text_of(data.get("title")))
+        title = fields.stored_text(data, "title")
         name = None if title.startswith(_DEFAULT_TITLES) else title
         entry = _entry(line, row_id, None, SESSION, kind=EntryKind.BESIDE, control=NameControl(name))
         return [Recorded(entry, NO_TEXTS, data)]
@@ -151,7 +134,7 @@ class OpenCodeParser:
 
         A failed summary counts only if something is kept before it: the client then sends that in its place.
         """
-        asked = text_of(data.get("parentID"))
+        asked = fields.text(data, "parentID")
         compaction = self.state.extra.get("compactions", {}).get(asked)
         if compaction is None or not (compaction["tail"] or _is_finished(data)):
             return None
@@ -163,24 +146,22 @@ class OpenCodeParser:
             began_id=asked,
         )
 
-    def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> list[Recorded]:
+    def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> Sequence[Recorded]:
         message = msgspec.convert(self.state.extra.get("message", {"id": "", "role": ""}), SpokenMessage)
         if not message_id or message.id != message_id:
             # The client never sends it. It is in no branch, so that a writer neither deletes nor copies it.
             what = f"the message of the part {row_id} is missing or damaged: {message_id}"
-            self._report(DamageKind.NO_MESSAGE, line, what)
-            return []
-        recorded_type = well_formed(text_of(part.get("type")))
+            return self.report(DamageKind.NO_MESSAGE, line, what)
+        recorded_type = fields.stored_text(part, "type")
         if recorded_type == "step-start":
             message.steps += 1
             self.state.extra["message"] = msgspec.to_builtins(message)
         if recorded_type == "compaction" and message.role == "user":
             trigger = "auto" if part.get("auto") is True else "manual"
-            compactions = self.state.extra.setdefault("compactions", {})
-            tail = well_formed(text_of(part.get("tail_start_id")))
-            compactions[message.id] = {"tail": tail, "trigger": trigger}
+            compaction = {"tail": fields.stored_text(part, "tail_start_id"), "trigger": trigger}
+            self.state.extra["compactions"] = {**self.state.extra.get("compactions", {}), message.id: compaction}
         common: dict[str, Any] = {
-            "timestamp": timestamp_of(_started(part)) or message.timestamp,
+            "timestamp": _timestamp(_time_of(part), "start") or message.timestamp,
             "model": message.model,
             "reply": message.reply,
         }
@@ -204,16 +185,17 @@ class OpenCodeParser:
         common: dict[str, Any],
     ) -> list[Recorded]:
         call_id = row_id + CALL_SUFFIX
-        tool = well_formed(text_of(part.get("tool")))
+        tool = fields.stored_text(part, "tool")
         place = _entry(line, call_id, self.state.previous_id, "tool", **(common | _spoken(message)), tool_name=tool)
         content = call_content(part, row_id)
         call = Recorded(_with(place, content, message), content.texts, part)
+        ended = _timestamp(fields.mapping(fields.mapping(part, "state"), "time"), "end")
         result = _entry(
             line,
             row_id,
             call_id,
             "tool",
-            **(common | {"timestamp": timestamp_of(_ended(part)) or common["timestamp"]}),
+            **(common | {"timestamp": ended or common["timestamp"]}),
             result_for=row_id,
             tool_name=tool,
             failed=status_of(part) == "error",
@@ -225,19 +207,9 @@ class OpenCodeParser:
         content = result_content(part)
         return [call, Recorded(_with(result, content, message), content.texts, part)]
 
-    def _revert(self, row: Mapping[str, Any], line: Line) -> Recorded:
-        after = row.get("after")
-        parent = after if isinstance(after, str) else None
-        entry = _entry(line, f"{REVERT}.{after or ''}", parent, REVERT)
-        return Recorded(entry, NO_TEXTS, dict(mapping_of(row.get("data"))))
-
-    def _report(self, kind: DamageKind, line: Line, detail: str) -> None:
-        if line.complete:
-            self.state.damaged += 1
-        else:
-            self.torn += 1
-        if len(self.damage) < DAMAGE_KEPT:
-            self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+    def _revert(self, row: Mapping[str, Any], data: dict[str, Any], line: Line) -> Recorded:
+        entry = _entry(line, f"{REVERT}.{row.get('after') or ''}", fields.text_or_none(row, "after"), REVERT)
+        return Recorded(entry, NO_TEXTS, data)
 
 
 def _data_in(raw: bytes, row: Row) -> tuple[int, int]:
@@ -251,12 +223,12 @@ def _data_in(raw: bytes, row: Row) -> tuple[int, int]:
 
 def header_of(session_id: str, data: Mapping[str, Any]) -> Header:
     """The header of a session, from the columns of its row: only a subagent's names another one."""
-    parent = well_formed(text_of(data.get("parent_id")))
+    parent = fields.stored_text(data, "parent_id")
     return Header(
         id=session_id,
         version=CURRENT_VERSION,
-        cwd=well_formed(text_of(data.get("directory"))),
-        timestamp=timestamp_of(data.get("time_created")),
+        cwd=fields.stored_text(data, "directory"),
+        timestamp=_timestamp(data, "time_created"),
         parent_session=parent,
         is_subagent=bool(parent),
     )
@@ -264,19 +236,19 @@ def header_of(session_id: str, data: Mapping[str, Any]) -> Header:
 
 def message_of(message_id: str, data: Mapping[str, Any]) -> SpokenMessage:
     """What a message row says of its parts."""
-    role = text_of(data.get("role"))
-    of_model = mapping_of(data.get("model")) if role == "user" else data
-    error = mapping_of(data.get("error"))
-    stop_reason = well_formed(text_of(data.get("finish")))
+    role = fields.text(data, "role")
+    of_model = fields.mapping(data, "model") if role == "user" else data
+    error = fields.mapping(data, "error")
+    stop_reason = fields.stored_text(data, "finish")
     if data.get("error"):
         stop_reason = ABORTED if error.get("name") == _ABORTED_ERROR else "error"
     return SpokenMessage(
         message_id,
         role,
-        timestamp_of(mapping_of(data.get("time")).get("created")),
-        _model(of_model.get("providerID"), of_model.get("modelID")),
+        _timestamp(fields.mapping(data, "time"), "created"),
+        fields.model(of_model.get("providerID"), of_model.get("modelID")),
         stop_reason,
-        usage_of(data.get("tokens")),
+        _usage(data),
         role == "assistant" and data.get("summary") is True,
     )
 
@@ -290,11 +262,8 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
 
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at the place of an earlier one; None if no such entry is there any more."""
-    try:
-        found = parse(raw)
-    except ValueError:
-        return None
-    part = found if place.role == Role.TOOL_RESULT else mapping_of(found).get("data")
+    found = fields.object_in(raw)
+    part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
     if not isinstance(part, dict):
         return None
     content = _content_again(part, place)
@@ -321,23 +290,18 @@ def _row_id(entry_id: str) -> str:
     return entry_id.removesuffix(CALL_SUFFIX)
 
 
-def usage_of(tokens: object) -> int | None:
+def _usage(data: Mapping[str, Any]) -> int | None:
     """The context that an assistant message reports: the total, or the sum of its parts."""
-    if not isinstance(tokens, Mapping):
-        return None
-    cache = mapping_of(tokens.get("cache"))
-    counts = (tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write"))
-    return _count(tokens.get("total")) or sum(map(_count, counts)) or None
+    tokens = fields.mapping(data, "tokens")
+    cache = fields.mapping(tokens, "cache")
+    counts = (_count(tokens, "input"), _count(tokens, "output"), _count(cache, "read"), _count(cache, "write"))
+    return _count(tokens, "total") or sum(counts) or None
 
 
-def timestamp_of(milliseconds: object) -> str:
+def _timestamp(data: Mapping[str, Any], name: str) -> str:
     """A recorded time as text; empty if it is not one."""
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
-        return ""
-    if not 0 < milliseconds < 253_402_300_800_000:  # the year 10000
-        return ""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    moment = fields.moment(data, name)
+    return timestamp_of(moment) if moment is not None else ""
 
 
 def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str, **fields: Any) -> Entry:
@@ -369,22 +333,10 @@ def _is_finished(data: Mapping[str, Any]) -> bool:
     return bool(data.get("finish")) and not data.get("error")
 
 
-def _started(part: Mapping[str, Any]) -> object:
-    time = part.get("time") or mapping_of(part.get("state")).get("time")
-    return mapping_of(time).get("start")
+def _time_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    return fields.as_mapping(part.get("time") or fields.mapping(part, "state").get("time"))
 
 
-def _ended(part: Mapping[str, Any]) -> object:
-    return mapping_of(mapping_of(part.get("state")).get("time")).get("end")
-
-
-def _model(provider: object, model_id: object) -> tuple[str, str] | None:
-    if isinstance(provider, str) and isinstance(model_id, str):
-        return well_formed(provider), well_formed(model_id)
-    return None
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**53:
-        return 0
-    return int(value)
+def _count(tokens: Mapping[str, Any], name: str) -> int:
+    found = fields.number(tokens, name)
+    return int(found) if found is not None and abs(found) < 2**53 else 0

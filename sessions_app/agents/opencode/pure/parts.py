@@ -5,9 +5,10 @@ The texts are those that the client sends, also of a tool result that it has cle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, tokens_of
 from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
@@ -38,19 +39,11 @@ class Content(NamedTuple):
     sent: bool = True
 
 
-def text_of(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def mapping_of(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def user_content(part: Mapping[str, Any]) -> Content | None:
     """The content of a part of a user's message; None if the client never sends such a part."""
     recorded_type = part.get("type")
     if recorded_type == "text":
-        text = text_of(part.get("text"))
+        text = fields.text(part, "text")
         role = Role.CUSTOM if part.get("synthetic") is True else Role.USER
         return _text(role, text, sent=bool(text) and not part.get("ignored"))
     if recorded_type == "file":
@@ -64,7 +57,7 @@ def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content |
     """The content of a part of an assistant's message, of a tool's only the call; None if there is none."""
     recorded_type = part.get("type")
     if recorded_type == "text":
-        return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, text_of(part.get("text")))
+        return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, fields.text(part, "text"))
     if recorded_type == "reasoning":
         return _reasoning(part)
     return None
@@ -72,7 +65,7 @@ def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content |
 
 def call_content(part: Mapping[str, Any], call_id: str) -> Content:
     """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
-    name, arguments = well_formed(text_of(part.get("tool"))), stringify(input_of(part))
+    name, arguments = fields.stored_text(part, "tool"), stringify(input_of(part))
     text = trim(f"toolCall {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
     block = Block(0, BlockType.TOOL_CALL, _tokens(text), units, call_id)
@@ -87,48 +80,47 @@ def result_content(part: Mapping[str, Any]) -> Content:
 
 
 def input_of(part: Mapping[str, Any]) -> object:
-    return mapping_of(part.get("state")).get("input")
+    return fields.mapping(part, "state").get("input")
 
 
 def status_of(part: Mapping[str, Any]) -> str:
     """The recorded status of a tool part, or CLEARED_STATUS."""
-    state = mapping_of(part.get("state"))
-    status = text_of(state.get("status"))
-    is_cleared = status == COMPLETED and mapping_of(state.get("time")).get("compacted")
+    state = fields.mapping(part, "state")
+    status = fields.text(state, "status")
+    is_cleared = status == COMPLETED and fields.mapping(state, "time").get("compacted")
     return CLEARED_STATUS if is_cleared else well_formed(status)
 
 
 def output_of(part: Mapping[str, Any]) -> str:
     """The text that a model receives as the result of a tool part."""
-    state = mapping_of(part.get("state"))
+    state = fields.mapping(part, "state")
     status = status_of(part)
     if status == CLEARED_STATUS:
         return CLEARED
     if status == COMPLETED:
-        return text_of(state.get("output"))
+        return fields.text(state, "output")
     if status == "error":
-        metadata = mapping_of(state.get("metadata"))
+        metadata = fields.mapping(state, "metadata")
         if metadata.get("interrupted") is True and isinstance(metadata.get("output"), str):
             return str(metadata["output"])
-        return text_of(state.get("error"))
+        return fields.text(state, "error")
     return INTERRUPTED
 
 
-def attachments_of(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def attachments_of(part: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The files that a model receives with the result of a tool part."""
     if status_of(part) != COMPLETED:
         return []
-    files = mapping_of(part.get("state")).get("attachments")
-    return [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
+    return fields.objects(fields.mapping(part, "state"), "attachments")
 
 
 def subagent_of(part: Mapping[str, Any]) -> str:
     """The id of the session that a tool part has started; empty if it has not."""
-    return well_formed(text_of(mapping_of(mapping_of(part.get("state")).get("metadata")).get("sessionId")))
+    return fields.stored_text(fields.mapping(fields.mapping(part, "state"), "metadata"), "sessionId")
 
 
-def is_image(mime: object) -> bool:
-    return text_of(mime).startswith("image/")
+def is_image(file: Mapping[str, Any]) -> bool:
+    return fields.text(file, "mime").startswith("image/")
 
 
 def _text(role: str, text: str, *, sent: bool = True) -> Content:
@@ -137,7 +129,7 @@ def _text(role: str, text: str, *, sent: bool = True) -> Content:
 
 def _reasoning(part: Mapping[str, Any]) -> Content:
     """Reasoning; if it has no text, what its provider alone can read."""
-    text = text_of(part.get("text"))
+    text = fields.text(part, "text")
     sealed = "" if text else _encrypted(part)
     units = encrypted_units(sealed) if sealed else utf16_length(text)
     block = Block(0, BlockType.REDACTED_THINKING if sealed else BlockType.THINKING, max(1, tokens_of(units)), units)
@@ -146,25 +138,25 @@ def _reasoning(part: Mapping[str, Any]) -> Content:
 
 def _encrypted(part: Mapping[str, Any]) -> str:
     """What a provider gave with reasoning for itself."""
-    by_provider = mapping_of(part.get("metadata")).values()
-    found = (text_of(mapping_of(metadata).get(name)) for metadata in by_provider for name in _SEALED)
+    by_provider = fields.mapping(part, "metadata").values()
+    found = (fields.text(fields.as_mapping(metadata), name) for metadata in by_provider for name in _SEALED)
     return max(found, key=len, default="")
 
 
 def _file(part: Mapping[str, Any]) -> Content:
-    mime, file = text_of(part.get("mime")), _opaque(part, 0)
-    block_type = BlockType.IMAGE if is_image(mime) else "file"
-    block = Block(0, block_type, tokens_of(file.units), file.units)
-    return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=mime not in NOT_SENT)
+    file = _opaque(part, 0)
+    block = Block(0, BlockType.IMAGE if is_image(part) else "file", tokens_of(file.units), file.units)
+    is_sent = fields.text(part, "mime") not in NOT_SENT
+    return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=is_sent)
 
 
 def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
     """A file, named for people: its content, which may be megabytes of data, is not shown."""
-    mime, url = text_of(file.get("mime")), text_of(file.get("url"))
-    label = f"[{mime}: {text_of(file.get('filename')) or 'file'}]"
+    mime, url = fields.text(file, "mime"), fields.text(file, "url")
+    label = f"[{mime}: {fields.text(file, 'filename') or 'file'}]"
     if mime == PDF:
         return Opaque(document_units(url), block, label)
-    return Opaque(IMAGE_UNITS, block, label, size_in_base64(url) if is_image(mime) else None)
+    return Opaque(IMAGE_UNITS, block, label, size_in_base64(url) if is_image(file) else None)
 
 
 def _tokens(text: str) -> int:

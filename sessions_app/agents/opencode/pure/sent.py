@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import ActiveContext, Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse, stringify, trim
@@ -24,9 +25,7 @@ from .parts import (
     attachments_of,
     input_of,
     is_image,
-    mapping_of,
     output_of,
-    text_of,
 )
 
 _USERS: Final = frozenset({Role.USER, Role.CUSTOM})
@@ -47,8 +46,8 @@ def sent_messages(context: ActiveContext, line: Callable[[Entry], bytes]) -> Ite
 
 
 def _recorded(raw: bytes, entry: Entry) -> Mapping[str, Any]:
-    found = mapping_of(parse(raw))
-    return found if entry.role == Role.TOOL_RESULT else mapping_of(found.get("data"))
+    found = fields.as_mapping(parse(raw))
+    return found if entry.role == Role.TOOL_RESULT else fields.mapping(found, "data")
 
 
 def _user_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
@@ -60,13 +59,13 @@ def _user_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
 def _user_block(entry: Entry, part: Mapping[str, Any]) -> dict[str, Any]:
     if entry.type == "file":
         return _file(part)
-    return {"type": "text", "text": _STANDING_TEXTS.get(entry.type) or text_of(part.get("text"))}
+    return {"type": "text", "text": _STANDING_TEXTS.get(entry.type) or fields.text(part, "text")}
 
 
 def _file(part: Mapping[str, Any]) -> dict[str, Any]:
-    url = text_of(part.get("url"))
+    url = fields.text(part, "url")
     if part.get("mime") == PDF:
-        name = text_of(part.get("filename")) or "document.pdf"
+        name = fields.text(part, "filename") or "document.pdf"
         return {"type": "file", "file": {"filename": name, "file_data": url}}
     return {"type": "image_url", "image_url": {"url": url}}
 
@@ -78,13 +77,13 @@ def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Map
     media: list[Mapping[str, Any]] = []
     for entry, part in parts:
         if entry.type == "reasoning":
-            thought = text_of(part.get("text"))
+            thought = fields.text(part, "text")
             if entry.model == model:
                 reasoning += thought
             elif trim(thought):
                 text += thought
         elif entry.type != "tool":
-            text += text_of(part.get("text"))
+            text += fields.text(part, "text")
         elif entry.role == Role.TOOL_RESULT:
             files = [] if entry.stop_reason == CLEARED_STATUS else attachments_of(part)
             results.append(_result(entry, part, [file for file in files if not _is_media(file)]))
@@ -103,8 +102,8 @@ def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Map
 
 
 def _call(part: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": text_of(part.get("tool")), "arguments": stringify(input_of(part))}
-    return {"id": text_of(part.get("callID")), "type": "function", "function": function}
+    function = {"name": fields.text(part, "tool"), "arguments": stringify(input_of(part))}
+    return {"id": fields.text(part, "callID"), "type": "function", "function": function}
 
 
 def _result(entry: Entry, part: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -113,17 +112,17 @@ def _result(entry: Entry, part: Mapping[str, Any], files: Sequence[Mapping[str, 
     if files:
         text = [{"type": "text", "text": output}] if output else []
         output = stringify([*text, *map(_attachment, files)])
-    return {"role": "tool", "tool_call_id": text_of(part.get("callID")), "content": output}
+    return {"role": "tool", "tool_call_id": fields.text(part, "callID"), "content": output}
 
 
 def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
-    _, _, data = text_of(file.get("url")).partition(",")
-    return {"type": "media", "mediaType": text_of(file.get("mime")), "data": data}
+    _, _, data = fields.text(file, "url").partition(",")
+    return {"type": "media", "mediaType": fields.text(file, "mime"), "data": data}
 
 
 def _is_media(file: Mapping[str, Any]) -> bool:
     """Whether the client moves an attachment of a result into a message of its own."""
-    return is_image(file.get("mime")) or file.get("mime") == PDF
+    return is_image(file) or file.get("mime") == PDF
 
 
 def message_json(message: Message, line: bytes) -> Mapping[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.controls import (
     DeletionControl,
     EditControl,
@@ -20,35 +21,31 @@ VERBATIM_LINES: Final = "verbatim-lines"
 
 
 def deletion_control(data: Mapping[str, Any]) -> DeletionControl:
-    stats = data.get("stats")
-    percent = stats.get("percentReduction") if isinstance(stats, Mapping) else None
+    percent = fields.number(fields.mapping(data, "stats"), "percentReduction")
     return DeletionControl(
-        targets=tuple(_targets(data.get("deletedTargets"))),
-        percent=percent if _is_number(percent) and 0 <= percent <= 100 else None,
-        backup=_text(data.get("backupPath")) or "",
+        targets=tuple(_targets(data)),
+        percent=percent if percent is not None and 0 <= percent <= 100 else None,
+        backup=fields.text(data, "backupPath"),
     )
 
 
-def _targets(recorded: object) -> Iterator[Target]:
-    """The deletions in a list of targets. Invalid ones are skipped."""
-    for target in recorded if isinstance(recorded, list) else ():
-        if not isinstance(target, dict) or not isinstance(entry_id := target.get("entryId"), str):
-            continue
-        index = target.get("blockIndex")
-        if target.get("kind") == "entry":
+def _targets(data: Mapping[str, Any]) -> Iterator[Target]:
+    """The recorded deletions. Invalid ones are skipped."""
+    for target in fields.objects(data, "deletedTargets"):
+        entry_id, index = fields.text_or_none(target, "entryId"), fields.integer(target, "blockIndex")
+        if entry_id is not None and target.get("kind") == "entry":
             yield Target(entry_id)
-        elif target.get("kind") == "content_block" and isinstance(index, int) and not isinstance(index, bool):
+        elif entry_id is not None and target.get("kind") == "content_block" and index is not None:
             yield Target(entry_id, index)
 
 
 def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> SummaryControl:
-    details = data.get("details")
-    is_verbatim = isinstance(details, Mapping) and details.get("strategy") == VERBATIM_LINES
-    return SummaryControl(_text(data.get("firstKeptEntryId")), is_verbatim, system_tokens)
+    is_verbatim = fields.mapping(data, "details").get("strategy") == VERBATIM_LINES
+    return SummaryControl(fields.text_or_none(data, "firstKeptEntryId"), is_verbatim, system_tokens)
 
 
 def edit_control(data: Mapping[str, Any]) -> EditControl:
-    target_id = _text(data.get("targetId"))
+    target_id = fields.text_or_none(data, "targetId")
     if "replacement" not in data:
         return EditControl(target_id, "undefined")
     if data["replacement"] is None:
@@ -58,30 +55,20 @@ def edit_control(data: Mapping[str, Any]) -> EditControl:
 
 def new_content(data: Mapping[str, Any]) -> object:
     """The content by which a `context_edit` replaces another; None if it has none."""
-    replacement = data.get("replacement")
-    return replacement.get("content") if isinstance(replacement, Mapping) else None
+    return fields.mapping(data, "replacement").get("content")
 
 
 def label_control(data: Mapping[str, Any]) -> LabelControl:
-    return LabelControl(_text(data.get("targetId")), _text(data.get("label")) or "")
+    return LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
 
 
 def model_control(data: Mapping[str, Any]) -> ModelControl:
-    return ModelControl(_text(data.get("provider")) or "", _text(data.get("modelId")) or "")
+    return ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
 
 
 def name_control(data: Mapping[str, Any]) -> NameControl:
-    return NameControl(_text(data.get("name")))
+    return NameControl(fields.text_or_none(data, "name"))
 
 
 def thinking_level_control(data: Mapping[str, Any]) -> ThinkingLevelControl:
-    return ThinkingLevelControl(_text(data.get("thinkingLevel")))
-
-
-def _text(value: object) -> str | None:
-    """The value if it is a text, otherwise None."""
-    return value if isinstance(value, str) else None
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))

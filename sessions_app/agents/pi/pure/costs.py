@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
+from typing import Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.model_prices import MILLION, InputPrices
-
-from .parser import parse_line
 
 NAMES: Final = ("input", "cacheRead", "cacheWrite")
 DIGITS: Final = 6
@@ -31,24 +31,12 @@ def recorded_prices(lines: Iterable[bytes], model: str) -> InputPrices | None:
 
 
 def _prices(line: bytes, model: str) -> Iterator[tuple[str, float]]:
-    try:
-        message = _mapping(_mapping(parse_line(line)).get("message"))
-    except ValueError:
-        return
-    usage = _mapping(message.get("usage"))
-    cost = _mapping(usage.get("cost"))
+    message = fields.mapping(fields.object_in(line.removeprefix(BOM_UTF8)) or {}, "message")
+    usage = fields.mapping(message, "usage")
+    cost = fields.mapping(usage, "cost")
     if message.get("model") != model:
         return
     for name in NAMES:
-        tokens, charged = _number(usage.get(name)), _number(cost.get(name))
+        tokens, charged = fields.number(usage, name) or 0, fields.number(cost, name) or 0
         if 0 < charged <= tokens:
             yield name, round(charged / tokens * MILLION, DIGITS)
-
-
-def _number(value: object) -> int | float:
-    # JSON's true is a number to Python.
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -9,6 +9,7 @@ the last entry. They are computed when the whole file was read.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -23,8 +24,9 @@ from sessions_app.sessionlog.tree import SessionTree
 
 from . import consequences
 from .consequences import Consequences
+from .controls import new_content
 from .fragments import fragments
-from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser, parse_line
+from .parser import CURRENT_VERSION, SessionParser, parse_line
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of the messages that pi applies an edit to."""
@@ -76,7 +78,7 @@ class _Examiner:
 
     def read(self, line: Line) -> None:
         header = self.parser.state.header
-        recorded = self.parser.read_one(line)
+        recorded = next(iter(self.parser.read(line)), None)
         is_header = self.parser.state.header is not header
         faults, self.parser.damage = self.parser.damage, []
         for damage in faults:
@@ -164,15 +166,14 @@ class _Examiner:
             )
             self._add(DamageKind.NO_MESSAGE, line, f"entry {entry.id} has no message", consequence)
         elif lacks_replacement(data):
-            replacement = data.get("replacement")
-            content = replacement.get("content") if isinstance(replacement, dict) else None
-            edit = partial(self._edit, line.offset, is_missing="replacement" not in data, is_empty=content is None)
+            is_empty = new_content(data) is None
+            edit = partial(self._edit, line.offset, is_missing="replacement" not in data, is_empty=is_empty)
             detail = f"edit {entry.id} has no replacement that can be used"
             self._add(DamageKind.NO_REPLACEMENT, line, detail, edit)
         self._has_assistant = self._has_assistant or entry.role == Role.ASSISTANT
 
     def _read_bytes(self, line: Line, *, is_header: bool) -> None:
-        if line.offset == 0 and line.raw.startswith(BYTE_ORDER_MARK):
+        if line.offset == 0 and line.raw.startswith(BOM_UTF8):
             consequence = partial(consequences.byte_order_mark, has_header=is_header)
             self._add(DamageKind.BYTE_ORDER_MARK, line, "the file begins with a byte order mark", consequence)
         if not line.complete:

@@ -13,9 +13,10 @@ from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import edit_line, moved_line, new_line, surviving_content, timestamp_of, without_usage
+from .lines import edit_line, moved_line, new_line, surviving_content, without_usage
 
 LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL})
 """Deletions and edits are applied instead; labels are appended again."""

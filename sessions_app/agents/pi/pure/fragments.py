@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.jsjson import parse
 
-from .parser import BYTE_ORDER_MARK
 from .records import KNOWN_TYPES
 
 HEADER_TYPE: Final = "session"
@@ -24,7 +25,7 @@ ATTEMPTS: Final = 10_000
 _BEGIN: Final = re.compile(r'\{[ \t\r]*"')
 _END: Final = re.compile(rb"[ \t\r\0]*(?:\{|\Z)")
 _BLANKS: Final = re.compile(rb"[ \t\r]*")
-_BETWEEN: Final = b" \t\r\v\f\0" + BYTE_ORDER_MARK
+_BETWEEN: Final = b" \t\r\v\f\0" + BOM_UTF8
 
 
 def _refuse(name: str) -> NoReturn:
@@ -44,7 +45,7 @@ class Fragment(NamedTuple):
 
 def fragments(raw: bytes, *, is_first: bool) -> list[Fragment]:
     """The parts of a line without its newline, without gaps. `is_first` is for the first line of a file."""
-    start = len(BYTE_ORDER_MARK) if is_first and raw.startswith(BYTE_ORDER_MARK) else 0
+    start = len(BOM_UTF8) if is_first and raw.startswith(BOM_UTF8) else 0
     body = raw[start:]
     mark = [Fragment(0, start, None)] if start else []
     try:
@@ -98,11 +99,6 @@ def _end_of(text: str, start: int) -> int | None:
 
 
 def _record(raw: bytes) -> dict[str, Any] | None:
-    try:
-        data = parse(raw)
-    except ValueError:
-        return None
-    if not isinstance(data, dict):
-        return None
-    is_known = data.get("type") == HEADER_TYPE or data.get("type") in KNOWN_TYPES
-    return data if is_known else None
+    data = fields.object_in(raw)
+    recorded_type = fields.text(data, "type") if data is not None else ""
+    return data if recorded_type == HEADER_TYPE or recorded_type in KNOWN_TYPES else None

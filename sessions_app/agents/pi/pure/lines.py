@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
 NULL: Final = b"null"
 _CONTENT_IN: Final = {EntryKind.EDIT: "replacement", EntryKind.MESSAGE: "message"}
-
-
-def timestamp_of(moment: datetime) -> str:
-    """A time as the agents record it: ISO, milliseconds, Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_line(kind: str, entry_id: str, parent_id: str | None, moment: datetime, **fields: Any) -> bytes:

@@ -12,9 +12,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.jsjson import canonical
+
+from .controls import new_content
 
 MESSAGE_FIELDS: Final = (
     *("role", "content", "summary", "command", "output", "exitCode"),
@@ -64,9 +67,9 @@ def message_hash(fields: Mapping[str, Any]) -> str:
 def _recorded_message(message: Message, line: Mapping[str, Any]) -> Mapping[str, Any]:
     """The message that a line contains, in the form that all kinds of lines share."""
     if message.entry.kind is EntryKind.SUMMARY and message.role == Role.SYSTEM:
-        return _object(line.get("systemMessage"))
+        return fields.mapping(line, "systemMessage")
     if message.entry.type == "message":
-        return {**_object(line.get("message")), "role": message.role}
+        return {**fields.mapping(line, "message"), "role": message.role}
     if message.role == Role.CUSTOM:
         content = line.get("content")
         return {
@@ -78,11 +81,7 @@ def _recorded_message(message: Message, line: Mapping[str, Any]) -> Mapping[str,
 
 
 def _content_of_edit(edit_line: Mapping[str, Any], role: str) -> Any:
-    content = _object(edit_line.get("replacement")).get("content")
+    content = new_content(edit_line)
     if isinstance(content, str) and role in _ONLY_BLOCKS:
         return [{"type": "text", "text": content}]
     return content
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

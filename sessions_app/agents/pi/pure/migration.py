@@ -7,6 +7,7 @@ without a header, which agents refuse or empty, is given one.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Header, ParserState, Recorded, require_session
 
-from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, SessionParser
+from .parser import CURRENT_VERSION, SessionParser
 
 _OLD_ROLE: Final = b'"role":"hookMessage"'
 _NEW_ROLE: Final = b'"role":"custom"'
@@ -33,7 +34,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
     """The lines before the first header or entry; None after that."""
     for line in lines:
         header_before = parser.state.header
-        recorded = parser.read_one(line)
+        recorded = next(iter(parser.read(line)), None)
         copied = _copy(line, recorded, parser.state, is_header=parser.state.header is not header_before)
         if above is None:
             yield copied
@@ -41,7 +42,7 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
         above.append(copied)
         if parser.state.version:
             if header is not None and parser.state.header is None:
-                above = [header_line(header), above[0].removeprefix(BYTE_ORDER_MARK), *above[1:]]
+                above = [header_line(header), above[0].removeprefix(BOM_UTF8), *above[1:]]
             else:
                 _require_old(parser.state.version)
             yield from above
@@ -95,7 +96,7 @@ def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
     """
     if not added:
         return raw
-    body = raw.removeprefix(BYTE_ORDER_MARK)
+    body = raw.removeprefix(BOM_UTF8)
     mark = raw[: len(raw) - len(body)]
     start = body.index(b"{") + 1
     rest = body[start:]

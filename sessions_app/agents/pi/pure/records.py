@@ -8,13 +8,12 @@ Every object becomes an entry, whatever its fields contain: sessions are damaged
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.controls import Control
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
@@ -27,7 +26,7 @@ from sessions_app.sessionlog.entries import (
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length, well_formed
+from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, REPORTING, overflown_window
 
@@ -48,6 +47,7 @@ MOVE: Final = "redline.move"
 """The type of those that it appends to move the leaf to any other entry."""
 _OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
 _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
+_COUNTS: Final = ("input", "output", "cacheRead", "cacheWrite")
 _PERHAPS_OPAQUE: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING, BlockType.THINKING})
 
 KEY: Final = "pi"
@@ -87,14 +87,13 @@ def describe(
     data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
 ) -> tuple[Entry, Texts]:
     """The digest and the texts of one recorded object, which is of version 3 or converted to it."""
-    recorded_type = _label(data.get("type"))
+    recorded_type = fields.word(data, "type")
     known = _TYPES.get(recorded_type, _UNKNOWN)
     # Given by position: to match more than twenty names takes as long as everything else of an entry.
-    timestamp = _storable(data.get("timestamp"))
+    timestamp = fields.stored_text(data, "timestamp")
     start = number, offset, length, entry_id, parent_id, recorded_type, known.kind, timestamp
     if recorded_type == "message":
-        message = data.get("message")
-        return _describe_message(message if isinstance(message, dict) else {}, start)
+        return _describe_message(fields.mapping(data, "message"), start)
     if recorded_type == "custom_message":
         return _describe_content(data, Role.CUSTOM, start)
     if recorded_type == "branch_summary":
@@ -106,12 +105,12 @@ def describe(
     if data.get("customType") == UNDO:
         start = (*start[:6], EntryKind.UNDO, timestamp)
     control = known.control(data) if known.control is not None else None
-    model = _model(data.get("provider"), data.get("modelId")) if known.kind is EntryKind.MODEL else None
+    model = fields.model(data.get("provider"), data.get("modelId")) if known.kind is EntryKind.MODEL else None
     return Entry(*start, model=model, sole_agent=known.sole_agent, control=control), NO_TEXTS
 
 
 def _describe_summary(data: Mapping[str, Any], role: str, start: _Start, **more: Any) -> tuple[Entry, Texts]:
-    summary = _text(data.get("summary"))
+    summary = fields.text(data, "summary")
     entry = Entry(
         *(*start, role, tokens_of(utf16_length(summary))),
         empty=not summary,
@@ -147,7 +146,7 @@ def text_block(content: object) -> object:
 
 
 def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
-    role = _label(message.get("role"))
+    role = fields.word(message, "role")
     if role == Role.COMMAND:
         command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
         exit_code = message.get("exitCode")
@@ -173,8 +172,8 @@ def _describe_system(message: Mapping[str, Any], start: _Start) -> tuple[Entry, 
 def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
     """Blocks, texts and units of a system message. pi counts the content, the sections and the added tools as JSON."""
     blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
-    recorded, tools = message.get("sections"), message.get("toolsAdded")
-    sections = [one for one in recorded.values() if isinstance(one, str)] if isinstance(recorded, dict) else []
+    tools = message.get("toolsAdded")
+    sections = [one for one in fields.mapping(message, "sections").values() if isinstance(one, str)]
     units += sum(map(utf16_length, sections))
     if isinstance(tools, list | dict):
         units += utf16_length(stringify(tools))
@@ -187,20 +186,19 @@ def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> t
     blocks, texts, units = describe_content(message.get("content"), role)
     weighed_start = (*start, role, tokens_of(units), blocks)
     if role == Role.ASSISTANT:
-        stop_reason = _label(message.get("stopReason"))
+        stop_reason = fields.word(message, "stopReason")
         entry = Entry(
             *weighed_start,
             failed=stop_reason == "error",
             stop_reason=stop_reason,
-            usage=_usage(message.get("usage")),
-            model=_model(message.get("provider"), message.get("model")),
+            usage=_usage(message),
+            model=fields.model(message.get("provider"), message.get("model")),
             overflown=_overflown(message, stop_reason),
             sole_agent=KEY if isinstance(message.get("thinkingLevel"), str) else "",
         )
     elif role == Role.TOOL_RESULT:
-        call_id = message.get("toolCallId")
-        result_for = _storable(call_id) if isinstance(call_id, str) else None
-        entry = Entry(*weighed_start, result_for, _label(message.get("toolName")), message.get("isError") is True)
+        tool_name, is_error = fields.word(message, "toolName"), message.get("isError") is True
+        entry = Entry(*weighed_start, fields.stored_text_or_none(message, "toolCallId"), tool_name, is_error)
     else:
         excluded = role == Role.CUSTOM and message.get("excludeFromContext") is True
         entry = Entry(*weighed_start, excluded=excluded)
@@ -257,31 +255,30 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
         units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
     text = stringify(recorded)
-    return Block(index, _label(kind) or BlockType.UNKNOWN, _block_tokens(text), 0), text
+    return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, _block_tokens(text), 0), text
 
 
 def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
     """What a block has that is not text. The agents themselves estimate only images."""
     if recorded["type"] == BlockType.IMAGE:
-        return Opaque(IMAGE_UNITS, index, text, size_in_base64(_text(recorded.get("data"))))
+        return Opaque(IMAGE_UNITS, index, text, size_in_base64(fields.text(recorded, "data")))
     if recorded["type"] == BlockType.REDACTED_THINKING:
-        return Opaque(encrypted_units(_text(recorded.get("data"))), index, text)
-    signature = _text(recorded.get("thinkingSignature"))
+        return Opaque(encrypted_units(fields.text(recorded, "data")), index, text)
+    signature = fields.text(recorded, "thinkingSignature")
     return Opaque(encrypted_units(signature), index) if signature and not text else None
 
 
 def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
-    call_id = recorded.get("id")
     name = to_string(recorded["name"]) if "name" in recorded else "undefined"
     arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
-    shown_id = to_string(call_id) if "id" in recorded else "undefined"
+    shown_id = to_string(recorded["id"]) if "id" in recorded else "undefined"
     text = trim(f"toolCall {shown_id} {name} {arguments}")
     block = Block(
         index,
         BlockType.TOOL_CALL,
         _block_tokens(text),
         0 if BlockType.TOOL_CALL in uncounted else utf16_length(name) + utf16_length(arguments),
-        _storable(call_id) if isinstance(call_id, str) else None,
+        fields.stored_text_or_none(recorded, "id"),
     )
     return block, text
 
@@ -290,57 +287,26 @@ def _block_tokens(text: str) -> int:
     return tokens_of(utf16_length(text)) or 1
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _storable(value: object) -> str:
-    """A text that Redline stores; empty if it is none."""
-    if not isinstance(value, str):
-        return ""
-    return value if value.isascii() else well_formed(value)
-
-
-def _label(value: object) -> str:
-    """A name that Redline stores: storable text, or empty. Names recur, so each is interned."""
-    return sys.intern(_storable(value))
-
-
-def _model(provider: object, model_id: object) -> tuple[str, str] | None:
-    if isinstance(provider, str) and isinstance(model_id, str):
-        return _model_pair(_storable(provider), _storable(model_id))
-    return None
-
-
-@lru_cache(maxsize=256)
-def _model_pair(provider: str, model_id: str) -> tuple[str, str]:
-    return provider, model_id
-
-
-def _usage(usage: object) -> int | None:
+def _usage(message: Mapping[str, Any]) -> int | None:
+    usage = message.get("usage")
     if not isinstance(usage, dict):
         return None
-    total = _count(usage.get("totalTokens"))
-    if total == 0:
-        total = sum(_count(usage.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
-    return total
+    return _count(usage, "totalTokens") or sum(_count(usage, name) for name in _COUNTS)
 
 
 def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
     if stop_reason not in REPORTING:
         return None
-    recorded = message.get("usage")
-    usage = recorded if isinstance(recorded, dict) else {}
+    usage = fields.mapping(message, "usage")
     return overflown_window(
         stop_reason,
-        _text(message.get("errorMessage"))[:READ_CHARACTERS],
-        sent=_count(usage.get("input")) + _count(usage.get("cacheRead")),
-        output=_count(usage.get("output")),
+        fields.text(message, "errorMessage")[:READ_CHARACTERS],
+        sent=_count(usage, "input") + _count(usage, "cacheRead"),
+        output=_count(usage, "output"),
     )
 
 
-def _count(value: object) -> int:
-    """A number of tokens; zero if the file contains anything but a finite number."""
-    if type(value) is not int and type(value) is not float:
-        return 0
-    return int(value) if abs(value) < 2**53 else 0
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    """A number of tokens; zero if it is absent."""
+    found = fields.number(usage, name)
+    return int(found) if found is not None and abs(found) < 2**53 else 0

@@ -24,6 +24,7 @@ Version 1 has neither ids nor parents: its entries are a chain in the order of t
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -31,6 +32,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import stringify, well_formed
 from sessions_app.sessionlog.lines import Line
@@ -42,7 +44,7 @@ from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from .diagnosis import lacks_message, lacks_replacement
 from .fragments import HEADER_TYPE, fragments
 from .migration import header_line
-from .parser import BYTE_ORDER_MARK, CURRENT_VERSION, header_of
+from .parser import CURRENT_VERSION, header_of
 from .records import KNOWN_TYPES
 
 INERT: Final = b'"custom","customType":"redline.repair"'
@@ -91,7 +93,7 @@ def _newline(line: Line, offset: int, reason: str) -> RepairPiece:
 
 def _reason(raw: bytes) -> str:
     """Why bytes that are not a record are lost."""
-    if raw == BYTE_ORDER_MARK:
+    if raw == BOM_UTF8:
         return "a byte order mark"
     if not raw.strip(_BLANKS):
         return "blanks"
@@ -211,7 +213,7 @@ class _Survey:
             self._plan.edit(offset, "id", _json(self._header.id), "the header had no usable id")
 
     def _read_entry(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
-        is_known = data.get("type") in KNOWN_TYPES
+        is_known = fields.text(data, "type") in KNOWN_TYPES
         self._version = self._version or (CURRENT_VERSION if "id" in data or not is_known else 1)
         record = _EntryRecord(
             number,

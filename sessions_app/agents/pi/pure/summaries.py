@@ -9,10 +9,12 @@ JavaScript prints it. Only what precedes an earlier summary is in Redline's own 
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.summary_format import FileLists, RecordedSummary
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.jsjson import (
@@ -25,7 +27,6 @@ from sessions_app.sessionlog.jsjson import (
 )
 
 from .lines import new_line
-from .parser import parse_line
 
 RESULT_UNITS: Final = 2_000
 """The UTF-16 units of a tool result that a model is shown."""
@@ -84,8 +85,8 @@ class PiSummaryFormat:
         files: FileLists,
         from_hook: bool = False,
     ) -> bytes:
-        fields = {"fromId": from_id, "summary": summary, **_origin(files, from_hook)}
-        return new_line("branch_summary", entry_id, parent_id, moment, **fields)
+        recorded = {"fromId": from_id, "summary": summary, **_origin(files, from_hook)}
+        return new_line("branch_summary", entry_id, parent_id, moment, **recorded)
 
     def compaction_line(
         self,
@@ -99,23 +100,20 @@ class PiSummaryFormat:
         files: FileLists,
         from_hook: bool = False,
     ) -> bytes:
-        fields = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
-        return new_line("compaction", entry_id, parent_id, moment, **fields, **_origin(files, from_hook))
+        recorded = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
+        return new_line("compaction", entry_id, parent_id, moment, **recorded, **_origin(files, from_hook))
 
     def recorded_summary(self, line: bytes) -> RecordedSummary | None:
-        try:
-            recorded = parse_line(line)
-        except ValueError:
-            return None
-        if not isinstance(recorded, dict) or recorded.get("type") not in _SUMMARIES:
+        recorded = fields.object_in(line.removeprefix(BOM_UTF8))
+        if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
             return None
         return RecordedSummary(
-            _text(recorded.get("summary")) or "",
+            fields.text(recorded, "summary"),
             _recorded_lists(recorded),
             _is_from_hook(recorded),
-            _text(recorded.get("fromId")),
-            _text(recorded.get("firstKeptEntryId")),
-            _count(recorded.get("tokensBefore")),
+            fields.text_or_none(recorded, "fromId"),
+            fields.text_or_none(recorded, "firstKeptEntryId"),
+            fields.integer(recorded, "tokensBefore"),
         )
 
     def recorded_files(self, line: bytes) -> FileLists | None:
@@ -130,46 +128,39 @@ def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The sections of one message, each with its name; some may be empty."""
     role = message.get("role")
     if role == Role.ASSISTANT:
-        yield from _assistant_sections(message.get("content"))
+        yield from _assistant_sections(message)
     elif role == Role.TOOL_RESULT:
-        yield "Tool result", _cut(_content_text(message.get("content"), ""))
+        yield "Tool result", _cut(_content_text(message, ""))
     elif role in (Role.USER, Role.CUSTOM):
-        yield "User", _content_text(message.get("content"), "")
+        yield "User", _content_text(message, "")
     elif role == Role.COMMAND:
         yield "User", _command_text(message)
     elif role == Role.BRANCH_SUMMARY:
-        yield "User", _after("Summary of another branch of this conversation:", message.get("summary"))
+        yield "User", _after("Summary of another branch of this conversation:", fields.text(message, "summary"))
     elif role == Role.COMPACTION_SUMMARY:
-        yield "User", _after("Summary of the conversation before this point:", message.get("summary"))
+        yield "User", _after("Summary of the conversation before this point:", fields.text(message, "summary"))
 
 
-def _assistant_sections(content: object) -> Iterator[tuple[str, str]]:
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+def _assistant_sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    blocks = fields.objects(message, "content")
     thinking = (block.get("thinking", "") for block in blocks if block.get("type") == BlockType.THINKING)
     calls = (_call_text(block) for block in blocks if block.get("type") == BlockType.TOOL_CALL)
     yield "Assistant thinking", "\n".join(map(to_string, thinking))
-    yield "Assistant", _content_text(content, "\n")
+    yield "Assistant", _content_text(message, "\n")
     yield "Assistant tool calls", "; ".join(calls)
 
 
 def _call_text(block: Mapping[str, Any]) -> str:
     """A call as `name(key=json, …)`."""
-    arguments = block.get("arguments")
-    found = arguments if isinstance(arguments, dict) else {}
-    values = (f"{to_string(key)}={stringify(found[key])}" for key in property_order(found))
+    arguments = fields.mapping(block, "arguments")
+    values = (f"{to_string(key)}={stringify(arguments[key])}" for key in property_order(arguments))
     return f"{to_string(block.get('name', ''))}({', '.join(values)})"
 
 
-def _content_text(content: object, separator: str) -> str:
-    """The texts of a content, which may be one text or blocks."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return separator.join(
-        to_string(block.get("text", ""))
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == BlockType.TEXT
-    )
+def _content_text(message: Mapping[str, Any], separator: str) -> str:
+    """The texts of a message's content, which may be one text or blocks."""
+    texts = (block for block in fields.objects(message, "content") if block.get("type") == BlockType.TEXT)
+    return fields.text(message, "content") or separator.join(to_string(block.get("text", "")) for block in texts)
 
 
 def _command_text(message: Mapping[str, Any]) -> str:
@@ -180,9 +171,8 @@ def _command_text(message: Mapping[str, Any]) -> str:
     return f"{text}\n\nCommand exited with code {to_string(code)}" if code else text
 
 
-def _after(heading: str, summary: object) -> str:
-    text = _text(summary)
-    return f"{heading}\n\n{text}" if text else ""
+def _after(heading: str, summary: str) -> str:
+    return f"{heading}\n\n{summary}" if summary else ""
 
 
 def _cut(text: str) -> str:
@@ -198,28 +188,18 @@ def _cut(text: str) -> str:
 def _file_calls(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """The tool and the path of each call that names one."""
     for message in messages:
-        content = message.get("content")
-        if message.get("role") != Role.ASSISTANT or not isinstance(content, list):
-            continue
-        for block in content:
-            if not isinstance(block, dict) or block.get("type") != BlockType.TOOL_CALL:
-                continue
-            tool, arguments = block.get("name"), block.get("arguments")
-            path = arguments.get("path") if isinstance(arguments, dict) else None
-            if isinstance(tool, str) and isinstance(path, str) and path:
+        for block in fields.objects(message, "content") if message.get("role") == Role.ASSISTANT else ():
+            tool, path = fields.text(block, "name"), fields.text(fields.mapping(block, "arguments"), "path")
+            if block.get("type") == BlockType.TOOL_CALL and path:
                 yield tool, path
 
 
 def _recorded_lists(line: Mapping[str, Any]) -> FileLists | None:
     """The lists in the details of a summary as recorded; None if there are none."""
-    details = line.get("details")
-    lists = (details.get("readFiles"), details.get("modifiedFiles")) if isinstance(details, dict) else ()
-    if not any(isinstance(one, list) for one in lists):
+    details, names = fields.mapping(line, "details"), ("readFiles", "modifiedFiles")
+    if not any(isinstance(details.get(name), list) for name in names):
         return None
-    read, modified = (
-        tuple(path for path in one if isinstance(path, str)) if isinstance(one, list) else () for one in lists
-    )
-    return FileLists(read, modified)
+    return FileLists(*(tuple(path for path in fields.items(details, name) if isinstance(path, str)) for name in names))
 
 
 def _is_from_hook(line: Mapping[str, Any]) -> bool:
@@ -239,12 +219,3 @@ def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
 
 def _lines(paths: Iterable[str]) -> str:
     return "\n".join(paths)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _count(value: object) -> int | None:
-    # JSON's true is an integer to Python.
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

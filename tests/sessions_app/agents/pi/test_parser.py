@@ -66,7 +66,7 @@ def test_unknown_types_and_keys_are_kept():
     unknown = {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}
     data = session_bytes([*chain(user("x")), unknown])
     *_, line = split_lines([data])
-    recorded = SessionParser(ParserState(version=3)).read_one(line)
+    (recorded,) = SessionParser(ParserState(version=3)).read(line)
     assert (recorded.entry.type, recorded.entry.is_message) == ("from_the_future", False)
     assert recorded.data["extra"] == [1]
     assert damage_of(read_log(data)) == []

@@ -231,6 +231,14 @@ def test_each_change_has_a_reason(original, reasons):
     assert [one.reason for one in account.changes if one.fate is Fate.LOST] == reasons
 
 
+@pytest.mark.parametrize("recorded_type", [["message"], {}, 1, None])
+def test_a_record_whose_type_is_no_text_is_repaired_like_any_other_unknown_one(recorded_type):
+    odd = A | {"type": recorded_type}
+    assert copied([HEADER, odd]) == ([HEADER, odd], b"")
+    assert PI.summary_format.recorded_summary(raw(odd)) is None
+    assert [one.data for one in fragments(raw(odd) + b"{", is_first=False)] == [None]
+
+
 REMOVED = "skips the line, and removes it when it converts the file to version 3"
 FATAL, LOSS, NONE = Severity.FATAL, Severity.LOSS, Severity.NONE
 REFUSED = "refuses to open the session"
