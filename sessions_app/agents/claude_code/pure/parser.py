@@ -89,11 +89,10 @@ class ClaudeCodeParser(LineParser):
 
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         state = self.state
-        recorded_type = fields.word(data, "type")
         line_id = data.get("uuid")
         if not isinstance(line_id, str) or not line_id or well_formed(line_id) != line_id:
             line_id = f"line-{line.number}"
-            if recorded_type in NODES:
+            if fields.word(data, "type") in NODES:
                 self.report(DamageKind.NO_ID, line, "the entry has no usable id")
         if is_node(data):
             if "subagent" not in state.extra:
@@ -103,7 +102,7 @@ class ClaudeCodeParser(LineParser):
         if line.complete or state.header is None:
             self._read_header(data)
         state.version = CURRENT_VERSION
-        state.recognised = state.recognised or recorded_type in KNOWN_TYPES
+        state.recognised = state.recognised or fields.word(data, "type") in KNOWN_TYPES
         _remember_calls(data, state.extra[CALLS])
         place = LinePlace(line.number, line.offset, line.raw, line_id)
         described = describe(data, place, is_subagent=state.extra.get("subagent") is True)

@@ -157,8 +157,10 @@ def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, A
         return [(Entry(**common), NO_TEXTS)]
     common["kind"] = EntryKind.MESSAGE
     role = Role.COMPACTION_SUMMARY if data.get("isCompactSummary") is True else Role.USER
+    if isinstance(content, str):
+        return [_described(content, role, common)]
     results = [index for index, block in enumerate(content) if is_result(block)]
-    if isinstance(content, str) or not results:
+    if not results:
         return [_described(content, role, common)]
     if len(content) == 1:
         # The subagent of a call; several results on one line do not show which of them it belongs to.
@@ -303,9 +305,11 @@ def _boundary(data: Mapping[str, Any], own_id: str) -> BoundaryControl:
 
 def _usage(message: Mapping[str, Any]) -> int | None:
     """The tokens of the context and of the reply."""
-    if not isinstance(message.get("usage"), dict):
+    usage = message.get("usage")
+    if not isinstance(usage, dict):
         return None
-    return sum(_count(message["usage"], name) or 0 for name in _USAGE)
+    counts = [fields.number(usage, name) or 0 for name in _USAGE]
+    return sum([int(count) for count in counts if 0 <= count < 2**53])
 
 
 def _count(data: Mapping[str, Any], name: str) -> int | None:
