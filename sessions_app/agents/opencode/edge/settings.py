@@ -38,7 +38,7 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentS
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
-    """The tokens of the window in which OpenCode compacts, as in section 5 of the measured facts.
+    """The tokens of the window in which OpenCode compacts: see `FORMAT.md`.
 
     It fills the window up to a reply, or the limit of input, if the model has one, up to a buffer.
     """
