@@ -27,6 +27,11 @@ def tokens_of(units: int) -> int:
     return -(-units // UNITS_PER_TOKEN)
 
 
+def block_tokens(units: int) -> int:
+    """The estimate of a content block: at least one token."""
+    return tokens_of(units) or 1
+
+
 class Role:
     """The author of an entry's message. Other roles are kept as recorded."""
 
@@ -108,6 +113,11 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The UTF-16 code units that it adds to its entry's estimate; some types of blocks add nothing."""
     call_id: str | None = None
     """The id of its tool call."""
+
+    @staticmethod
+    def of(index: int, block_type: str, units: int) -> Block:
+        """A block whose own estimate is what it adds to its entry's."""
+        return Block(index, block_type, block_tokens(units), units)
 
     @property
     def is_thinking(self) -> bool:

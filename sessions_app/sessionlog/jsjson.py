@@ -155,6 +155,11 @@ def stringify(value: object) -> str:
     return _print(value, property_order, _quote)
 
 
+def json_bytes(value: object) -> bytes:
+    """The same as `stringify` in UTF-8, as agents write it."""
+    return stringify(value).encode()
+
+
 def canonical(value: object) -> str:
     """One JSON text for equal values: keys sorted, no spaces, in ASCII, and numbers as `stringify` prints them."""
     if _prints_alike(value):

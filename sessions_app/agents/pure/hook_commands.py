@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import fields
 
 
-def hook_commands(found: object, events: Sequence[str]) -> tuple[str, ...]:
+def hook_commands(settings: Mapping[str, Any], events: Sequence[str]) -> tuple[str, ...]:
     """The commands for these events, each with its event and matcher; values of other shapes are skipped.
 
-    `{"PreCompact": [{"matcher": "auto", "hooks": [{"type": "command", "command": "check"}]}]}` gives
+    `{"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"type": "command", "command": "check"}]}]}}` gives
     `PreCompact (auto): check`.
     """
     return tuple(
         f"{event} ({matcher}): {command}" if matcher else f"{event}: {command}"
         for event in events
-        for group in _objects(found.get(event) if isinstance(found, dict) else None)
-        for matcher in [_text(group.get("matcher"))]
-        for hook in _objects(group.get("hooks"))
-        if (command := _text(hook.get("command")))
+        for group in fields.objects(fields.mapping(settings, "hooks"), event)
+        for matcher in [fields.text(group, "matcher")]
+        for hook in fields.objects(group, "hooks")
+        if (command := fields.text(hook, "command"))
     )
-
-
-def _objects(found: object) -> Iterator[dict[str, object]]:
-    return (one for one in found if isinstance(one, dict)) if isinstance(found, list) else iter(())
-
-
-def _text(found: object) -> str:
-    return found if isinstance(found, str) else ""

@@ -22,6 +22,7 @@ from sessions_app.sessionlog.entries import (
     EntryKind,
     Role,
     Texts,
+    block_tokens,
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
@@ -163,11 +164,11 @@ def _block(block: object, at: int) -> tuple[Block, str]:
         block_type, call_id = BlockType.TOOL_CALL, fields.stored_text(found, "id")
         text = f"toolCall {call_id} {fields.text(found, 'name')} {stringify(found.get('input'))}"
     elif kind == "image":
-        return Block(at, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), _IMAGE
+        return Block.of(at, BlockType.IMAGE, IMAGE_UNITS), _IMAGE
     else:
         block_type, text = well_formed(kind) or BlockType.UNKNOWN, stringify(block)
     units = utf16_length(text)
-    return Block(at, block_type, max(1, tokens_of(units)), units, call_id), text
+    return Block(at, block_type, block_tokens(units), units, call_id), text
 
 
 def _place(line: Line, entry_id: str, parent: str | None) -> Entry:

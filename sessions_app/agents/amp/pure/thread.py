@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import json_bytes
 
 THREAD: Final = "thread"
 MESSAGE: Final = "message"
@@ -23,4 +23,4 @@ def lines_of_thread(document: bytes) -> list[bytes] | None:
 
 
 def _line(line_type: str, data: object) -> bytes:
-    return stringify({"type": line_type, "data": data}).encode() + b"\n"
+    return json_bytes({"type": line_type, "data": data}) + b"\n"

@@ -20,6 +20,7 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hook_commands import hook_commands
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
@@ -76,8 +77,8 @@ def user_settings(home: Path) -> SettingsFile:
 def model_windows(home: Path) -> dict[str, int]:
     """The long window of the model that the user's settings ask for with it."""
     found = read_json_file(config_directory(home) / "settings.json")
-    model = found.values.get("model") if found is not None else None
-    if not isinstance(model, str) or not model.endswith(LONG_MARK):
+    model = fields.text(found.values, "model") if found is not None else ""
+    if not model.endswith(LONG_MARK):
         return {}
     return {model.removesuffix(LONG_MARK): LONG_WINDOW}
 
@@ -93,11 +94,10 @@ def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
-    env = found.values.get("env")
-    variables = env if isinstance(env, dict) else {}
+    variables = fields.mapping(found.values, "env")
     shown = {name: found.values[name] for name in (WINDOW, ENABLED) if name in found.values}
     shown |= {name: variables[name] for name in VARIABLES if name in variables}
-    hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
+    hooks = hook_commands(found.values, HOOK_EVENTS)
     return SettingsFile(found.path, True, shown, found.fault, hooks=hooks)
 
 

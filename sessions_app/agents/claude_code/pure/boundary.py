@@ -21,12 +21,13 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import json_bytes
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import is_nameless, is_one_of_several, json_of, lines_of_context
+from .lines import is_nameless, is_one_of_several, lines_of_context
 from .parser import CLIENT, SINCE
 
 NO_STATS: Final = Stats()
@@ -128,7 +129,7 @@ def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFa
         "preservedMessages": {"anchorUuid": boundary_id, "uuids": ids, "allUuids": ids},
         MARK: {"backup": str(facts.backup)},
     }
-    return json_of(
+    return json_bytes(
         {
             "parentUuid": None,
             "logicalParentUuid": tail,

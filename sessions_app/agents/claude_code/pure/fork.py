@@ -21,10 +21,10 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.jsjson import json_bytes, parse
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line, user_line
+from .lines import LostBlocks, is_nameless, line_without, lines_of_context, moved_line, user_line
 from .reader import ClaudeCodeReader
 
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
@@ -91,7 +91,7 @@ class ClaudeForkWriter(ContextWriter):
             yield from _note_lines(notes[None], lines[-1][-1], parent, facts)
         ending = CURATED if lost else COPIED
         title = (facts.title() or UNNAMED.format(facts.written_at)).removesuffix(ending)
-        yield json_of({"type": "custom-title", "customTitle": f"{title}{ending}", "sessionId": facts.session_id})
+        yield json_bytes({"type": "custom-title", "customTitle": f"{title}{ending}", "sessionId": facts.session_id})
 
 
 def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:

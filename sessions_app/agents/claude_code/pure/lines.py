@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
@@ -26,10 +26,6 @@ _PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "git
 
 LostBlocks = Mapping[str, frozenset[int] | None]
 """By entry id, the indexes of the blocks that are left out; None for the whole entry."""
-
-
-def json_of(value: Any) -> bytes:
-    return stringify(value).encode()
 
 
 def lines_of_context(context: ActiveContext, branch: Sequence[Entry]) -> list[list[Entry]]:
@@ -61,7 +57,7 @@ def moved_line(raw: bytes, **fields: Any) -> bytes:
     found = members(raw)
     changes = [_member(raw, found, name, value) for name, value in fields.items()]
     if "entrypoint" in found:
-        changes.append((found["entrypoint"], json_of(INTERACTIVE)))
+        changes.append((found["entrypoint"], json_bytes(INTERACTIVE)))
     usage = members(raw, found["message"].start).get("usage") if "message" in found else None
     if usage is not None:
         changes.append((usage, NO_USAGE))
@@ -74,15 +70,15 @@ def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: 
     if "entrypoint" in place:
         place["entrypoint"] = INTERACTIVE
     message = {"role": "user", "content": text}
-    return json_of({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
+    return json_bytes({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
 
 
 def _member(raw: bytes, found: Mapping[str, Span], name: str, value: Any) -> tuple[Span, bytes]:
     """The change that gives a member of a line's object this value, which it may not have had at all."""
     if name in found:
-        return found[name], json_of(value)
+        return found[name], json_bytes(value)
     opening = raw.index(b"{") + 1
-    return Span(opening, opening), json_of(name) + b":" + json_of(value) + b","
+    return Span(opening, opening), json_bytes(name) + b":" + json_bytes(value) + b","
 
 
 def line_without(raw: bytes, parts: Sequence[Entry], lost: LostBlocks) -> bytes:

@@ -37,6 +37,7 @@ from sessions_app.sessionlog.entries import (
     EntryKind,
     Role,
     Texts,
+    block_tokens,
     tokens_of,
 )
 from sessions_app.sessionlog.jsjson import utf16_length, well_formed
@@ -242,7 +243,7 @@ def _weighing(block: Block, units: int | None) -> Block:
     """A block with the estimate of what it has beside text, if it has that."""
     if units is None:
         return block
-    return msgspec.structs.replace(block, tokens=max(1, tokens_of(units)), units=units)
+    return msgspec.structs.replace(block, tokens=block_tokens(units), units=units)
 
 
 def _as_shared(block: object) -> object:

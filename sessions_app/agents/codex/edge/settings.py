@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
+from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hook_commands import hook_commands
 from sessions_app.agents.settings_in_force import CompactionSetting, SettingsSection, settings_in_force
 
@@ -60,16 +61,15 @@ def model_windows(home: Path) -> dict[str, int]:
 
 def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values with those of the chosen profile."""
-    profiles, name = values.get("profiles"), values.get("profile")
-    profile = profiles.get(name) if isinstance(profiles, dict) and isinstance(name, str) else None
-    return {**values, **profile} if isinstance(profile, dict) else values
+    name = fields.text_or_none(values, "profile")
+    return values if name is None else {**values, **fields.mapping(fields.mapping(values, "profiles"), name)}
 
 
 def _hooks_file(home: Path) -> Iterator[SettingsFile]:
     """The file that names the commands which Codex calls, if it names one for compactions."""
     found = read_json_file(home_directory(home) / "hooks.json")
     if found is not None:
-        hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
+        hooks = hook_commands(found.values, HOOK_EVENTS)
         if hooks or found.fault:
             yield SettingsFile(found.path, True, {}, found.fault, hooks=hooks)
 

@@ -20,7 +20,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.targets import blocks_by_entry
 
@@ -98,7 +98,7 @@ def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: Wr
 
 def _note_item(words: str) -> KeptItem:
     content = [{"type": "input_text", "text": note_text(words)}]
-    return KeptItem("", stringify({"type": "message", "role": "user", "content": content}).encode())
+    return KeptItem("", json_bytes({"type": "message", "role": "user", "content": content}))
 
 
 def _end(facts: WriteFacts) -> int | None:
@@ -126,7 +126,7 @@ def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> byte
             },
             "context_window": {"window_id": facts.session_id},
         }
-    return stringify(meta).encode()
+    return json_bytes(meta)
 
 
 def _header_entry(branch: Sequence[Entry], facts: WriteFacts) -> Entry:

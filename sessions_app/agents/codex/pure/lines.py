@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import items, members, splice
 
@@ -29,9 +29,9 @@ def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -
     """A line; `ordinal` is None in a legacy file."""
     number = b"" if ordinal is None else b',"ordinal":%d' % ordinal
     return b'{"timestamp":%s%s,"type":%s,"payload":%s}' % (
-        _json(timestamp_of(moment)),
+        json_bytes(timestamp_of(moment)),
         number,
-        _json(kind),
+        json_bytes(kind),
         payload,
     )
 
@@ -42,9 +42,9 @@ def compacted_payload(kept: Sequence[KeptItem], window: Mapping[str, Any], prove
     items_json = b",".join(item.raw for item in kept)
     return b'{"message":"","replacement_history":[%s],%s"%s":%s}' % (
         items_json,
-        b"".join(b"%s:%s," % (_json(name), _json(value)) for name, value in window.items()),
+        b"".join(b"%s:%s," % (json_bytes(name), json_bytes(value)) for name, value in window.items()),
         PROVENANCE.encode(),
-        _json(own),
+        json_bytes(own),
     )
 
 
@@ -87,7 +87,7 @@ def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry],
     if not is_part(message.entry.id):
         raw = payload_bytes(raw)
     elif raw.lstrip()[:1] == b'"':
-        return _json(summary_item(parse(raw)))
+        return json_bytes(summary_item(parse(raw)))
     blocks = message.blocks
     if blocks is None or not (deleted or len(blocks) < len(message.entry.blocks or ())):
         return raw
@@ -118,7 +118,3 @@ def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> l
     if turn is None or not states:
         return []
     return [*(("world_state", state) for state in states), ("turn_context", turn)]
-
-
-def _json(value: object) -> bytes:
-    return stringify(value).encode()

@@ -25,6 +25,7 @@ from sessions_app.sessionlog.entries import (
     EntryKind,
     Role,
     Texts,
+    block_tokens,
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
@@ -202,7 +203,7 @@ def _reasoning(item: Mapping[str, Any]) -> _Content:
     opaque = () if text or not isinstance(encrypted, str) else (Opaque(encrypted_units(encrypted), 0),)
     units = opaque[0].units if opaque else utf16_length(text)
     kind = BlockType.THINKING if text else BlockType.REDACTED_THINKING
-    block = Block(0, kind, max(1, tokens_of(units)), units)
+    block = Block.of(0, kind, units)
     return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
 
 
@@ -210,7 +211,7 @@ def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     call_id = fields.stored_text(item, "call_id") or None
     text = trim(f"{BlockType.TOOL_CALL} {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
-    block = Block(0, BlockType.TOOL_CALL, max(1, tokens_of(utf16_length(text))), units, call_id)
+    block = Block(0, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id)
     tool_name = sys.intern(well_formed(name))
     return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=tool_name)
 
@@ -246,7 +247,7 @@ def _step(item: Mapping[str, Any]) -> _Content:
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     image = (Opaque(IMAGE_UNITS, 0, text, size_in_base64(item["result"])),) if "result" in item else ()
     units = IMAGE_UNITS if image else utf16_length(text)
-    block = Block(0, fields.word(item, "type"), max(1, tokens_of(units)), units)
+    block = Block.of(0, fields.word(item, "type"), units)
     return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
 
@@ -310,15 +311,13 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
     found_part = fields.as_mapping(part)
     kind = fields.word(found_part, "type")
     if kind in _TEXTS and (text := fields.text_or_none(found_part, "text")) is not None:
-        units = utf16_length(text)
-        return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text, None
+        return Block.of(index, BlockType.TEXT, utf16_length(text)), text, None
     if kind in ("input_image", "encrypted_content"):
         found = _opaque(found_part, kind, index)
         block_type = BlockType.IMAGE if kind == "input_image" else kind
-        return Block(index, block_type, max(1, tokens_of(found.units)), found.units), found.label, found
+        return Block.of(index, block_type, found.units), found.label, found
     text = stringify(part)
-    units = utf16_length(text)
-    return Block(index, kind or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text, None
+    return Block.of(index, kind or BlockType.UNKNOWN, utf16_length(text)), text, None
 
 
 def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:

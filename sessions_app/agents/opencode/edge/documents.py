@@ -29,7 +29,7 @@ from sessions_app.agents.opencode.pure.lines import (
 )
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import json_bytes
 from sessions_app.storage.files import file_state, opened, pread, reported
 from sessions_app.storage.nofollow import scan_directory, stat_file
 from sessions_app.storage.rendered import RenderedLine
@@ -119,7 +119,7 @@ def _rows_of(path: Path, storage: Path) -> list[Row]:
     session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
     rows = [session, *in_order(messages, parts)]
     revert = fields.mapping(recorded, "revert")
-    reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
+    reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
     return [*rows, reverted] if reverted is not None else rows
 
 

@@ -34,7 +34,7 @@ from urllib.parse import quote, urlencode
 from sessions_app.agents.opencode.pure.lines import PART, SESSION
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
-from sessions_app.sessionlog.jsjson import canonical, parse, stringify
+from sessions_app.sessionlog.jsjson import canonical, json_bytes, parse, stringify
 from sessions_app.storage.agent_database import bytes_of, opened_database, row_of
 from sessions_app.storage.files import file_state
 from sessions_app.storage.loopback import LoopbackAddress, is_listening
@@ -127,7 +127,7 @@ class OpenCodeServer:
             "sessionID": row["session_id"],
             "messageID": row["message_id"],
         }
-        self._call("PATCH", _place(row), stringify(part).encode())
+        self._call("PATCH", _place(row), json_bytes(part))
 
     def delete(self, row: PartRow) -> None:
         self._call("DELETE", _place(row))

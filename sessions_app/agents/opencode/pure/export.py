@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
 from .lines import MESSAGE, PART, REVERT, Row, columns_of, render, revert_row, session_row
@@ -50,8 +50,8 @@ def lines_of_export(document: bytes) -> list[bytes] | None:
     session = session_row(columns_of(info, info["id"]), 0)
     rows = [session, *_rows_of(document, found["messages"])]
     revert = fields.mapping(info, REVERT)
-    reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
-    described = b'%s,"%s":%s}' % ((session.data or b"{")[:-1], INFO.encode(), stringify(info).encode())
+    reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
+    described = b'%s,"%s":%s}' % ((session.data or b"{")[:-1], INFO.encode(), json_bytes(info))
     return [
         render(session, described),
         *(render(row, row.data or b"") for row in [*rows[1:], *filter(None, [reverted])]),
@@ -95,7 +95,7 @@ def _row(row_type: str, data: bytes, message_id: str = "") -> Row:
 def export_of(info: Mapping[str, Any], rows: Iterable[ExportRow]) -> Iterator[bytes]:
     """The pieces of an export, with a line for each message and part."""
     ids = {"sessionID": str(info["id"])}
-    yield b'{"info":%s,"messages":[' % stringify(info).encode()
+    yield b'{"info":%s,"messages":[' % json_bytes(info)
     before = end = b""
     for row in rows:
         if row.type == MESSAGE:
@@ -111,7 +111,7 @@ def export_of(info: Mapping[str, Any], rows: Iterable[ExportRow]) -> Iterator[by
 def with_ids(data: bytes, **ids: str) -> bytes:
     """The data of a row with these fields set."""
     found, end = members(data), data.rindex(b"}")
-    texts = {name: stringify(value).encode() for name, value in ids.items()}
+    texts = {name: json_bytes(value) for name, value in ids.items()}
     changes = [(found[name], text) for name, text in texts.items() if name in found]
     added = b",".join(b'"%s":%s' % (name.encode(), text) for name, text in texts.items() if name not in found)
     joint = b"," if found and added else b""

@@ -13,7 +13,7 @@ from sessions_app.agents.changes import COPIED, CURATED, NewFile, RowChanges, Ro
 from sessions_app.agents.pure.notes import note_text, notes_before
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse, stringify
 from sessions_app.sessionlog.raw_json import members, splice
 from sessions_app.sessionlog.targets import blocks_by_entry
 
@@ -152,7 +152,7 @@ def _renamed(data: str, new_ids: Mapping[str, str]) -> str:
         span = found.get(name)
         new_id = new_ids.get(parse(span.of(raw))) if span is not None and raw[span.start] == _QUOTE else None
         if span is not None and new_id is not None:
-            changes.append((span, stringify(new_id).encode()))
+            changes.append((span, json_bytes(new_id)))
     return decoded(splice(raw, changes))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import json_bytes
 
 SESSION: Final = "session"
 MESSAGE: Final = "message"
@@ -64,7 +64,7 @@ def frame(row: Row) -> tuple[bytes, bytes]:
         said["message"] = row.message_id
     if row.type == REVERT:
         said = {"after": row.after}
-    return b'{"type":"%s","data":' % row.type.encode(), b",%s\n" % stringify(said).encode()[1:]
+    return b'{"type":"%s","data":' % row.type.encode(), b",%s\n" % json_bytes(said)[1:]
 
 
 def named_in(raw: bytes) -> str:
@@ -102,7 +102,7 @@ def identity_of(row: Row) -> str:
 
 def session_row(recorded: Mapping[str, object], updated: int) -> Row:
     """The first row, from the columns of a session."""
-    data = stringify({name: _in_json(recorded.get(name)) for name in HEADER_FIELDS}).encode()
+    data = json_bytes({name: _in_json(recorded.get(name)) for name in HEADER_FIELDS})
     return Row(SESSION, str(recorded.get("id")), len(data), updated, data=data)
 
 

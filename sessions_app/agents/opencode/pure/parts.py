@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, tokens_of
+from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, block_tokens
 from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units, encrypted_units
@@ -68,7 +68,7 @@ def call_content(part: Mapping[str, Any], call_id: str) -> Content:
     name, arguments = fields.stored_text(part, "tool"), stringify(input_of(part))
     text = trim(f"toolCall {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
-    block = Block(0, BlockType.TOOL_CALL, _tokens(text), units, call_id)
+    block = Block(0, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id)
     return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))
 
 
@@ -132,7 +132,7 @@ def _reasoning(part: Mapping[str, Any]) -> Content:
     text = fields.text(part, "text")
     sealed = "" if text else _encrypted(part)
     units = encrypted_units(sealed) if sealed else utf16_length(text)
-    block = Block(0, BlockType.REDACTED_THINKING if sealed else BlockType.THINKING, max(1, tokens_of(units)), units)
+    block = Block.of(0, BlockType.REDACTED_THINKING if sealed else BlockType.THINKING, units)
     return Content(Role.ASSISTANT, Texts(None, (text,), (Opaque(units, 0),) if sealed else ()), units, (block,))
 
 
@@ -145,7 +145,7 @@ def _encrypted(part: Mapping[str, Any]) -> str:
 
 def _file(part: Mapping[str, Any]) -> Content:
     file = _opaque(part, 0)
-    block = Block(0, BlockType.IMAGE if is_image(part) else "file", tokens_of(file.units), file.units)
+    block = Block.of(0, BlockType.IMAGE if is_image(part) else "file", file.units)
     is_sent = fields.text(part, "mime") not in NOT_SENT
     return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=is_sent)
 
@@ -157,7 +157,3 @@ def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
     if mime == PDF:
         return Opaque(document_units(url), block, label)
     return Opaque(IMAGE_UNITS, block, label, size_in_base64(url) if is_image(file) else None)
-
-
-def _tokens(text: str) -> int:
-    return max(1, tokens_of(utf16_length(text)))

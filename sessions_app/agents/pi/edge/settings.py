@@ -14,6 +14,7 @@ from sessions_app.agents.agent_settings import (
     SettingsFile,
 )
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingInForce,
@@ -116,10 +117,8 @@ def _json_files(directories: Sequence[str], cwd: str, home: Path) -> Iterator[Js
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
-    section = found.values.get("compaction")
-    compaction = section if isinstance(section, dict) else {}
-    summary = found.values.get("branchSummary")
-    return SettingsFile(found.path, True, compaction, found.fault, summary if isinstance(summary, dict) else {})
+    compaction, summary = fields.mapping(found.values, "compaction"), fields.mapping(found.values, "branchSummary")
+    return SettingsFile(found.path, True, compaction, found.fault, summary)
 
 
 def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
@@ -130,11 +129,10 @@ def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) 
     """What the files say of one model."""
     if model is None:
         return
+    name = "/".join(model)
     for found in files:
-        overrides = found.compaction.get("modelOverrides")
-        name = "/".join(model)
-        override = overrides.get(name) if isinstance(overrides, dict) else None
-        if isinstance(override, dict):
+        override = fields.mapping(fields.mapping(found.compaction, "modelOverrides"), name)
+        if override:
             yield SettingsSection(found.path, override, (*SECTION, "modelOverrides", name))
 
 
@@ -148,9 +146,8 @@ def model_windows(directory: str, home: Path) -> dict[str, int]:
     found = read_json_file(home / directory / "agent" / "models.json")
     windows: dict[str, int] = {}
     for model in _models(found.values) if found is not None else ():
-        name, window = model.get("id"), model.get("contextWindow")
-        # JSON's true is an integer to Python.
-        if isinstance(name, str) and type(window) is int and window > 0:
+        name, window = fields.text_or_none(model, "id"), fields.integer(model, "contextWindow")
+        if name is not None and window is not None and window > 0:
             windows[name] = window
     return windows
 
@@ -160,18 +157,14 @@ def model_prices(directory: str, home: Path) -> dict[str, InputPrices]:
     found = read_json_file(home / directory / "agent" / "models.json")
     prices: dict[str, InputPrices] = {}
     for model in _models(found.values) if found is not None else ():
-        name, cost = model.get("id"), model.get("cost")
-        configured = configured_prices(cost, "cacheRead", "cacheWrite") if isinstance(cost, dict) else None
-        if isinstance(name, str) and configured is not None:
+        name = fields.text_or_none(model, "id")
+        configured = configured_prices(fields.mapping(model, "cost"), "cacheRead", "cacheWrite")
+        if name is not None and configured is not None:
             prices[name] = configured
     return prices
 
 
 def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The models of every provider; values of other shapes are skipped."""
-    providers = values.get("providers")
-    for provider in providers.values() if isinstance(providers, dict) else ():
-        models = provider.get("models") if isinstance(provider, dict) else None
-        for model in models if isinstance(models, list) else ():
-            if isinstance(model, dict):
-                yield model
+    for provider in fields.mapping(values, "providers").values():
+        yield from fields.objects(fields.as_mapping(provider), "models")

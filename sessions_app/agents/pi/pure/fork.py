@@ -12,7 +12,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import json_bytes
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.targets import blocks_by_entry
 
@@ -60,7 +60,7 @@ class ForkWriter(ContextWriter):
             for entry in branch
             if entry.kind is EntryKind.SUMMARY or (entry.kind not in LEFT_OUT and entry.id not in gone)
         ]
-        yield stringify(_header(facts)).encode()
+        yield json_bytes(_header(facts))
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
         starts = _first_sent(kept, first_kept)
@@ -104,7 +104,7 @@ def branch_copy(branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
 
 def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]:
     kept = [entry for entry in branch if entry.kind is not EntryKind.LABEL]
-    yield stringify(_header(facts)).encode()
+    yield json_bytes(_header(facts))
     parent: str | None = None
     first_kept = _first_kept(branch, kept)
     for entry in kept:

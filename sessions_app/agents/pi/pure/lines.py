@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import json_bytes
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
@@ -19,7 +19,7 @@ _CONTENT_IN: Final = {EntryKind.EDIT: "replacement", EntryKind.MESSAGE: "message
 def new_line(kind: str, entry_id: str, parent_id: str | None, moment: datetime, **fields: Any) -> bytes:
     """The line of a new entry, without its newline."""
     common = {"type": kind, "id": entry_id, "parentId": parent_id, "timestamp": timestamp_of(moment)}
-    return stringify({**common, **fields}).encode()
+    return json_bytes({**common, **fields})
 
 
 def edit_line(entry_id: str, parent_id: str, moment: datetime, target_id: str, content: bytes | None) -> bytes:
@@ -57,8 +57,8 @@ def content_span(raw: bytes, source: Entry) -> Span | None:
 def moved_line(raw: bytes, entry: Entry, parent_id: str | None, content: bytes | None = None, **fields: str) -> bytes:
     """A recorded line with another parent, and with another content and other texts in some fields if given."""
     found = members(raw)
-    parent = NULL if parent_id is None else stringify(parent_id).encode()
-    changes = [(found[name], stringify(value).encode()) for name, value in fields.items()]
+    parent = NULL if parent_id is None else json_bytes(parent_id)
+    changes = [(found[name], json_bytes(value)) for name, value in fields.items()]
     if "parentId" in found:
         changes.append((found["parentId"], parent))
     else:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse, stringify
+from sessions_app.sessionlog.jsjson import json_bytes, parse, stringify
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.session import Header, ParserState, Recorded, require_session
 
@@ -66,7 +66,7 @@ def header_line(header: Header) -> bytes:
         "timestamp": header.timestamp,
         "cwd": header.cwd,
     }
-    return stringify(fields).encode() + b"\n"
+    return json_bytes(fields) + b"\n"
 
 
 def _require_old(version: int) -> None:
@@ -85,7 +85,7 @@ def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int)
     if isinstance(message, dict) and message.get("role") == "hookMessage":
         wanted = {**added, **data, **added, "message": {**message, "role": "custom"}}
         renamed = copied.replace(_OLD_ROLE, _NEW_ROLE, 1)
-        return renamed if _parses_to(renamed, wanted) else stringify(wanted).encode()
+        return renamed if _parses_to(renamed, wanted) else json_bytes(wanted)
     return copied
 
 
@@ -101,9 +101,9 @@ def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
     start = body.index(b"{") + 1
     rest = body[start:]
     comma = b"" if rest.lstrip().startswith(b"}") else b","
-    spliced = body[:start] + stringify(added)[1:-1].encode() + comma + rest
+    spliced = body[:start] + json_bytes(added)[1:-1] + comma + rest
     wanted = {**added, **parse(body), **added}
-    return mark + (spliced if _parses_to(spliced, wanted) else stringify(wanted).encode())
+    return mark + (spliced if _parses_to(spliced, wanted) else json_bytes(wanted))
 
 
 def _parses_to(raw: bytes, wanted: object) -> bool:

@@ -23,6 +23,7 @@ from sessions_app.sessionlog.entries import (
     EntryKind,
     Role,
     Texts,
+    block_tokens,
     tokens_of,
 )
 from sessions_app.sessionlog.image_size import size_in_base64
@@ -238,24 +239,23 @@ def _uncounted(role: str | None) -> frozenset[str]:
 def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
     if not isinstance(recorded, dict):
         text = stringify(recorded)
-        return Block(index, BlockType.UNKNOWN, _block_tokens(text), 0), text
+        return Block(index, BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
     kind = recorded.get("type")
     if kind == BlockType.TEXT:
         text = to_string(recorded.get("text", ""))
-        length = utf16_length(text)
-        return Block(index, BlockType.TEXT, tokens_of(length) or 1, length), text
+        return Block.of(index, BlockType.TEXT, utf16_length(text)), text
     if kind == BlockType.TOOL_CALL:
         return _describe_call(recorded, index, uncounted)
     if kind == BlockType.THINKING:
         text = to_string(recorded.get("thinking", ""))
         length = utf16_length(text)
         units = 0 if BlockType.THINKING in uncounted else length
-        return Block(index, BlockType.THINKING, tokens_of(length) or 1, units), text
+        return Block(index, BlockType.THINKING, block_tokens(length), units), text
     if kind == BlockType.IMAGE:
         units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
     text = stringify(recorded)
-    return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, _block_tokens(text), 0), text
+    return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
 
 
 def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
@@ -276,15 +276,11 @@ def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[st
     block = Block(
         index,
         BlockType.TOOL_CALL,
-        _block_tokens(text),
+        block_tokens(utf16_length(text)),
         0 if BlockType.TOOL_CALL in uncounted else utf16_length(name) + utf16_length(arguments),
         fields.stored_text_or_none(recorded, "id"),
     )
     return block, text
-
-
-def _block_tokens(text: str) -> int:
-    return tokens_of(utf16_length(text)) or 1
 
 
 def _usage(message: Mapping[str, Any]) -> int | None:

@@ -34,7 +34,7 @@ import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.jsjson import stringify, well_formed
+from sessions_app.sessionlog.jsjson import json_bytes, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, members
 from sessions_app.sessionlog.repair_pieces import Fate, RepairPiece
@@ -210,7 +210,7 @@ class _Survey:
         self._has_first_header = True
         self._version = self._header.version
         if not has_id:
-            self._plan.edit(offset, "id", _json(self._header.id), "the header had no usable id")
+            self._plan.edit(offset, "id", json_bytes(self._header.id), "the header had no usable id")
 
     def _read_entry(self, data: dict[str, Any], raw: bytes, number: int, offset: int) -> None:
         is_known = fields.text(data, "type") in KNOWN_TYPES
@@ -250,10 +250,10 @@ class _Survey:
             if entry_id != record.id:
                 had_one = "the id was that of an earlier entry"
                 reason = had_one if record.has_usable_id else "it had no usable id"
-                self._plan.edit(record.offset, "id", _json(entry_id), reason)
+                self._plan.edit(record.offset, "id", json_bytes(entry_id), reason)
             parent_id = ids[parent] if parent != NO_PARENT else None
             if parent_id != record.parent or record.is_detached:
-                value = NULL if parent_id is None else _json(parent_id)
+                value = NULL if parent_id is None else json_bytes(parent_id)
                 reason = _parent_reason(recorded[position], parent)
                 self._plan.edit(record.offset, "parentId", value, reason)
 
@@ -336,7 +336,3 @@ def _reference(recorded: object) -> object:
     """An id as the agents look it up; None for a value that refers to nothing."""
     is_usable = isinstance(recorded, str | int | float) and not isinstance(recorded, bool)
     return recorded if is_usable and recorded else None
-
-
-def _json(text: str) -> bytes:
-    return stringify(text).encode()
