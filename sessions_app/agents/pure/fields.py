@@ -48,6 +48,11 @@ def objects(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [item for item in items(data, name) if isinstance(item, dict)]
 
 
+def texts(data: Mapping[str, Any], name: str) -> list[str]:
+    """Those items of an array that are texts, exactly as they were recorded."""
+    return [item for item in items(data, name) if isinstance(item, str)]
+
+
 def text(data: Mapping[str, Any], name: str) -> str:
     """A text exactly as it was recorded, which may have lone surrogates; empty if it is absent."""
     value = data.get(name)
@@ -72,6 +77,12 @@ def stored_text(data: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else well_formed(value)
+
+
+def identifier(data: Mapping[str, Any], name: str) -> str:
+    """A text that something is found again by; empty if it is absent, or cannot be stored exactly."""
+    value = text(data, name)
+    return value if value.isascii() or well_formed(value) == value else ""
 
 
 def word(data: Mapping[str, Any], name: str) -> str:

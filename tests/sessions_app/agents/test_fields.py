@@ -17,6 +17,8 @@ VALUES = [ABSENT, None, True, False, 0, 3, -3, 1.5, 2**53, 1e300, "", "a", "\ud8
         (fields.mapping, {}, {"b": 1}),
         (fields.items, [], [{}, 1]),
         (fields.objects, [], [{}]),
+        (fields.texts, [], []),
+        (fields.identifier, "", "a"),
         (fields.text, "", "\ud800"),
         (fields.text_or_none, None, ""),
         (fields.stored_text, "", "\N{REPLACEMENT CHARACTER}"),

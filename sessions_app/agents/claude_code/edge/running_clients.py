@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.edge.json_file import read_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.storage.files import real_path
 from sessions_app.storage.nofollow import scan_directory
 
@@ -80,8 +81,8 @@ def _running(register: Path) -> Iterator[str]:
     with suppress(OSError):
         for pid in _registered(register):
             found = read_json_file(register / f"{pid}.json", inside=register)
-            recorded = found.values.get("sessionId") if found is not None else None
-            if found is not None and isinstance(recorded, str) and _runs(pid, found.values):
+            recorded = fields.text_or_none(found.values, "sessionId") if found is not None else None
+            if found is not None and recorded is not None and _runs(pid, found.values):
                 yield recorded
 
 
@@ -114,16 +115,16 @@ def _has_open(register: Path, pid: int, session_id: str) -> bool | None:
     found = read_json_file(register / f"{pid}.json", inside=register)
     if found is None:
         return False
-    runs, recorded = _runs(pid, found.values), found.values.get("sessionId")
-    if not isinstance(recorded, str):
+    runs, recorded = _runs(pid, found.values), fields.text_or_none(found.values, "sessionId")
+    if recorded is None:
         return None if runs is not False else False
     return runs if recorded == session_id else False
 
 
 def _runs(pid: int, recorded: Mapping[str, Any]) -> bool | None:
     """Whether a client runs; None if its process cannot be seen from here."""
-    start, known = _start_of(pid), recorded.get("procStart")
-    is_comparable = start is not None and isinstance(known, str) and _TICKS.fullmatch(known) is not None
+    start, known = _start_of(pid), fields.text(recorded, "procStart")
+    is_comparable = start is not None and _TICKS.fullmatch(known) is not None
     if is_comparable and start == known:
         return True
     own = _own_domain()
@@ -155,7 +156,7 @@ def _own_domain() -> str | None:
 def _start_of(pid: int) -> str | None:
     """When a process started, in the system's ticks since it booted; None if the system does not show it."""
     try:
-        fields = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace")
+        stat = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    return next(iter(fields.rpartition(")")[2].split()[_START:]), None)
+    return next(iter(stat.rpartition(")")[2].split()[_START:]), None)

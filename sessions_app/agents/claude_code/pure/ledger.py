@@ -49,7 +49,7 @@ def ledger_result(
     requests = list(recorded_requests(ledger))
     if not requests:
         return None
-    blobs = {data.get("hash") for _, data in ledger if data.get("type") == BLOB}
+    blobs = {fields.text(data, "hash") for _, data in ledger if data.get("type") == BLOB}
     counts = [0, 0, 0, 0]
     for request in requests[-compared:]:
         before = [entry for entry in entries if entry.number < request.number]
@@ -83,17 +83,18 @@ def recorded_requests(ledger: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterat
     """The requests on these lines, given with their numbers. A request whose base is not there is left out."""
     known: dict[str, tuple[str, ...]] = {}
     for number, data in ledger:
-        base, keep, tail = data.get("base"), data.get("keep"), data.get("tail")
-        if data.get("type") != REQUEST or not isinstance(tail, list) or not isinstance(data.get("id"), str):
+        request_id, base = fields.text_or_none(data, "id"), fields.text_or_none(data, "base")
+        keep = data.get("keep")
+        if data.get("type") != REQUEST or not isinstance(data.get("tail"), list) or request_id is None:
             continue
         kept: tuple[str, ...] = ()
         if isinstance(keep, int) and keep:
-            if base not in known or keep > len(known[base]):
+            if base is None or base not in known or keep > len(known[base]):
                 continue
             kept = known[base][:keep]
-        hashes = (*kept, *(one for one in tail if isinstance(one, str)))
-        known[data["id"]] = hashes
-        yield RecordedRequest(number, data["id"], hashes, fields.mapping(data, "params").get(EFFORT))
+        hashes = (*kept, *fields.texts(data, "tail"))
+        known[request_id] = hashes
+        yield RecordedRequest(number, request_id, hashes, fields.mapping(data, "params").get(EFFORT))
 
 
 def _messages(entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:

@@ -89,8 +89,8 @@ class ClaudeCodeParser(LineParser):
 
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         state = self.state
-        line_id = data.get("uuid")
-        if not isinstance(line_id, str) or not line_id or well_formed(line_id) != line_id:
+        line_id = fields.identifier(data, "uuid")
+        if not line_id:
             line_id = f"line-{line.number}"
             if fields.word(data, "type") in NODES:
                 self.report(DamageKind.NO_ID, line, "the entry has no usable id")

@@ -18,12 +18,13 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from sessions_app.agents.codex.pure.records import item_of
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.storage.discovery import discover
 from sessions_app.storage.files import (
     CHUNK,
@@ -176,18 +177,9 @@ def _first_line(fd: int, path: Path) -> bytes:
 
 def _base_in(line: bytes) -> tuple[str, int]:
     """The id of the base, and its end in bytes; empty and 0 if there is none."""
-    try:
-        data = parse(line) if line else None
-    except ValueError:
-        return "", 0
-    payload = data.get("payload") if isinstance(data, dict) else None
-    base: Any = payload.get("history_base") if isinstance(payload, dict) else None
-    if not isinstance(base, dict):
-        return "", 0
-    base_id, end = base.get("thread_id"), base.get("end_byte_offset")
-    if not isinstance(base_id, str) or not _ID.match(base_id) or type(end) is not int or not 0 < end < 2**53:
-        return "", 0
-    return base_id, end
+    base = fields.mapping(item_of(fields.object_in(line) or {}), "history_base")
+    base_id, end = fields.text(base, "thread_id"), fields.whole_number(base, "end_byte_offset")
+    return (base_id, end) if end and _ID.match(base_id) else ("", 0)
 
 
 def threads_based_on(path: Path) -> list[Path]:

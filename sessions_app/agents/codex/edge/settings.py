@@ -55,8 +55,8 @@ def model_windows(home: Path) -> dict[str, int]:
     """The window that the user has set for the model in use."""
     found = read_toml_file(home_directory(home) / "config.toml")
     values = _effective(found.values) if found is not None else {}
-    model, window = values.get("model"), _count(values.get(WINDOW))
-    return {model: window} if isinstance(model, str) and window is not None else {}
+    model, window = fields.text_or_none(values, "model"), _count(values.get(WINDOW))
+    return {model: window} if model is not None and window is not None else {}
 
 
 def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -189,8 +189,8 @@ def _message(item: Mapping[str, Any]) -> _Content:
 
 def _is_injected(item: Mapping[str, Any]) -> bool:
     """Whether Codex itself added a message in the role of the user."""
-    kinds = fields.items(fields.mapping(item, PASSTHROUGH), "content_item_kinds")
-    if any(isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds):
+    kinds = fields.texts(fields.mapping(item, PASSTHROUGH), "content_item_kinds")
+    if any(kind.startswith(INJECTED_KIND) for kind in kinds):
         return True
     text = fields.text(fields.as_mapping(item["content"][0]), "text") if item["content"] else ""
     return text.lstrip()[:_LONGEST_OPENING].lower().startswith(_INJECTED_TEXTS)

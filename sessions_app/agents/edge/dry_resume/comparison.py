@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.printable import plural
@@ -88,9 +89,9 @@ def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, 
     for number, message in enumerate(messages):
         blocks = [block for block in _blocks(message) if _identity(message, block) not in fresh]
         left_out = NOT_CONTENT | {"role", "content"} if "role" in message else NOT_CONTENT
-        fields = {name: value for name, value in message.items() if name not in left_out and value is not None}
-        if blocks or fields not in NO_FIELDS:
-            yield _Message(_role(message), blocks, fields, number)
+        others = {name: value for name, value in message.items() if name not in left_out and value is not None}
+        if blocks or others not in NO_FIELDS:
+            yield _Message(_role(message), blocks, others, number)
 
 
 def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ...], forms: _Forms) -> _Message:
@@ -164,7 +165,7 @@ def _fields(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _image_in(block: Mapping[str, Any]) -> str:
     """The data of a block that is an image, in any of the dialects: Base64, or a data URL; empty if it is none."""
-    if block.get("type") not in IMAGES:
+    if fields.text(block, "type") not in IMAGES:
         return ""
     for name, inner in (("source", "data"), ("image_url", "url")):
         value = block.get(name)
@@ -214,7 +215,7 @@ def _identity(message: Mapping[str, Any], block: Block) -> tuple[str, str]:
 
 
 def _is_text(block: Block) -> bool:
-    return block.get("type") in TEXTS and isinstance(block.get("text"), str)
+    return fields.text(block, "type") in TEXTS and isinstance(block.get("text"), str)
 
 
 def _is_probe(block: Block) -> bool:

@@ -106,8 +106,7 @@ def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
 
 def _settings_file(found: JsonFile) -> SettingsFile:
     compaction = fields.mapping(found.values, "compaction")
-    plugins = fields.items(found.values, "plugin")
-    hooks = tuple(f"plugin: {name}" for name in plugins if isinstance(name, str))
+    hooks = tuple(f"plugin: {name}" for name in fields.texts(found.values, "plugin"))
     return SettingsFile(found.path, True, compaction, found.fault, hooks=hooks)
 
 

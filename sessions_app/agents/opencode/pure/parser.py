@@ -22,7 +22,7 @@ from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts, tokens_of
-from sessions_app.sessionlog.jsjson import stringify, well_formed
+from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import members
@@ -91,8 +91,8 @@ class OpenCodeParser(LineParser):
         self.state.recognised = True
         if row.get("type") == REVERT:
             return [self._revert(row, data, line)]
-        row_id = row.get("id")
-        if not isinstance(row_id, str) or not row_id or well_formed(row_id) != row_id:
+        row_id = fields.identifier(row, "id")
+        if not row_id:
             return self.report(DamageKind.NO_ID, line, "the row has no usable id")
         if row.get("type") == SESSION:
             return self._session(row_id, data, line)
@@ -304,8 +304,8 @@ def _timestamp(data: Mapping[str, Any], name: str) -> str:
     return timestamp_of(moment) if moment is not None else ""
 
 
-def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str, **fields: Any) -> Entry:
-    return Entry(line.number, line.offset, len(line.raw), entry_id, parent_id, recorded_type, **fields)
+def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str, **more: Any) -> Entry:
+    return Entry(line.number, line.offset, len(line.raw), entry_id, parent_id, recorded_type, **more)
 
 
 def _spoken(message: SpokenMessage) -> dict[str, Any]:

@@ -59,9 +59,9 @@ def fields_of(message: Mapping[str, Any]) -> dict[str, Any]:
     return {name: message[name] for name in MESSAGE_FIELDS if message.get(name) is not None}
 
 
-def message_hash(fields: Mapping[str, Any]) -> str:
-    """The first HASH_DIGITS hexadecimal digits of the SHA-256 of the fields as canonical JSON."""
-    return hashlib.sha256(canonical(fields).encode()).hexdigest()[:HASH_DIGITS]
+def message_hash(message: Mapping[str, Any]) -> str:
+    """The first HASH_DIGITS hexadecimal digits of the SHA-256 of a message's fields as canonical JSON."""
+    return hashlib.sha256(canonical(message).encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _recorded_message(message: Message, line: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -46,11 +46,9 @@ class SessionParser(LineParser):
             entry_id, parent_id = version_1_id(line.number), state.previous_id
             data = as_version_3(data, state.version)
         else:
-            recorded_id, parent = data.get("id"), data.get("parentId")
-            if not isinstance(recorded_id, str) or not recorded_id or well_formed(recorded_id) != recorded_id:
+            entry_id, parent_id = fields.identifier(data, "id"), fields.stored_text(data, "parentId") or None
+            if not entry_id:
                 return self.report(DamageKind.NO_ID, line, "the entry has no usable id")
-            entry_id = recorded_id
-            parent_id = (well_formed(parent) or None) if isinstance(parent, str) else None
             if parent_id == state.previous_id:
                 # One object for the id and the reference to it: sessions of 366,000 lines are kept in memory.
                 parent_id = state.previous_id

@@ -199,7 +199,7 @@ def _recorded_lists(line: Mapping[str, Any]) -> FileLists | None:
     details, names = fields.mapping(line, "details"), ("readFiles", "modifiedFiles")
     if not any(isinstance(details.get(name), list) for name in names):
         return None
-    return FileLists(*(tuple(path for path in fields.items(details, name) if isinstance(path, str)) for name in names))
+    return FileLists(*(tuple(fields.texts(details, name)) for name in names))
 
 
 def _is_from_hook(line: Mapping[str, Any]) -> bool:

@@ -52,6 +52,7 @@ def test_recorded_requests_are_reproduced_from_the_lines_before_them_if_there_is
     assert proof_of(TALK, compared=1) == LedgerResult(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
     assert proof_of([TALK[0], TALK[2]]) is None
     assert proof_of([TALK[0], request("q", P1, base="gone", keep=1)]) is None
+    assert proof_of([TALK[0], {**blob(P1), "hash": []}, {**request("q", P1, keep=1), "base": {}}]) is None
 
 
 def test_what_the_ledger_contains_itself_is_counted_apart():

@@ -70,6 +70,15 @@ def test_the_first_difference_is_named(sent, words):
     assert found(sent, SESSION) == words
 
 
+def test_a_type_that_is_no_text_is_compared_like_any_other_value():
+    one, other = (
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "f", "input": {"type": recorded}}]}
+        for recorded in (["string", "null"], {})
+    )
+    assert found([FIRST, one, *END], [FIRST, one]) == ""
+    assert found([FIRST, other, *END], [FIRST, one]) == ANOTHER
+
+
 def test_items_without_a_role_are_compared_whole():
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
     thought = {"type": "reasoning", "content": [{"type": "text", "text": "hm"}], "summary": []}
