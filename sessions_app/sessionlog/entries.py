@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from .controls import Control
+from .jsjson import trim, utf16_length
 from .opaque import Opaque
 
 UNITS_PER_TOKEN: Final = 4
@@ -118,6 +119,14 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def of(index: int, block_type: str, units: int) -> Block:
         """A block whose own estimate is what it adds to its entry's."""
         return Block(index, block_type, block_tokens(units), units)
+
+    @staticmethod
+    def of_call(index: int, call_id: str | None, name: str, arguments: str, shown_id: str) -> tuple[Block, str]:
+        """The block of a tool call, given its arguments as JSON, and the text that it is shown as. Its own estimate is
+        that of this text."""
+        text = trim(f"{BlockType.TOOL_CALL} {shown_id} {name} {arguments}")
+        units = utf16_length(name) + utf16_length(arguments)
+        return Block(index, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id), text
 
     @property
     def is_thinking(self) -> bool:

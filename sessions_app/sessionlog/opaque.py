@@ -10,8 +10,10 @@ from typing import Final
 
 import msgspec
 
-from .image_size import ImageSize
+from .image_size import ImageSize, size_in_base64
 
+IMAGE: Final = "[image]"
+"""Stands for an image in a text."""
 IMAGE_UNITS: Final = 4_800
 PAGE_BYTES: Final = 100_000
 """The bytes of a document that are estimated like an image: about a page."""
@@ -29,6 +31,16 @@ class Opaque(msgspec.Struct, frozen=True, gc=False):
     size: ImageSize | None = None
     """That of an image, if it is found."""
 
+    @staticmethod
+    def image(base64: str, block: int | None = None, label: str = IMAGE) -> Opaque:
+        """An image, given as Base64 or as a data URL."""
+        return Opaque(IMAGE_UNITS, block, label, size_in_base64(base64))
+
+    @staticmethod
+    def encrypted(base64: str, block: int | None = None, label: str = "") -> Opaque:
+        """What only a provider can read."""
+        return Opaque(len(base64) * 3 // 4, block, label)
+
 
 def bytes_of(base64: str) -> int:
     """The length of what is encoded as Base64."""
@@ -38,8 +50,3 @@ def bytes_of(base64: str) -> int:
 def document_units(base64: str) -> int:
     """The estimate of a document."""
     return (1 + bytes_of(base64) // PAGE_BYTES) * IMAGE_UNITS
-
-
-def encrypted_units(base64: str) -> int:
-    """The estimate of what only a provider can read."""
-    return len(base64) * 3 // 4

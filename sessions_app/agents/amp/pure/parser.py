@@ -25,10 +25,9 @@ from sessions_app.sessionlog.entries import (
     block_tokens,
     tokens_of,
 )
-from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
 from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque
+from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.raw_json import items, members
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
@@ -37,7 +36,6 @@ from .thread import MESSAGE, THREAD
 CURRENT_VERSION: Final = 1
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _RESULT: Final = "tool_result"
-_IMAGE: Final = "[image]"
 
 
 @dataclass(slots=True)
@@ -114,7 +112,7 @@ def text_of_result(block: Mapping[str, Any]) -> str:
     if isinstance(content, list) and all(
         isinstance(one, dict) and ("text" in one or _is_image(one)) for one in content
     ):
-        return "\n".join(_IMAGE if _is_image(one) else fields.text(one, "text") for one in content)
+        return "\n".join(IMAGE if _is_image(one) else fields.text(one, "text") for one in content)
     return stringify(content) if content is not None else ""
 
 
@@ -148,8 +146,7 @@ def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Te
 
 
 def _image(block: Any, at: int | None = None) -> Opaque:
-    data = fields.text(fields.mapping(block, "source"), "data")
-    return Opaque(IMAGE_UNITS, at, _IMAGE, size_in_base64(data))
+    return Opaque.image(fields.text(fields.mapping(block, "source"), "data"), at)
 
 
 def _block(block: object, at: int) -> tuple[Block, str]:
@@ -164,7 +161,7 @@ def _block(block: object, at: int) -> tuple[Block, str]:
         block_type, call_id = BlockType.TOOL_CALL, fields.stored_text(found, "id")
         text = f"toolCall {call_id} {fields.text(found, 'name')} {stringify(found.get('input'))}"
     elif kind == "image":
-        return Block.of(at, BlockType.IMAGE, IMAGE_UNITS), _IMAGE
+        return Block.of(at, BlockType.IMAGE, IMAGE_UNITS), IMAGE
     else:
         block_type, text = well_formed(kind) or BlockType.UNKNOWN, stringify(block)
     units = utf16_length(text)

@@ -25,12 +25,10 @@ from sessions_app.sessionlog.entries import (
     EntryKind,
     Role,
     Texts,
-    block_tokens,
     tokens_of,
 )
-from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
-from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
+from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import Opaque
 
 KEY: Final = "codex"
 SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
@@ -199,21 +197,18 @@ def _is_injected(item: Mapping[str, Any]) -> bool:
 def _reasoning(item: Mapping[str, Any]) -> _Content:
     """One block: a summary, or the reasoning itself; or what is only encrypted."""
     text = "\n\n".join([*_texts_in(item, "content"), *_texts_in(item, "summary")])
-    encrypted = item.get("encrypted_content")
-    opaque = () if text or not isinstance(encrypted, str) else (Opaque(encrypted_units(encrypted), 0),)
+    encrypted = fields.text_or_none(item, "encrypted_content")
+    opaque = () if text or encrypted is None else (Opaque.encrypted(encrypted, 0),)
     units = opaque[0].units if opaque else utf16_length(text)
-    kind = BlockType.THINKING if text else BlockType.REDACTED_THINKING
-    block = Block.of(0, kind, units)
+    block = Block.of(0, BlockType.THINKING if text else BlockType.REDACTED_THINKING, units)
     return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
 
 
 def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     call_id = fields.stored_text(item, "call_id") or None
-    text = trim(f"{BlockType.TOOL_CALL} {call_id} {name} {arguments}")
-    units = utf16_length(name) + utf16_length(arguments)
-    block = Block(0, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id)
+    block, text = Block.of_call(0, call_id, name, arguments, shown_id=f"{call_id}")
     tool_name = sys.intern(well_formed(name))
-    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=tool_name)
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
 
 
 def _function_call(item: Mapping[str, Any]) -> _Content:
@@ -245,17 +240,16 @@ def _output(item: Mapping[str, Any]) -> _Content:
 def _step(item: Mapping[str, Any]) -> _Content:
     """Something that the model did and that has no result of its own: a web search, an image."""
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
-    image = (Opaque(IMAGE_UNITS, 0, text, size_in_base64(item["result"])),) if "result" in item else ()
-    units = IMAGE_UNITS if image else utf16_length(text)
+    image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
+    units = image[0].units if image else utf16_length(text)
     block = Block.of(0, fields.word(item, "type"), units)
     return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
 
 
 def _compaction(item: Mapping[str, Any]) -> _Content:
     """A compaction that only its provider can read."""
-    units = encrypted_units(item["encrypted_content"])
-    opaque = Opaque(units, label=ENCRYPTED)
-    return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), units)
+    opaque = Opaque.encrypted(item["encrypted_content"], label=ENCRYPTED)
+    return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), opaque.units)
 
 
 def _agent_message(item: Mapping[str, Any]) -> _Content:
@@ -323,8 +317,8 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
 def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
     """An image, or what one agent told another and only the provider can read."""
     if kind == "input_image":
-        return Opaque(IMAGE_UNITS, index, "[image]", size_in_base64(fields.text(part, "image_url")))
-    return Opaque(encrypted_units(fields.text(part, kind)), index, ENCRYPTED)
+        return Opaque.image(fields.text(part, "image_url"), index)
+    return Opaque.encrypted(fields.text(part, kind), index, ENCRYPTED)
 
 
 def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts, block_tokens
-from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
-from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units, encrypted_units
+from sessions_app.sessionlog.entries import NO_TEXTS, Block, BlockType, Role, Texts
+from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units
 
 CLEARED: Final = "[Old tool result content cleared]"
 INTERRUPTED: Final = "[Tool execution was interrupted]"
@@ -66,10 +65,8 @@ def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content |
 def call_content(part: Mapping[str, Any], call_id: str) -> Content:
     """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
     name, arguments = fields.stored_text(part, "tool"), stringify(input_of(part))
-    text = trim(f"toolCall {call_id} {name} {arguments}")
-    units = utf16_length(name) + utf16_length(arguments)
-    block = Block(0, BlockType.TOOL_CALL, block_tokens(utf16_length(text)), units, call_id)
-    return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))
+    block, text = Block.of_call(0, call_id, name, arguments, shown_id=call_id)
+    return Content(Role.ASSISTANT, Texts(None, (text,)), block.units, (block,))
 
 
 def result_content(part: Mapping[str, Any]) -> Content:
@@ -130,10 +127,11 @@ def _text(role: str, text: str, *, sent: bool = True) -> Content:
 def _reasoning(part: Mapping[str, Any]) -> Content:
     """Reasoning; if it has no text, what its provider alone can read."""
     text = fields.text(part, "text")
-    sealed = "" if text else _encrypted(part)
-    units = encrypted_units(sealed) if sealed else utf16_length(text)
-    block = Block.of(0, BlockType.REDACTED_THINKING if sealed else BlockType.THINKING, units)
-    return Content(Role.ASSISTANT, Texts(None, (text,), (Opaque(units, 0),) if sealed else ()), units, (block,))
+    encrypted = "" if text else _encrypted(part)
+    opaque = (Opaque.encrypted(encrypted, 0),) if encrypted else ()
+    units = opaque[0].units if opaque else utf16_length(text)
+    block = Block.of(0, BlockType.REDACTED_THINKING if opaque else BlockType.THINKING, units)
+    return Content(Role.ASSISTANT, Texts(None, (text,), opaque), units, (block,))
 
 
 def _encrypted(part: Mapping[str, Any]) -> str:
@@ -156,4 +154,4 @@ def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
     label = f"[{mime}: {fields.text(file, 'filename') or 'file'}]"
     if mime == PDF:
         return Opaque(document_units(url), block, label)
-    return Opaque(IMAGE_UNITS, block, label, size_in_base64(url) if is_image(file) else None)
+    return Opaque.image(url, block, label) if is_image(file) else Opaque(IMAGE_UNITS, block, label)

@@ -26,9 +26,8 @@ from sessions_app.sessionlog.entries import (
     block_tokens,
     tokens_of,
 )
-from sessions_app.sessionlog.image_size import size_in_base64
-from sessions_app.sessionlog.jsjson import stringify, to_string, trim, utf16_length
-from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, encrypted_units
+from sessions_app.sessionlog.jsjson import stringify, to_string, utf16_length
+from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, REPORTING, overflown_window
 
 from .controls import (
@@ -253,7 +252,7 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
         return Block(index, BlockType.THINKING, block_tokens(length), units), text
     if kind == BlockType.IMAGE:
         units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
-        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), "[image]"
+        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), IMAGE
     text = stringify(recorded)
     return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
 
@@ -261,26 +260,19 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
 def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
     """What a block has that is not text. The agents themselves estimate only images."""
     if recorded["type"] == BlockType.IMAGE:
-        return Opaque(IMAGE_UNITS, index, text, size_in_base64(fields.text(recorded, "data")))
+        return Opaque.image(fields.text(recorded, "data"), index)
     if recorded["type"] == BlockType.REDACTED_THINKING:
-        return Opaque(encrypted_units(fields.text(recorded, "data")), index, text)
+        return Opaque.encrypted(fields.text(recorded, "data"), index, text)
     signature = fields.text(recorded, "thinkingSignature")
-    return Opaque(encrypted_units(signature), index) if signature and not text else None
+    return Opaque.encrypted(signature, index) if signature and not text else None
 
 
 def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
     name = to_string(recorded["name"]) if "name" in recorded else "undefined"
     arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
     shown_id = to_string(recorded["id"]) if "id" in recorded else "undefined"
-    text = trim(f"toolCall {shown_id} {name} {arguments}")
-    block = Block(
-        index,
-        BlockType.TOOL_CALL,
-        block_tokens(utf16_length(text)),
-        0 if BlockType.TOOL_CALL in uncounted else utf16_length(name) + utf16_length(arguments),
-        fields.stored_text_or_none(recorded, "id"),
-    )
-    return block, text
+    block, text = Block.of_call(index, fields.stored_text_or_none(recorded, "id"), name, arguments, shown_id)
+    return (msgspec.structs.replace(block, units=0) if BlockType.TOOL_CALL in uncounted else block), text
 
 
 def _usage(message: Mapping[str, Any]) -> int | None:
