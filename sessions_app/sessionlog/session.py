@@ -84,7 +84,7 @@ class ParserState(msgspec.Struct):
     recognised: bool = False
     """Whether a header or an entry of a known type was seen; otherwise the file is not a session."""
     provisional: bool = False
-    """Whether the version comes from a line without a newline, which is read again and may then differ."""
+    """Whether the version or the header is that of a line without a newline, which may differ when it is read again."""
     window: int | None = None
     """The latest context window that the session records of its model, in tokens."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)

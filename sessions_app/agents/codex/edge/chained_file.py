@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from sessions_app.agents.codex.pure.records import item_of
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.storage.discovery import discover
@@ -177,7 +176,7 @@ def _first_line(fd: int, path: Path) -> bytes:
 
 def _base_in(line: bytes) -> tuple[str, int]:
     """The id of the base, and its end in bytes; empty and 0 if there is none."""
-    base = fields.mapping(item_of(fields.object_in(line) or {}), "history_base")
+    base = fields.mapping(fields.mapping(fields.object_in(line) or {}, "payload"), "history_base")
     base_id, end = fields.text(base, "thread_id"), fields.whole_number(base, "end_byte_offset")
     return (base_id, end) if end and _ID.match(base_id) else ("", 0)
 

@@ -16,12 +16,10 @@ from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import KeptItem, baseline_lines, compacted_payload, kept_item, new_line, next_window
+from .lines import KeptItem, baseline_lines, compacted_payload, kept_item, new_line, next_window, recorded_payload
 from .parser import names_of
-from .records import item_of
 
 BlocksByEntry = Mapping[str, frozenset[int] | None]
 
@@ -112,7 +110,7 @@ def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
     for entry in branch:
         if entry.kind is not EntryKind.BOUNDARY or entry.type != "compacted":
             continue
-        for place, name in enumerate(names_of(item_of(parse(facts.line(entry)))), 1):
+        for place, name in enumerate(names_of(recorded_payload(facts.line(entry))), 1):
             part = f"{entry.id}.{place}"
             if part in known and isinstance(name, str) and name in known:
                 origins[part] = origins.get(name, name)

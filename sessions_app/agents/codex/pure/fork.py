@@ -20,14 +20,13 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.jsjson import json_bytes, parse
+from sessions_app.sessionlog.jsjson import json_bytes
 from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
-from .lines import KeptItem, new_line
+from .lines import KeptItem, new_line, recorded_payload
 from .parser import IS_PAGINATED
-from .records import item_of
 
 ARCHIVED: Final = "archived_sessions"
 NOT_MADE: Final = "No new session was made."
@@ -109,7 +108,7 @@ def _end(facts: WriteFacts) -> int | None:
 
 def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:
     """The original's header with the id of the new thread, and with the end of the original as its base."""
-    own = item_of(parse(facts.line(_header_entry(branch, facts))))
+    own = recorded_payload(facts.line(_header_entry(branch, facts)))
     meta: dict[str, Any] = {
         **own,
         **dict.fromkeys({"session_id", "id"} & own.keys(), facts.session_id),
@@ -134,7 +133,7 @@ def _header_entry(branch: Sequence[Entry], facts: WriteFacts) -> Entry:
     recorded = [entry for entry in branch if entry.type == "session_meta"]
     if not recorded:
         raise BadInput("no_header", f"{facts.session} has no header before {branch[-1].id}. {NOT_MADE}")
-    own = (entry for entry in recorded if item_of(parse(facts.line(entry))).get("id") == facts.header.id)
+    own = (entry for entry in recorded if recorded_payload(facts.line(entry)).get("id") == facts.header.id)
     return next(own, recorded[-1])
 
 

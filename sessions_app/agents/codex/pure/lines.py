@@ -15,7 +15,7 @@ from sessions_app.sessionlog.moments import timestamp_of
 from sessions_app.sessionlog.raw_json import items, members, splice
 
 from .parser import PROVENANCE, is_part
-from .records import CONTENT_IN, item_of, summary_item
+from .records import CONTENT_IN, summary_item
 
 
 class KeptItem(NamedTuple):
@@ -60,10 +60,11 @@ def next_window(
     number = 0
     for entry in () if thread_window else branch:
         if entry.type == "session_meta":
-            first = previous = fields.text(fields.mapping(item_of(parse(line(entry))), "context_window"), "window_id")
+            window = fields.mapping(recorded_payload(line(entry)), "context_window")
+            first = previous = fields.text(window, "window_id")
             number = 0
         elif entry.type == "compacted" and entry.is_compaction:
-            payload = item_of(parse(line(entry)))
+            payload = recorded_payload(line(entry))
             previous = fields.text(payload, "window_id") or previous
             number = fields.whole_number(payload, "window_number") or number + 1
     if not first:
@@ -74,6 +75,11 @@ def next_window(
         "previous_window_id": previous,
         "window_id": str(uuid5(NAMESPACE_URL, f"{new_id} {number + 1}")),
     }
+
+
+def recorded_payload(raw: bytes) -> dict[str, Any]:
+    """The payload of a line that the parser has read."""
+    return fields.mapping(parse(raw), "payload")
 
 
 def payload_bytes(raw: bytes) -> bytes:

@@ -44,7 +44,6 @@ from .records import (
     describe_summary,
     digest_of_text,
     is_introduced,
-    item_of,
     spawned_thread,
     started_agent,
     summary_item,
@@ -100,8 +99,9 @@ class RolloutParser(LineParser):
         state.version = VERSION
         recorded_type = fields.word(data, "type")
         state.recognised = state.recognised or (recorded_type in KNOWN_TYPES and isinstance(data.get("payload"), dict))
+        payload = fields.mapping(data, "payload")
         if recorded_type == "session_meta":
-            self._read_header(data, line)
+            self._read_header(payload, line)
         common = {
             "number": line.number,
             "offset": line.offset,
@@ -111,10 +111,10 @@ class RolloutParser(LineParser):
         }
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
         if entry.is_beside:
-            state.window = _window_in(item_of(data)) or state.window
-            if started := started_agent(item_of(data)):
+            state.window = _window_in(payload) or state.window
+            if started := started_agent(payload):
                 self._started_agents[started[0]] = started[1]
-            usage = self._new_report(entry.type, item_of(data))
+            usage = self._new_report(entry.type, payload)
             if usage is not None:
                 entry = msgspec.structs.replace(entry, usage=usage)
             return (Recorded(entry, texts, data),)
@@ -124,7 +124,7 @@ class RolloutParser(LineParser):
             if entry.tool_name == SPAWN and entry.result_for is not None:
                 subagent = spawned_thread(texts.whole) or entry.subagent
                 entry = msgspec.structs.replace(entry, subagent=subagent)
-            self._history.add(entry, item_of(data))
+            self._history.add(entry, payload)
             self.state.extra["answer"] = _answer(entry, texts, self.state.extra.get("answer"))
         elif entry.kind is EntryKind.BOUNDARY:
             return self._read_boundary(entry, data, line)
@@ -155,8 +155,7 @@ class RolloutParser(LineParser):
         extra["last"] = place
         return str(place)
 
-    def _read_header(self, data: Mapping[str, Any], line: Line) -> None:
-        meta = item_of(data)
+    def _read_header(self, meta: Mapping[str, Any], line: Line) -> None:
         if self.state.header is not None and not isinstance(meta.get("history_base"), dict):
             return  # that of the thread of which an old client copied the lines
         if line.offset == 0 and isinstance(meta.get("history_base"), dict):
@@ -170,7 +169,7 @@ class RolloutParser(LineParser):
         extra[IS_PAGINATED] = meta.get("history_mode") == "paginated"
         extra["provider"] = fields.word(meta, "model_provider")
         extra[CLIENT] = list(released_version(fields.stored_text(meta, "cli_version")))
-        self.state.header = header_of(data)
+        self.state.header = header_of(meta)
 
     def _new_report(self, recorded_type: str, payload: Mapping[str, Any]) -> int | None:
         """The tokens of the last request and its answer, if a line reports them for the first time."""
@@ -186,7 +185,7 @@ class RolloutParser(LineParser):
         return tokens
 
     def _read_boundary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
-        payload = item_of(data)
+        payload = fields.mapping(data, "payload")
         answer = self.state.extra.pop("answer", None)
         if entry.type == ROLLED_BACK:
             turns = fields.whole_number(payload, "num_turns") or 0
@@ -194,22 +193,14 @@ class RolloutParser(LineParser):
             control = BoundaryControl(kept, trigger=ROLLED_BACK, turns=turns)
             return (Recorded(msgspec.structs.replace(entry, control=control), NO_TEXTS, data),)
         began_id = _began_id(answer, payload.get("message"))
-        replacement = payload.get(ITEMS)
-        if isinstance(replacement, list):
-            return self._read_items(entry, data, line, replacement, began_id)
-        return self._read_summary(entry, data, line, began_id)
+        read_as = self._read_items if isinstance(payload.get(ITEMS), list) else self._read_summary
+        return read_as(entry, data, line, began_id)
 
-    def _read_items(
-        self,
-        entry: Entry,
-        data: dict[str, Any],
-        line: Line,
-        replacement: list[Any],
-        began_id: str | None,
-    ) -> tuple[Recorded, ...]:
-        objects = [one if isinstance(one, dict) else {} for one in replacement]
+    def _read_items(self, entry: Entry, data: dict[str, Any], line: Line, began_id: str | None) -> tuple[Recorded, ...]:
+        payload = fields.mapping(data, "payload")
+        objects = [one if isinstance(one, dict) else {} for one in payload[ITEMS]]
         digests = list(map(digest_of, objects))
-        places = self._history.places_of(digests, names_of(item_of(data)))
+        places = self._history.places_of(digests, names_of(payload))
         spans = item_spans(line.raw) if None in places else []
         parts: list[Recorded] = []
         kept: list[tuple[Entry, str] | int] = []
@@ -220,7 +211,7 @@ class RolloutParser(LineParser):
                 ids.append(self._history.id_of(place))
                 continue
             part, texts = describe_item(item, self._part(entry, index + 1, spans[index]))
-            part = self._named(_as_summary(part, texts, item_of(data).get("message")))
+            part = self._named(_as_summary(part, texts, payload.get("message")))
             parts.append(Recorded(part, texts, item))
             if part.is_message:
                 kept.append((part, digest))
@@ -234,8 +225,8 @@ class RolloutParser(LineParser):
     ) -> tuple[Recorded, ...]:
         prompts = self._history.prompts()
         ids = [self._history.id_of(place) for place in prompts]
-        message = item_of(data).get("message")
-        if not isinstance(message, str):
+        message = fields.text_or_none(fields.mapping(data, "payload"), "message")
+        if message is None:
             return (Recorded(msgspec.structs.replace(entry, kind=EntryKind.OTHER), NO_TEXTS, data),)
         payload = members(line.raw)["payload"]
         part, texts = describe_summary(message, self._part(entry, 1, members(line.raw, payload.start)["message"]))
@@ -259,9 +250,8 @@ class RolloutParser(LineParser):
         }
 
 
-def header_of(data: Mapping[str, Any]) -> Header:
-    """The header that a line records. Its parent is the thread that it continues, or that started it, by its id."""
-    meta = item_of(data)
+def header_of(meta: Mapping[str, Any]) -> Header:
+    """The header in a payload. Its parent is the thread that it continues, or that started it, by its id."""
     own_id = fields.stored_text(meta, "id")
     parent = (
         fields.stored_text(meta, "forked_from_id")

@@ -78,7 +78,7 @@ class _Content(NamedTuple):
 
 def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: str) -> tuple[Entry, Texts]:
     """The entry of a whole line. `common` has its position and ids; `provider` is that of the session's models."""
-    recorded_type, content = fields.word(data, "type"), item_of(data)
+    recorded_type, content = fields.word(data, "type"), fields.mapping(data, "payload")
     common = {**common, "timestamp": fields.stored_text(data, "timestamp")}
     if recorded_type == "response_item":
         return describe_item(content, common)
@@ -157,11 +157,6 @@ def started_agent(payload: Mapping[str, Any]) -> tuple[str, str] | None:
     if item.get("kind") != "started" or call_id is None or thread_id is None:
         return None
     return call_id, thread_id
-
-
-def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The item on a line."""
-    return fields.mapping(data, "payload")
 
 
 def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse
 
 from .parser import is_part
-from .records import CONTENT_IN, item_of, summary_item, without_metadata
+from .records import CONTENT_IN, summary_item, without_metadata
 
 _ANSWERS: Final = {
     "function_call": "function_call_output",
@@ -27,7 +28,7 @@ def item_json(message: Message, raw: bytes) -> dict[str, Any]:
     data = parse(raw)
     if isinstance(data, str):
         return summary_item(data)
-    recorded = data if is_part(message.entry.id) else item_of(data)
+    recorded = data if is_part(message.entry.id) else fields.mapping(data, "payload")
     item = without_metadata(recorded)
     field = CONTENT_IN.get(message.entry.type, "")
     if message.blocks is not None and isinstance(item.get(field), list):
