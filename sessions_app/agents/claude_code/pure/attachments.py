@@ -64,11 +64,6 @@ def media_of(block: object) -> Media | None:
     return Media(label, IMAGE_UNITS, size=size_in_base64(data)) if is_image else Media(label, document_units(data))
 
 
-def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attachment on a line; empty if the line lacks it."""
-    return fields.mapping(data, "attachment")
-
-
 def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
     """The texts of an attachment as the client rendered them; None if the line has none, as in older versions."""
     if not isinstance(data.get("rendered"), list):
@@ -80,7 +75,7 @@ def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
 def shown_text(data: Mapping[str, Any]) -> str:
     """What is shown of the attachment on a line: as it was rendered, else its name and what it adds; empty if it adds
     nothing that is recorded, or is that of a file without the file, which the client does not send."""
-    texts, attachment = rendered_texts(data), attachment_of(data)
+    texts, attachment = rendered_texts(data), fields.mapping(data, "attachment")
     if attachment.get("type") == "file" and not attachment.get("content"):
         return ""
     if texts is not None:

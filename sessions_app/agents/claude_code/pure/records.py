@@ -44,7 +44,7 @@ from sessions_app.sessionlog.jsjson import utf16_length, well_formed
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
 from sessions_app.sessionlog.raw_json import Span, items, members
 
-from .attachments import SNAPSHOT, Media, attachment_of, images_of, media_of, rendered_texts, shown_text
+from .attachments import SNAPSHOT, Media, images_of, media_of, rendered_texts, shown_text
 
 KEY: Final = "claude-code"
 PROVIDER: Final = "anthropic"
@@ -263,7 +263,7 @@ def _as_shared(block: object) -> object:
 
 def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
     """An attachment; the type of the entry has that of the attachment."""
-    attachment, whole = attachment_of(data), shown_text(data)
+    attachment, whole = fields.mapping(data, "attachment"), shown_text(data)
     kind = fields.word(attachment, "type")
     if kind and common["type"] != SIDECHAIN:
         common["type"] = sys.intern(f"{common['type']}:{kind}")

@@ -12,7 +12,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse, trim_end
 
-from .attachments import FILES, QUEUED, attachment_of, images_of, rendered_texts, unrendered_text
+from .attachments import FILES, QUEUED, images_of, rendered_texts, unrendered_text
 from .records import is_result
 
 ContentBlock = dict[str, Any]
@@ -127,7 +127,7 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
     """The recorded blocks that a message has; `data` is the object of its entry."""
     if message.role == Role.CUSTOM:
         texts = rendered_texts(data)
-        return [*map(text_block, texts)] if texts else _unrendered(attachment_of(data))
+        return [*map(text_block, texts)] if texts else _unrendered(fields.mapping(data, "attachment"))
     if message.role == Role.COMMAND:
         return [text_block(data["content"])]
     if message.role == Role.TOOL_RESULT:
@@ -217,7 +217,7 @@ def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLin
 
     Versions that do not read rendered texts do not know the attachments of those that write them, but for one.
     """
-    texts, attachment = rendered_texts(data), attachment_of(data)
+    texts, attachment = rendered_texts(data), fields.mapping(data, "attachment")
     author = Author.SYSTEM if data.get("renderedRole", "system") == "system" else Author.CLIENT
     if not reads_rendered:
         author = Author.CLIENT
