@@ -28,7 +28,7 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.raw_json import items, members
+from sessions_app.sessionlog.raw_json import Span, items, members
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
 from .thread import MESSAGE, THREAD
@@ -73,12 +73,13 @@ class AmpParser(LineParser):
         role = _ROLES.get(recorded_role, recorded_role)
         blocks = _blocks(data)
         parent = self.state.previous_id
-        for at, block in enumerate(blocks):
-            if _is_result(block):
-                place = _block_place(line, at, parent)
-                yield Recorded(*_described_result(block, place), block)
-                parent = place.id
-        if not all(map(_is_result, blocks)):
+        results = [at for at, block in enumerate(blocks) if fields.has_type(block, _RESULT)]
+        spans = _block_spans(line.raw) if results else []
+        for at in results:
+            place = _block_place(line, at, spans[at], parent)
+            yield Recorded(*_described_result(blocks[at], place), blocks[at])
+            parent = place.id
+        if len(results) < len(blocks):
             place = _place(line, f"m{line.number}", parent)
             entry, texts = _described(blocks, msgspec.structs.replace(place, role=role))
             usage = fields.mapping(data, "usage")
@@ -128,7 +129,7 @@ def _described(blocks: Sequence[object], place: Entry) -> tuple[Entry, Texts]:
 
 
 def without_results(blocks: Sequence[object]) -> list[object]:
-    return [block for block in blocks if not _is_result(block)]
+    return [block for block in blocks if not fields.has_type(block, _RESULT)]
 
 
 def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Texts]:
@@ -172,17 +173,16 @@ def _place(line: Line, entry_id: str, parent: str | None) -> Entry:
     return Entry(line.number, line.offset, len(line.raw), entry_id, parent, MESSAGE)
 
 
-def _block_place(line: Line, at: int, parent: str | None) -> Entry:
+def _block_place(line: Line, at: int, span: Span, parent: str | None) -> Entry:
     """The place of a block of a message: its bytes in the line."""
-    data = members(line.raw)["data"]
-    content = members(line.raw, data.start)["content"]
-    span = items(line.raw, content.start)[at]
     length = span.end - span.start
     return Entry(line.number, line.offset + span.start, length, f"m{line.number}.{at}", parent, _RESULT)
 
 
-def _is_result(block: object) -> bool:
-    return fields.has_type(block, _RESULT)
+def _block_spans(raw: bytes) -> list[Span]:
+    """The positions of the blocks of a message in its line."""
+    data = members(raw)["data"]
+    return items(raw, members(raw, data.start)["content"].start)
 
 
 def _is_image(block: object) -> bool:
