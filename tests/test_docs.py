@@ -1,5 +1,6 @@
 """What the documents list matches the code."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.paths import PROJECT
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+INTERNALS = (PROJECT / "docs" / "internals.md").read_text(encoding="utf-8")
+APPS = ("sessions_app", "compaction_app", "lab_app", "redline", "devtools")
 
 
 def rows_under(heading: str, document: str) -> list[list[str]]:
@@ -20,9 +23,15 @@ def rows_under(heading: str, document: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_architecture_page_lists_every_gate_and_every_tool():
-    assert rows_under("The airlock", ARCHITECTURE) == [[gate.name, gate.kind, gate.rule] for gate in GATES]
-    assert rows_under("The tools", ARCHITECTURE) == [[f"`{name}`", tool.description] for name, tool in TOOLS.items()]
+def modules() -> list[Path]:
+    """The modules of the source, without migrations, relative to the project."""
+    found = [path.relative_to(PROJECT) for app in APPS for path in (PROJECT / app).rglob("*.py")]
+    return [path for path in found if "migrations" not in path.parts]
+
+
+def test_the_internals_list_every_gate_and_every_tool():
+    assert rows_under("The airlock", INTERNALS) == [[gate.name, gate.kind, gate.rule] for gate in GATES]
+    assert rows_under("The tools", INTERNALS) == [[f"`{name}`", tool.description] for name, tool in TOOLS.items()]
 
 
 def test_the_readme_lists_every_command_and_no_other_and_shows_every_setting():
@@ -40,14 +49,31 @@ def test_every_dependency_has_a_documented_reason():
         assert name.lower() in reasons, name
 
 
-def test_every_module_appears_on_the_architecture_page():
-    layout = set(re.findall(r"\w+", ARCHITECTURE.split("\n## Source layout\n", 1)[1].split("\n## ", 1)[0]))
-    passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
-    for package in ("sessions_app", "compaction_app", "lab_app", "redline", "devtools"):
-        for module in (PROJECT / package).rglob("*.py"):
-            if {"migrations", "commands", "bench"} & set(module.relative_to(PROJECT).parts):
-                continue
-            assert module.stem in layout | passed_over, module
+def test_the_architecture_page_is_read_in_ten_minutes():
+    assert len(re.findall(r"\w[\w'./-]*", ARCHITECTURE)) <= 1_800
+
+
+def test_the_internals_list_every_folder_and_no_other():
+    listed = [name.strip("`") for name, _ in rows_under("The folders", INTERNALS)]
+    folders = {path.parent for path in modules()}
+    # Each agent has the same two parts, and commands are listed in the README.
+    parts = {agent / part for agent in folders if agent.parent.name == "agents" for part in ("pure", "edge")}
+    commands = {folder for folder in folders if folder.name == "commands"}
+    assert sorted(listed) == sorted(str(folder) for folder in folders - parts - commands)
+
+
+def test_every_module_says_what_it_contains():
+    without = {"__init__", "__main__", "apps", "urls"}
+    for path in modules():
+        if path.stem not in without and path.parent.name != "commands":
+            assert ast.get_docstring(ast.parse((PROJECT / path).read_text(encoding="utf-8"))), path
+
+
+def test_every_module_that_a_document_names_exists():
+    known = [f"/{path.relative_to(PROJECT)}" for app in (*APPS, "tests") for path in (PROJECT / app).rglob("*.py")]
+    contributing = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`([\w/-]+\.py)`", ARCHITECTURE + INTERNALS + contributing):
+        assert any(path.endswith(f"/{name}") for path in known), name
 
 
 def test_no_document_names_a_path_outside_the_project():
@@ -56,7 +82,7 @@ def test_no_document_names_a_path_outside_the_project():
 
 
 def test_the_table_of_states_matches_the_code():
-    section = ARCHITECTURE.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
+    section = INTERNALS.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
     listed: dict[str, set[str]] = {}
     for states, others in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.MULTILINE):
         for state in re.findall(r"`(\w+)`", states):
