@@ -1,9 +1,9 @@
 """EDGE: child processes of the server, for work that needs the processor, so that pages stay fast.
 
 A child runs one of Redline's commands. Its standard output carries facts, one JSON object per line, which are passed
-on; its standard error is copied line by line to the server's log. Its standard input closes when the server ends, for
-whatever reason: a child that follows files ends then as well (`exit_with_parent`). A worker does not: a run outlives
-the server, and its rows record it.
+on; its standard error is copied line by line to the server's log. Its standard input closes when the server ends for
+any reason; a child that follows files then ends too (`exit_with_parent`). A worker does not: a run outlives the server,
+and its rows record it.
 
 A child imports nothing from the directory in which the server was started, where anyone may have put a module. It runs
 in another directory, so relative paths in its environment are made absolute.
@@ -32,7 +32,7 @@ LINE_LIMIT: Final = 1 << 20
 COMPLAINT_LIMIT: Final = 2_000
 """The maximum length of a line for the log, in bytes."""
 DIRECTORY: Final = "/"
-"""The working directory of children: on no system can others write to it."""
+"""The working directory of children: other users cannot write to it on any system."""
 PATH_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
 """The variables of Redline and its libraries that name a file or a directory."""
 
@@ -73,7 +73,7 @@ class Children:
         self.stopping = False
 
     async def run(self, *arguments: str) -> int:
-        """Run a command to its end, relaying its facts; returns its exit code. Raises OSError."""
+        """Run a command to its end and relay its facts; returns its exit code. Raises OSError."""
         if self.stopping:
             return -1
         child = await asyncio.create_subprocess_exec(
@@ -160,12 +160,12 @@ def end_with_parent(ended: Callable[[], object]) -> None:
 
 
 def exit_with_parent() -> None:
-    """In a child: exit at once with code 0 when the parent asks for it or has ended, whatever is in progress.
+    """In a child: exit immediately with code 0 when the parent requests it or has ended.
 
-    For work that may be interrupted at any point. A signal handler would have to wait for the main thread, for example
-    for a long read or a database lock, so another thread waits for the signal.
+    Only for work that may be interrupted at any point. A signal handler would have to wait for the main thread, for
+    example for a long read or a database lock, so another thread waits for the signal.
     """
-    # Before any other thread starts: they all leave the signal to the thread that waits for it.
+    # Blocked before other threads start, so that they inherit this and leave the signal to the waiting thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def wait() -> None:

@@ -55,18 +55,18 @@ PORTS: Final = 65_536
 
 
 class SessionName(NamedTuple):
-    """A session as a command line names it: by a path or an id."""
+    """A session named on the command line, by path or id."""
 
     text: str
 
     @property
     def is_path(self) -> bool:
-        """Whether it is the path of a file, or looks like none of an id."""
+        """Whether it is the path of a file, or does not look like an id."""
         return os.path.lexists(self.text) or re.fullmatch(r"[0-9A-Za-z_-]+", self.text) is None
 
 
 NEWEST: Final = SessionName("")
-"""The default of a session that need not be named: the newest of this directory."""
+"""The default of an optional session argument: the newest session of this directory."""
 NEWEST_HELP: Final = f"{SESSION_HELP} (default: the newest session of this directory)"
 
 
@@ -203,7 +203,7 @@ class RedlineCommand(BaseCommand):
     _output_fault: OSError | None = None
     name: str = ""
     newest: str = ""
-    """The newest session of this directory in words, if the command was given none."""
+    """The short id, title and agent of the newest session of this directory, if the command line names no session."""
     requires_system_checks: tuple[str, ...] = ()
     """No checks by Django: `_run` checks the configuration, and reports errors like any others."""
 
@@ -292,7 +292,7 @@ class RedlineCommand(BaseCommand):
             self.progress.clear()
 
     def _with_paths(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options with the paths of the sessions that are named, or not named, in them."""
+        """The options, with the path of the session in place of each session argument."""
 
         def path_of(value: object) -> object:
             if isinstance(value, list):
@@ -313,10 +313,10 @@ class RedlineCommand(BaseCommand):
         return session_with_id(name.text).path
 
     def newest_session(self, *, is_asked: bool = True) -> Session:
-        """The newest session of the current directory, which standard error names.
+        """The newest session of the current directory; a line on standard error names it.
 
-        `is_asked`: the user sees which one it is before anything is done. Otherwise, and without a terminal, raises
-        BadInput `bad_arguments`; raises what `newest_session` raises.
+        `is_asked`: the command asks for confirmation before it acts. Otherwise, or without a terminal, raises BadInput
+        `bad_arguments`. Also raises what `named_session.newest_session` raises.
         """
         if not is_asked or not self.can_ask:
             why = "without a terminal" if is_asked else "with --yes"
@@ -338,7 +338,7 @@ class RedlineCommand(BaseCommand):
         return session
 
     def _load_index(self) -> None:
-        """Load the models, which a command that is given a path may not need, and make the database ready."""
+        """Load the models and make the database ready; a command with a path may need neither."""
         if not apps.ready:
             django.setup()
         if not self.needs_database:
@@ -353,7 +353,7 @@ class RedlineCommand(BaseCommand):
         settle_interrupted()
 
     def open_document(self, path: Path, reader: str = "") -> Document:
-        """Read a whole session, as its pages read it or by the reader of this name, and show the progress.
+        """Read a whole session and show the progress. An empty `reader` means the one that its pages use.
 
         Raises what `Document.of_file` raises.
         """
@@ -375,7 +375,7 @@ class RedlineCommand(BaseCommand):
         self.progress.show(f"{read >> 20} MB read")
 
     def warn_if_taken_over(self, path: Path) -> None:
-        """Say so if what is read of a session, at a real path, is not what its agent continues."""
+        """Warn if a newer version of the agent has taken over the session at a real path."""
         from .agents.registry import agent_at
 
         agent = agent_at(path)
@@ -403,7 +403,7 @@ class RedlineCommand(BaseCommand):
         return Screen(sys.stdout)
 
     def say(self, line: str = "", style: str = "") -> None:
-        """Print a line, or nothing with `--json`. The line must be printable already."""
+        """Print a line, except with `--json`. The line must already be printable."""
         if not self.as_json:
             self.progress.clear()
             with self._tolerating_closed_output():

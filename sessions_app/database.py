@@ -30,15 +30,15 @@ def open_database() -> None:
     Raises BadInput `newer_database` if a newer Redline has written it, SystemFailure `gone` if a server runs without
     it, `database_busy` and `database_failed`, and django.db.DatabaseError.
     """
-    require_present()  # a new one would look as if it had always been empty
+    require_present()  # a new one would look like one without any records
     with only_migration():
         _migrate()
 
 
 @contextmanager
 def only_migration() -> Iterator[None]:
-    """No other process makes, migrates or salvages the database meanwhile. Raises SystemFailure `database_busy` and
-    `database_failed`."""
+    """Prevent other processes from creating, migrating or salvaging the database. Raises SystemFailure `database_busy`
+    and `database_failed`."""
     lock = filelock.FileLock(settings.REDLINE_DATA_DIR / "database.lock")
     try:
         lock.acquire(timeout=LOCK_SECONDS)
@@ -74,7 +74,7 @@ def unknown_migrations(loader: MigrationLoader) -> set[tuple[str, str]]:
 
 
 def newer_database(path: Path, unknown: Iterable[tuple[str, str]]) -> BadInput:
-    """The refusal of a database with these migrations, each with its app."""
+    """The error for a database with these migrations, each with its app."""
     named = ", ".join(sorted(f"{app}.{name}" for app, name in unknown))
     return BadInput(
         "newer_database",
@@ -93,7 +93,7 @@ def _migrate() -> None:
     if connection.introspection.table_names():
         copy_database()
     else:
-        # They belong to the rows of an earlier database, whose numbers are given again.
+        # The texts belong to rows of an earlier database, whose numbers will be used again.
         with reported(settings.REDLINE_DATA_DIR, "The database was not made."):
             forget_texts(settings.REDLINE_DATA_DIR)
     executor.migrate(latest)

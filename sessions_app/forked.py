@@ -1,4 +1,4 @@
-"""EDGE: a part of some work in a second process, so that it uses two processors."""
+"""EDGE: work divided between two processes, so that it uses two processors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Result = TypeVar("Result")
 
 
 def may_fork() -> bool:
-    """Whether a second process is of use, and can go on from here: on Linux, two processors, and no other thread."""
+    """Whether a second process is useful and a fork safe: on Linux, with two processors and no other thread."""
     return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
 
 
 def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) -> tuple[Result, Result]:
     """The results of `work` on two parts, of the second one in a child process, which ends when this one does.
 
-    No connection to a database may be open: SQLite's must not be used after a fork. If the child fails, its part is
-    done here, so work that was begun must be possible to continue. Results are pickled.
+    No connection to a database may be open: SQLite's must not be used after a fork. If the child fails, this process
+    does its part, so it must be possible to continue work that was begun. Results are pickled.
     """
     (answer, answering), (alive, living) = os.pipe(), os.pipe()
     child = os.fork()
@@ -46,7 +46,7 @@ def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) ->
 
 
 def _work_as_child(work: Callable[[Part], object], part: Part, answering: int, alive: int) -> NoReturn:
-    """Work, answer, and end without leaving this function: nothing of the parent is to be cleaned up here."""
+    """Work, answer, and exit without leaving this function: the child must not clean up what belongs to the parent."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
@@ -54,7 +54,7 @@ def _work_as_child(work: Callable[[Part], object], part: Part, answering: int, a
             pickle.dump(work(part), answer)
         os._exit(0)
     finally:
-        # The parent does it again, and reports why it fails.
+        # The parent repeats the work, and reports why it fails.
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""The last few results of something that takes long."""
+"""A small cache of results that take long to compute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Recent(Generic[Key, Result]):
-    """Keeps the results that were last used, for all threads. A key names everything that a result depends on."""
+    """Caches the results used last, for all threads. A key contains everything on which a result depends."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class Recent(Generic[Key, Result]):
         self._lock = threading.Lock()
 
     def get(self, key: Key, work_out: Callable[[], Result]) -> Result:
-        """The result for a key, worked out if it is not kept. Two threads may both work it out."""
+        """The result for a key, computed if it is not cached. Two threads may both compute it."""
         with self._lock:
             if key in self._kept:
                 self._kept[key] = found = self._kept.pop(key)

@@ -1,11 +1,11 @@
-"""A damaged database: what is not the index is brought over into a new one, and the damaged file is kept.
+"""Salvage of a damaged database: everything but the index is copied into a new one, and the damaged file is kept.
 
     redline.sqlite3 ══ redline.sqlite3.<time>.damaged       two names of one file, which is only read
            ╎ every table but the entries, row by row; pages that cannot be read are passed over
            ▼
     redline.sqlite3.draft ──▶ redline.sqlite3               in one step, when it is complete
 
-After a kill, the next salvage begins again with the same kept file. The index is read from the sessions afterwards.
+After a kill, the next salvage begins again with the same kept file. The index is then read from the sessions again.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from .web.running_server import only_server
 
 NOTHING: Final = "Nothing was salvaged."
 INDEX: Final = frozenset({"sessions_app.entry"})
-"""The tables that only repeat what session files have."""
+"""The tables that only repeat the content of session files."""
 REBUILT: Final[Mapping[str, frozenset[str]]] = {"sessions_app.session": frozenset(INDEXED_FIELDS)}
-"""The fields of other tables that do: one that cannot be read is left to the next reading."""
+"""The fields of other tables that do the same: the next indexing fills one that cannot be read."""
 NAMED: Final[Mapping[str, tuple[str, ...]]] = {
     "sessions_app.root": ("path",),
     "sessions_app.session": ("root_id", "relative_path"),
 }
-"""What everything else belongs to, with the columns of an index that identify a row: by them alone a row is made again
-that cannot be read."""
+"""The tables on which all others depend, with the indexed columns that identify a row: an unreadable row is rebuilt
+from these columns alone."""
 WAL: Final = "-wal"
 FILES: Final = ("", WAL, "-shm")
 """What SQLite appends to the name of a database for the files that belong to it."""
 TRIED: Final = 20_000
-"""So many numbers after rows that cannot be read are tried one by one for one that can; then in growing steps."""
+"""How many numbers after an unreadable row are tried one by one to find a readable one; then the steps grow."""
 
 Row = tuple[Any, ...]
 
 
 @dataclass(slots=True)
 class SalvagedTable:
-    """What was brought over of one table."""
+    """What was copied of one table."""
 
     name: str
-    """That of its rows for people, such as "audit entry"."""
+    """The name of its rows for people, such as "audit entry"."""
     rows: int = 0
     by_name: int = 0
-    """Rows of these that were made again by their index: what the user chose for them is lost."""
+    """How many of these rows were rebuilt from their index: what the user chose for them is lost."""
     unusable: int = 0
-    """Rows that were read, but contradict their table, or belong to a row that is lost."""
+    """Rows that were read, but contradict their table, or refer to a row that is lost."""
     has_gaps: bool = False
     """Whether a part could not be read: how many rows it had is not known."""
 
@@ -78,7 +78,7 @@ class SalvagedTable:
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
-    """What a salvage has done."""
+    """The result of a salvage."""
 
     kept: Path
     """The damaged database under its new name."""
@@ -90,7 +90,7 @@ def salvage_database() -> Salvage:
     """Replace the damaged database. No other process may use it meanwhile.
 
     Raises Conflict `already_served` and `database_in_use`, BadInput `app_left_out`, `no_database`, `not_damaged` and
-    `newer_database`, and SystemFailure; then the database is as it was.
+    `newer_database`, and SystemFailure; then the database is unchanged.
     """
     if left_out := settings.REDLINE_APPS_LEFT_OUT:
         raise BadInput(
@@ -114,7 +114,7 @@ def salvage_database() -> Salvage:
             _require_damaged(source, path)
             tables = _bring_all_over(source, path)
             call_command("migrate", interactive=False, verbosity=0)
-            # What the index says of the sessions is from before: all are read again.
+            # The index may be out of date: all sessions are read again.
             Session.objects.update(schema=0)
         undo.pop_all()
         forget_texts(directory)
@@ -143,7 +143,7 @@ def _require_unused(path: Path) -> None:
 
 
 def _keep(path: Path, undo: ExitStack) -> Path:
-    """A second name for the database, and for the changes that SQLite has not written into it yet."""
+    """Give a second name to the database, and to the file of changes that SQLite has not written into it yet."""
     same = next((one for one in path.parent.glob(f"{path.name}.*.damaged") if one.samefile(path)), None)
     if same is not None:
         return same  # from a salvage that was killed
@@ -159,7 +159,7 @@ def _keep(path: Path, undo: ExitStack) -> Path:
 
 @contextmanager
 def _only_read(kept: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that does not change the file, nor write into it what was not written yet."""
+    """A connection that does not change the file, not even by writing pending changes into it."""
     with closing(sqlite3.connect(f"{kept.absolute().as_uri()}?mode=ro", uri=True)) as database:
         # A damaged description of one table does not hide the others.
         database.execute("PRAGMA writable_schema = ON")
@@ -167,7 +167,7 @@ def _only_read(kept: Path) -> Iterator[sqlite3.Connection]:
             yield database
         finally:
             database.close()
-            # A connection that only reads leaves what it needed.
+            # A read-only connection leaves its auxiliary files behind.
             for suffix in FILES[1:]:
                 made = _beside(kept, suffix)
                 if suffix != WAL or (made.exists() and not made.stat().st_size):
@@ -196,7 +196,7 @@ def _require_damaged(source: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def _used_instead(draft: Path) -> Iterator[None]:
-    """Django's database is a new one at this path, which is deleted after an error."""
+    """Make Django use a new database at this path, which is deleted after an error."""
     usual = connection.settings_dict["NAME"]
     for suffix in FILES:
         _beside(draft, suffix).unlink(missing_ok=True)
@@ -215,8 +215,7 @@ def _used_instead(draft: Path) -> Iterator[None]:
 
 
 def _bring_all_over(source: sqlite3.Connection, path: Path) -> list[SalvagedTable]:
-    """Make the tables as the version that wrote the database had them, and fill them. Raises BadInput
-    `newer_database`."""
+    """Create the tables of the version that wrote the database, and fill them. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     targets = _last_migrations(source, executor, path)
     found = _make_tables(executor, targets)
@@ -231,14 +230,14 @@ def _bring_all_over(source: sqlite3.Connection, path: Path) -> list[SalvagedTabl
 
 
 def _make_tables(executor: MigrationExecutor, targets: list[tuple[str, str]]) -> StateApps:
-    """Make the tables as these migrations leave them, and return their models."""
+    """Create the tables as these migrations leave them, and return their models."""
     executor.migrate(targets)
     return executor.loader.project_state(targets).apps
 
 
 def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, path: Path) -> list[tuple[str, str]]:
-    """The migrations that were applied to the database, without those that others of them follow. If they cannot be
-    read, it counts as current."""
+    """The last migrations that were applied to the database: those that no other one of them follows. If they cannot be
+    read, the database counts as current."""
     loader = executor.loader
     rows = list(readable_rows(source, "django_migrations", ("app", "name")))
     applied = {row for row in rows if row is not None}
@@ -247,7 +246,7 @@ def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, pa
     unknown = applied - loader.disk_migrations.keys()
     if unknown:
         raise newer_database(path, unknown)
-    # The migrations that one replaces are in the graph only if a database has some of them, which the draft has not.
+    # Migrations that another one replaces are in the graph only if the database has some of them; the draft has none.
     executor.loader = loader = MigrationLoader(connection, replace_migrations=False)
     graph = loader.graph
     for one, migration in loader.replacements.items():
@@ -281,7 +280,7 @@ def _bring_over(source: sqlite3.Connection, model: type[models.Model]) -> Salvag
             table.unusable += not is_in
         if not table.is_whole and model._meta.label_lower in NAMED:
             for values in _indexed_rows(source, name, NAMED[model._meta.label_lower]):
-                # One that is there already is passed over.
+                # A row that exists already is skipped.
                 cursor.execute(insert, [values.get(column.name, column.default) for column in columns])
                 table.by_name += cursor.rowcount
             table.rows += table.by_name
@@ -289,7 +288,7 @@ def _bring_over(source: sqlite3.Connection, model: type[models.Model]) -> Salvag
 
 
 def _indexed_rows(source: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What an index has of the rows of a table: their ids, and these columns. It is read from both ends."""
+    """The ids and these columns of a table's rows, from an index, which is read from both ends."""
     names = ", ".join(f'"{column}"' for column in ("id", *columns))
     for direction in ("ASC", "DESC"):
         order = ", ".join(f'"{column}" {direction}' for column in columns)
@@ -312,11 +311,11 @@ class _Column:
         self._is_rebuilt = field.name in REBUILT.get(model._meta.label_lower, ())
 
     def takes(self, value: object) -> bool:
-        """Whether a row with this value is of use."""
+        """Whether a row with this value is usable."""
         return self._is_rebuilt or self._can_read(value)
 
     def kept(self, value: Any) -> Any:
-        """The value, or the default in place of one that cannot be read."""
+        """The value, or the default if it cannot be read."""
         return value if self._can_read(value) else self.default
 
     @property
@@ -338,8 +337,8 @@ class _Column:
 
 
 def readable_rows(source: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[Row | None]:
-    """The rows of a table in the order of their numbers, each with the values of these columns; None where some cannot
-    be read, be it one row or the whole table."""
+    """The rows of a table in the order of their numbers, each with the values of these columns; None for rows that
+    cannot be read, whether it is one or the whole table."""
     names = ", ".join(f'"{column}"' for column in columns)
     statement = f'SELECT rowid, {names} FROM "{table}" NOT INDEXED WHERE rowid >= ? ORDER BY rowid'  # noqa: S608
     start: int | None = 0
@@ -356,7 +355,7 @@ def readable_rows(source: sqlite3.Connection, table: str, columns: Sequence[str]
 
 
 def _next_readable(source: sqlite3.Connection, statement: str, start: int, last: int) -> int | None:
-    """The first number from which on a row can be read; None if there is none."""
+    """The number of the next readable row; None if there is none."""
     for number in _numbers_after(start, last):
         with suppress(sqlite3.DatabaseError):
             source.execute(statement, (number,)).fetchone()
@@ -373,7 +372,7 @@ def _numbers_after(start: int, last: int) -> Iterator[int]:
 
 
 def _last_number(source: sqlite3.Connection, table: str, start: int) -> int:
-    """The largest number that is to be tried for a row of a table; less than `start` if the table cannot be used."""
+    """The largest number of a row to try; less than `start` if the table cannot be used."""
     try:
         source.execute(f'SELECT 1 FROM "{table}" LIMIT 0')  # noqa: S608
     except sqlite3.DatabaseError:
@@ -390,7 +389,7 @@ def _last_number(source: sqlite3.Connection, table: str, start: int) -> int:
 
 
 def _drop_orphans(tables: Mapping[str, SalvagedTable]) -> None:
-    """Remove what belongs to rows that are lost; only the reference, if it may be empty."""
+    """Remove rows that refer to lost rows, or only the reference if it may be empty."""
     with connection.cursor() as cursor:
         while found := _listed(cursor, "PRAGMA foreign_key_check"):
             for table, number, _, key in found:
@@ -412,7 +411,7 @@ def _listed(cursor: CursorWrapper, pragma: str) -> list[Row]:
 
 
 def _continue_numbers(source: sqlite3.Connection) -> None:
-    """Numbers of rows that are lost are not given again: the audit log and backups may name them."""
+    """Keep the numbers of lost rows from being reused: the audit log and backups may name them."""
     with connection.cursor() as cursor:
         for row in readable_rows(source, "sqlite_sequence", ("seq", "name")):
             if row is not None and isinstance(row[0], int):

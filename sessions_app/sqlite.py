@@ -40,7 +40,7 @@ NOT_THE_INDEX: Final = (
     "the runs with their plans and reviews, what `redline undo` needs, the audit log, the models, and what was chosen "
     "on the pages"
 )
-"""What a database has that no session file has."""
+"""What only the database has, and no session file."""
 _SALVAGE: Final = (
     "stop the server, then run `redline index --salvage`: it makes a new database and a new index, brings over "
     f"{NOT_THE_INDEX}, as far as they can be read, and keeps the old file. If you only move the file away, all of that "
@@ -88,7 +88,7 @@ _KINDS: Final[Mapping[int, tuple[str, str, str]]] = {
     sqlite3.SQLITE_NOTADB: _damaged,
 }
 _NO_TEXT: Final = "Could not decode to UTF-8"
-"""How Python's module begins the message of an error that has no code of SQLite's."""
+"""The beginning of an error message of Python's module for which there is no code of SQLite."""
 
 _log = logging.getLogger("redline")
 
@@ -96,10 +96,9 @@ Kept = TypeVar("Kept")
 
 
 class ServedDatabase(sqlite3.Connection):
-    """A connection of the server to the database that was there at its start, and to no other.
+    """A connection of the server to the database that existed at its start, and to no other.
 
-    In place of a file that is missing SQLite would make an empty one, and drop the changes beside it that were not
-    written into it yet.
+    SQLite would create an empty file in place of a missing one, and drop the pending changes beside it.
     """
 
     identity: ClassVar[FileIdentity | None] = None
@@ -112,7 +111,7 @@ class ServedDatabase(sqlite3.Connection):
 
 @contextmanager
 def only_this_database() -> Iterator[FileIdentity | None]:
-    """Until the end of the block this process connects to the present file only; gives what identifies it."""
+    """During the block, this process connects to the present file only; yields its identity."""
     options = connection.settings_dict["OPTIONS"]
     ServedDatabase.identity = file_identity(database_path())
     options["factory"] = ServedDatabase
@@ -123,10 +122,10 @@ def only_this_database() -> Iterator[FileIdentity | None]:
 
 
 class UntilWritten(Generic[Kept]):
-    """A value that is computed from the database, and kept until something is written there.
+    """A value that is computed from the database, and cached until something is written there.
 
-    Within a transaction nothing is kept: what it has written is not there for others yet. Raises what computing raises,
-    and Django's DatabaseError.
+    Within a transaction nothing is cached: others do not see yet what it has written. Raises what computing raises, and
+    Django's DatabaseError.
     """
 
     def __init__(self, compute: Callable[[], Kept]) -> None:
@@ -153,7 +152,7 @@ class _Observer:
         self._connection: sqlite3.Connection | None = None
 
     def state(self) -> object:
-        """What differs after a transaction that has written; None if there is no file."""
+        """A value that every writing transaction changes; None if there is no file."""
         path = database_path()
         with self._lock, connection.wrap_database_errors:
             file = file_identity(path)
@@ -161,7 +160,7 @@ class _Observer:
                 self.close()
                 if file is None:
                     return None
-                # The mode: SQLite must not make a file in place of one that was moved away.
+                # With this mode, SQLite creates no file in place of one that was moved away.
                 self._connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, check_same_thread=False)
                 self._file = file
             return self._connection, self._connection.execute("PRAGMA data_version").fetchone()
@@ -173,8 +172,8 @@ class _Observer:
                 self._connection = None
 
     def close_across_forks(self) -> None:
-        """Have no connection while a process is forked, as a server does for each child: SQLite forbids to use one in
-        another process."""
+        """Keep the connection closed while a process is forked, as a server does for each child: SQLite forbids using
+        one in another process."""
 
         def begin() -> None:
             self._lock.acquire()
@@ -193,7 +192,7 @@ def database_path() -> Path:
 
 
 def require_present() -> None:
-    """Raise SystemFailure `gone` if a server runs whose database was moved away or deleted."""
+    """Raise SystemFailure `gone` if a running server's database was moved away or deleted."""
     if _is_gone():
         raise _failure(*_gone)
 

@@ -1,4 +1,4 @@
-"""EDGE: a hook command asks the server for a review, and waits until something is decided.
+"""EDGE: a hook command requests a review from the server, and waits for the decision.
 
 | what happens                                                  | a manual compaction | an automatic one |
 |---------------------------------------------------------------|---------------------|------------------|
@@ -9,8 +9,8 @@
 | the agent that called the command has gone, or stops it       | is cancelled        | is cancelled     |
 | the command is killed, as Codex does to stop it               | is cancelled        | is cancelled     |
 
-A poll that fails is repeated: the server may have been restarted, and remembers the question. The connection is read
-again for each request, because the server may have another port then.
+A failed poll is repeated: a restarted server still has the review request. The connection file is read again for each
+poll, because the server may have moved to another port.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from sessions_app.agents.pure.compaction_hook import MANUAL, HookStep
 from .server_requests import WAIT, NoAnswer, RequestRefused, ServerAnswer
 
 FIRST_SECONDS: Final = 60
-"""How long the first answer may take: the server reads what is new of the session."""
+"""How long the first answer may take: the server first reads what was added to the session."""
 POLL_SECONDS: Final = 10
 LAST_SECONDS: Final = 3
-"""How long the report may take that the agent does not wait any more."""
+"""How long the report that the agent no longer waits may take."""
 WITHDRAWN: Final[Mapping[str, Any]] = {"outcome": "withdrawn"}
 
 
 class HookOutcome(NamedTuple):
-    """What the agent does now, and why, in one line."""
+    """What the agent does next, and why, in one line."""
 
     step: HookStep
     message: str
 
 
 class Requests(Protocol):
-    """How the server is asked. Both raise NoAnswer and RequestRefused."""
+    """Requests to the server. Both methods raise NoAnswer and RequestRefused."""
 
     def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer: ...
 
@@ -48,7 +48,7 @@ class Requests(Protocol):
 
 
 def lost(reason: str, why: str) -> HookOutcome:
-    """What happens if the server was reached, and answers no more."""
+    """The outcome if the server answered first and then no longer does."""
     if reason == MANUAL:
         return HookOutcome(
             HookStep.CONTINUE,
@@ -64,9 +64,9 @@ def ask(
     clock: Callable[[], float] = time.monotonic,
     if_killed: Callable[[Callable[[], object]], AbstractContextManager[object]] = nullcontext,
 ) -> HookOutcome:
-    """Send a question with the fields of docs/handshake.md, and return what was decided.
+    """Send a review request with the fields of docs/handshake.md, and return the decision.
 
-    `still_waits` waits for some seconds; it returns False, at once, if the agent has gone. `if_killed` makes a context
+    `still_waits` waits for some seconds; it returns False immediately if the agent is gone. `if_killed` makes a context
     in which its argument is called if this process is killed.
     """
     try:
@@ -88,7 +88,7 @@ def _decision(
     still_waits: Callable[[float], bool],
     clock: Callable[[], float],
 ) -> HookOutcome:
-    """What follows the first answer, which was to wait."""
+    """Poll for the decision, after a first answer to wait."""
     answered_at = clock()
     ends_at = answered_at + answer.seconds + answer.grace
     place, grace = f"/{answer.id}", answer.grace
@@ -109,7 +109,7 @@ def _decision(
 
 
 def _withdraw(requests: Requests, place: str) -> None:
-    """Report that the agent does not wait any more; if nobody hears it, the question ends with its time."""
+    """Report that the agent no longer waits. If the report is lost, the review request times out."""
     try:
         requests.post(place, WITHDRAWN, LAST_SECONDS)
     except (NoAnswer, RequestRefused):

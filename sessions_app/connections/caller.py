@@ -1,8 +1,8 @@
 """EDGE: the agent that called a hook command, and whether it still waits for it.
 
-An agent whose compaction is stopped ends the command, or the process by which it called it, or reads no more. All of
-this is noticed: a signal, another parent process, nobody at the other end of standard output. Codex kills the command,
-which only another process can notice.
+If its compaction is stopped, an agent ends the command, or the process through which it called the command, or stops
+reading. Each is detected: by a signal, by a different parent process, by a closed reading end of standard output. Codex
+kills the command, which only another process can detect.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_SECONDS: Final = 0.1
-"""How often it is looked whether the agent still waits."""
+"""Seconds between two checks whether the agent still waits."""
 ENDED: Final = b"."
 
 
 class Caller:
-    """The process that called this one. In between `__enter__` and `__exit__`, signals do not end this process."""
+    """The process that called this one. Between `__enter__` and `__exit__`, signals do not end this process."""
 
     def __init__(self, output: int) -> None:
         """`output` is the descriptor that the agent reads."""
@@ -49,7 +49,7 @@ class Caller:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> bool:
-        """Wait for some seconds; returns False as soon as the agent does not wait any more."""
+        """Wait for some seconds; returns False as soon as the agent no longer waits."""
         end = clock() + seconds
         while not self.has_gone:
             left = end - clock()
@@ -60,7 +60,7 @@ class Caller:
 
     @property
     def has_gone(self) -> bool:
-        # Of the events, those that mean that nobody reads are always reported.
+        # No events are requested: those for a closed reading end are always reported.
         return self._is_stopped or os.getppid() != self._parent or bool(self._watched.poll(0))
 
     def _stop(self, signum: int, frame: FrameType | None) -> None:
@@ -72,14 +72,14 @@ class Caller:
 def report_if_killed(report: Callable[[], object]) -> Iterator[None]:
     """Let another process call `report` if this one is killed before the end of the block.
 
-    That process is in its own session, so that an agent which kills a group of processes leaves it, and it has none of
-    the descriptors that an agent reads until nobody can write to them.
+    That process is in a separate session, so that it survives an agent that kills a process group. It closes the
+    descriptors that an agent reads until all their writers are gone.
     """
     reader, writer = os.pipe()
     try:
         child = os.fork()
     except OSError:
-        # No more processes can be made. The question then ends with its time.
+        # No process can be started. The review request then times out.
         os.close(reader)
         os.close(writer)
         yield

@@ -1,4 +1,4 @@
-"""The change of an agent's file by which it is connected, or a connection removed, before it is made."""
+"""A planned change of an agent's file, which makes or removes a connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChangedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationChange:
-    """What would be done to an agent's file."""
+    """A planned change of an agent's file."""
 
     agent: Agent
     bridge: Bridge
@@ -35,13 +35,13 @@ class ConfigurationChange:
     project: Path | None
     file: ConfigurationFile
     after: bytes | None
-    """The content of the file afterwards; None if it is not there then."""
+    """The content of the file after the change; None if the change deletes it."""
     baseline: bytes | None
-    """Its content without the bridge; None if it is not there then."""
+    """Its content without the bridge; None if there would be no file."""
     known: ConnectedAgent | None
-    """The connection, if there is one."""
+    """The existing connection, if there is one."""
     remarks: Sequence[str] = ()
-    """What keeps the bridge from working, and links that are followed or come apart, in sentences."""
+    """Sentences about what prevents the bridge from working, and about links that are followed or separated."""
 
     @property
     def changes_file(self) -> bool:
@@ -67,12 +67,12 @@ class ConfigurationChange:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return str(self.file.real)
 
     @property
     def digest(self) -> str:
-        """Identifies the change, so that exactly the one that was shown is made."""
+        """Identifies the change, so that only the one that was shown is made."""
         remarks = "\0".join(self.remarks).encode(errors="surrogateescape")
         pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"", remarks)
         flags = bytes([self.file.content is None, self.after is None])

@@ -1,7 +1,7 @@
-"""EDGE: a small file of an agent's configuration, replaced as a whole, or not at all.
+"""EDGE: a small configuration file of an agent, replaced as a whole or not at all.
 
-A name that is a link stays one: the file that it leads to is replaced, if that is a regular file of this user. What is
-made in a project stays in the project.
+A name that is a link stays a link: its target is replaced, if that is a regular file of this user. A file in a project
+must not be outside of it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ConfigurationFile:
     path: Path
     """Its name in the agent's configuration."""
     real: Path
-    """Where it is, without links."""
+    """Its path without links."""
     content: bytes | None
 
     @property
     def is_link(self) -> bool:
-        """Whether its name, or a directory in it below the home directory, is a link."""
+        """Whether its path, or a directory of it below the home directory, is a link."""
         base = Path.home() if self.path.is_relative_to(Path.home()) else self.path.parent
         return real_path(base) / self.path.relative_to(base) != self.real
 
@@ -67,7 +67,7 @@ def read_configuration_file(path: Path, inside: Path | None = None) -> Configura
 
 
 def missing_directories(file: ConfigurationFile) -> tuple[str, ...]:
-    """The directories that a new file needs and that are not there, the outermost first."""
+    """The missing directories above a new file, the outermost first."""
     missing: list[str] = []
     directory = file.real.parent
     while not os.path.lexists(directory):
@@ -77,10 +77,10 @@ def missing_directories(file: ConfigurationFile) -> tuple[str, ...]:
 
 
 def replace_configuration_file(file: ConfigurationFile, content: bytes | None) -> None:
-    """Write the file, with the directories that are missing, or delete it if `content` is None.
+    """Write the file and its missing directories, or delete the file if `content` is None.
 
-    It keeps its mode and owner; a new one is private. Raises Conflict `file_changed` if it is not as it was read, and
-    SystemFailure.
+    An existing file keeps its mode and owner; a new one is private. Raises Conflict `file_changed` if it has changed
+    since it was read, and SystemFailure.
     """
     missing = missing_directories(file)
     try:
@@ -94,9 +94,9 @@ def replace_configuration_file(file: ConfigurationFile, content: bytes | None) -
 
 
 def remove_directories(paths: tuple[str, ...]) -> None:
-    """Remove directories, given with the outermost first, that are empty."""
+    """Remove those of the directories that are empty; they are given with the outermost first."""
     for path in reversed(paths):
-        with suppress(OSError):  # something else is in it by now, or it is gone
+        with suppress(OSError):  # it is gone, or no longer empty
             Path(path).rmdir()
 
 

@@ -1,7 +1,8 @@
-"""EDGE: connection files, one for each connected agent: by them its bridge finds the server and is known to it.
+"""EDGE: connection files, one for each connected agent, with the server's address and the token of the agent's bridge.
 
-`connections/NAME.json` in the data directory, readable by its user only. A bridge reads it anew for each question, so
-that it follows the server to another port. Deleting the file ends the connection at once: its token is nowhere else.
+They are `connections/NAME.json` in the data directory, readable by their user only. A bridge reads its file again for
+each review request, so it follows the server to another port. Deleting the file ends the connection immediately: the
+token is stored nowhere else.
 """
 
 from __future__ import annotations
@@ -23,35 +24,35 @@ from sessions_app.sessionlog.errors import Conflict
 
 DIRECTORY: Final = "connections"
 PATH: Final = "/api/handshakes"
-"""The path of the API below which the token of a connection counts, and no other token."""
+"""The API path below which the token of a connection is accepted, and no other token."""
 NAME: Final = re.compile(r"[a-z0-9-]{1,80}")
 SIZE_LIMIT: Final = 100_000
 LOCK_SECONDS: Final = 10
 
 
 class ConnectedAgent(msgspec.Struct, frozen=True):
-    """A connection, as its file has it."""
+    """A connection, as stored in its file."""
 
     name: str
     """Letters, digits and hyphens: the agent's key, and for a project something that identifies it."""
     agent: str
     """The key of the agent."""
     url: str
-    """Where the server was when it last started, such as `http://127.0.0.1:8000`; empty before that."""
+    """The server's address when it last started, such as `http://127.0.0.1:8000`; empty before that."""
     token: str
     bridge: int
     """The version of the bridge that is installed."""
     made_at: datetime
     project: str = ""
-    """The directory of the only project in which it counts; empty if it counts in all."""
+    """The directory of the only project to which it applies; empty for all projects."""
     changed: str = ""
-    """The path of the agent's file that was made or changed."""
+    """The path of the agent's file that was created or changed."""
     backup: str = ""
-    """The path of a copy of that file as it was before; empty if there was none."""
+    """The path of a copy of that file from before the change; empty if there was no file."""
     sha256: str = ""
-    """The digest of that file as it was written."""
+    """The digest of that file as written."""
     made_directories: tuple[str, ...] = ()
-    """The directories that were made for that file, the outermost first."""
+    """The directories that were created for that file, the outermost first."""
 
 
 def new_secret() -> str:
@@ -67,7 +68,7 @@ def connection_path(directory: Path, name: str) -> Path:
 
 
 def connection(directory: Path, name: str) -> ConnectedAgent | None:
-    """The connection of this name; None if there is none. Raises OSError, ValueError if the file was damaged."""
+    """The connection of this name; None if there is none. Raises OSError, ValueError if the file is damaged."""
     try:
         with connection_path(directory, name).open("rb") as file:
             return msgspec.json.decode(file.read(SIZE_LIMIT), type=ConnectedAgent)
@@ -89,7 +90,7 @@ def connections(directory: Path) -> list[ConnectedAgent]:
 
 
 def keep_connection(directory: Path, one: ConnectedAgent) -> None:
-    """Write a connection, or replace the one of its name. Raises OSError."""
+    """Write a connection, replacing any of the same name. Raises OSError."""
     path = connection_path(directory, one.name)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = path.with_name(f".{one.name}.{secrets.token_hex(4)}")
@@ -105,7 +106,7 @@ def forget_connection(directory: Path, name: str) -> None:
 
 
 def announce_server(directory: Path, port: int) -> None:
-    """Write into all connections where the server is. Raises OSError, and what `only_one_change` raises."""
+    """Write the server's address into all connections. Raises OSError, and what `only_one_change` raises."""
     with only_one_change(directory):
         for one in connections(directory):
             keep_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
@@ -113,7 +114,7 @@ def announce_server(directory: Path, port: int) -> None:
 
 @contextmanager
 def only_one_change(directory: Path) -> Iterator[None]:
-    """Two processes do not change connections at the same time: one that is removed would come back with its token.
+    """Prevent two processes from changing connections at the same time: a removed one could return with its token.
 
     Raises OSError, and Conflict `busy` if another one takes longer than LOCK_SECONDS.
     """

@@ -22,7 +22,7 @@ def _directory(text: str) -> str:
 
 
 class ConnectionForm(forms.Form):
-    """Which connection of an agent is meant, and the change that was shown."""
+    """A connection of an agent, and the change that was shown."""
 
     bound_field_class = InlineField
 

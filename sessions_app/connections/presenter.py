@@ -31,7 +31,8 @@ class ShownConnection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownAgent:
-    """An agent that can ask, its installed program, and its connections: for all projects, or for single ones."""
+    """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
+    ones."""
 
     agent: Agent
     program: str
@@ -47,7 +48,7 @@ class ShownAgent:
 
 
 def shown_agents() -> list[ShownAgent]:
-    """The agents that can ask, those that are installed first. Raises SystemFailure."""
+    """The agents that can request reviews, installed ones first. Raises SystemFailure."""
     connected = all_connections()
     found = [_shown(agent, connected) for agent in AGENTS_WITH_BRIDGES.values()]
     return sorted(found, key=lambda shown: (not shown.connections, not shown.program))

@@ -31,7 +31,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class ServerAnswer(msgspec.Struct, frozen=True):
-    """An answer to a question, a poll or a report. Fields that a hook does not need are left out."""
+    """An answer to a review request, a poll or a report, without the fields that a hook does not need."""
 
     do: Literal["wait", "compact", "continue", "stop"]
     message: str
@@ -50,7 +50,7 @@ class _Refusal(msgspec.Struct):
 
 
 def answer_in(body: bytes) -> ServerAnswer:
-    """The answer in a body. Raises ValueError if it is something else."""
+    """The answer in a body. Raises ValueError if the body is anything else."""
     found = msgspec.json.decode(body, type=ServerAnswer)
     return msgspec.structs.replace(found, message=_one_line(found.message))
 
@@ -68,7 +68,7 @@ def _one_line(text: str) -> str:
 
 
 class NoAnswer(Exception):
-    """No answer that could be understood; the text says why, without a full stop."""
+    """There was no usable answer; the text says why, without a full stop."""
 
 
 class RequestRefused(Exception):

@@ -1,4 +1,4 @@
-"""Connecting an agent: the one change of its configuration, shown before it is made, and taken back again.
+"""Connecting an agent: one change of its configuration, which is shown before it is made and can be taken back.
 
     change = planned_connection("claude-code", None)      what would be written; nothing is written
     connect(change, now)                                  backup, connection file, then the agent's file
@@ -50,7 +50,7 @@ from .connection_files import (
 )
 
 DATA_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME")
-"""The variables that name the data directory, or where it is by default."""
+"""The variables that determine the data directory."""
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]+")
 AGENTS_WITH_BRIDGES: Final[Mapping[str, Agent]] = {
     key: agent for key, agent in AGENTS.items() if agent.bridge is not None
@@ -122,7 +122,7 @@ def connection_of(key: str, project: Path | None) -> ConnectedAgent:
 
 
 def _recorded(key: str, project: Path | None) -> ConnectedAgent | None:
-    """The connection that was made under this path, which may have become a link to another directory since."""
+    """The connection recorded for this path, which may have become a link to another directory since."""
     recorded = str(project or "")
     return next((one for one in all_connections() if (one.agent, one.project) == (key, recorded)), None)
 
@@ -158,7 +158,7 @@ def _require_directory(path: Path) -> None:
 
 
 def _require_one_scope(agent: Agent, project: Path | None) -> None:
-    """In a project that is connected twice, the agent would ask twice."""
+    """Raise BadInput if a project would be connected twice: its agent would request two reviews."""
     others = [one for one in all_connections() if one.agent == agent.key]
     everywhere = next((one for one in others if not one.project), None)
     if project is not None and everywhere is not None:
@@ -193,20 +193,20 @@ def _backup_of(known: ConnectedAgent | None) -> bytes | None:
         return None
     path = Path(known.backup)
     with reported(path, NOTHING):
-        # Without it, the bridge is taken out of the text.
+        # Without the backup, the bridge is removed from the text.
         return path.read_bytes() if path.exists() else None
 
 
 def _link_remarks(file: ConfigurationFile, after: bytes | None) -> tuple[str, ...]:
-    """What a change does to links, in sentences. Raises SystemFailure."""
+    """Sentences about what a change does to links. Raises SystemFailure."""
     found = f"{file.path} is a link: {file.real} is what is changed." if file.is_link else ""
     return tuple(filter(None, (found, other_names_note(file.real) if after != file.content else "")))
 
 
 def redline_command(directory: Path | None = None) -> str:
-    """The command `redline` of this installation, as a shell takes it, with this data directory, or its own.
+    """This installation's command `redline`, quoted for a shell, with this data directory, by default the current one.
 
-    The agent may be started where the variables are not set that name this data directory.
+    The agent may be started without the variables that determine the data directory.
     """
     beside = Path(sys.executable).with_name("redline")
     found = str(beside) if beside.exists() else shutil.which("redline")
@@ -268,14 +268,14 @@ def disconnect(change: ConfigurationChange) -> None:
 
 
 def revoke(one: ConnectedAgent) -> None:
-    """Void the token of a connection and leave the agent's file as it is. Raises Conflict `busy`, SystemFailure."""
+    """Delete the token of a connection and leave the agent's file unchanged. Raises Conflict `busy`, SystemFailure."""
     directory: Path = settings.REDLINE_DATA_DIR
     with reported(directory, NOTHING), only_one_change(directory):
         forget_connection(directory, one.name)
 
 
 def revocation_note(one: ConnectedAgent) -> str:
-    """What `revoke` leaves behind, and what to do with it, in sentences."""
+    """Sentences about what `revoke` leaves behind, and what to do about it."""
     label = AGENTS[one.agent].label
     note = (
         f"{one.changed} stays as it is: without a connection, the bridge in it lets {label} compact as usual; take it "
@@ -285,8 +285,8 @@ def revocation_note(one: ConnectedAgent) -> str:
 
 
 def _require_same_connection(change: ConfigurationChange) -> None:
-    """Raise Conflict `connection_changed` if it was made, made again or removed since the change was shown. Where the
-    server is does not matter."""
+    """Raise Conflict `connection_changed` if it was made, replaced or removed since the change was shown; a new address
+    of the server does not matter."""
     present, shown = _known(change.name), change.known
     if present is not None and shown is not None:
         present = msgspec.structs.replace(present, url=shown.url)
@@ -299,7 +299,8 @@ def _require_same_connection(change: ConfigurationChange) -> None:
 
 
 def _keep_backup(change: ConfigurationChange) -> str:
-    """Keep the content of the file without the bridge, and the present one, if it is neither; the path of the first."""
+    """Back up the content of the file without the bridge, and its present content if that is neither this nor Redline's
+    own. Returns the path of the first backup; empty if there is no content without the bridge."""
     present = change.file.content
     is_known = present == change.baseline or is_as_written(change.file, change.known)
     if change.changes_file and present is not None and not is_known:

@@ -1,4 +1,4 @@
-"""What became of a connection: whether the agent's file still has the bridge, in the version of this Redline."""
+"""The state of a connection: whether the agent's file still has the bridge, in the version of this Redline."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""EDGE: a test of a connection: the agent's installed program runs in an empty home, and its bridge asks.
+"""EDGE: a test of a connection: the agent's installed program runs in an empty home, and its bridge requests a review.
 
     program ─▶ its own mechanism ─▶ bridge ─▶ a listener here ─▶ the running server, with the connection's token
 
 The listener shows that the bridge asked, whether or not a server runs. The user's configuration of the agent, other
-extensions and hooks have no part in it.
+extensions and hooks are not used.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class ConnectionTest(NamedTuple):
     """The result of a test."""
 
     has_asked: bool | None
-    """Whether the bridge asked; None if the program was not found."""
+    """Whether the bridge requested a review; None if the program was not found."""
     is_answered: bool | None
-    """Whether the server answered it; None if it was not sent on."""
+    """Whether the server answered; None if the request was not forwarded."""
     sentence: str
 
 
 def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], str], url: str = "") -> ConnectionTest:
-    """Test a connection. With the `url` of the server, the question is sent on to it.
+    """Test a connection. With the `url` of the server, the request is forwarded to it.
 
-    `redline` gives the command of this installation, as a shell takes it, with a data directory.
+    `redline` returns this installation's command for a data directory, quoted for a shell.
     """
     program = program_on_path(agent.program)
     if program is None or agent.bridge is None:
@@ -94,7 +94,7 @@ def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], 
 
 
 class Listener:
-    """A server on loopback that records the tests of a bridge, and passes them on."""
+    """A server on loopback that records the tests of a bridge, and forwards them."""
 
     def __init__(self, token: str, url: str) -> None:
         self.token = new_secret()

@@ -44,13 +44,13 @@ Plan = Callable[[str, Path | None], ConfigurationChange]
 
 
 def _page(key: str) -> str:
-    """Where each agent is shown."""
+    """The address of the part of the page about this agent."""
     return f"{reverse('sessions:agents')}#agent-{key}"
 
 
 @require_safe
 def agents(request: HttpRequest) -> HttpResponse:
-    """All agents that can ask, and whether they are connected."""
+    """All agents that can request reviews, and whether they are connected."""
     return render(request, "connections/agents.html", {"agents": shown_agents(), **HERE})
 
 
@@ -95,7 +95,7 @@ def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
 
 @acts_on_post(_page)
 def test_agent(request: HttpRequest, key: str) -> HttpResponse:
-    """Run the installed agent, to see that it asks."""
+    """Run the installed agent, to check that it requests a review."""
     agent, name = _known(key), request.POST.get("name", "")
     one = next((one for one in all_connections() if (one.agent, one.name) == (key, name)), None)
     if one is None:

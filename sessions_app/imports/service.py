@@ -86,7 +86,8 @@ class ImportRemoval:
 
 
 def import_session(upload: Path, name: str) -> ImportResult:
-    """Import a session; `upload` is a private file on the disk of the data directory, `name` its name at the user's.
+    """Import a session; `upload` is a private file on the disk of the data directory, `name` the name of the user's
+    file.
 
     An identical file is not stored twice. Raises BadInput `not_a_session` and the errors of reading, storing and
     indexing; then nothing is stored.

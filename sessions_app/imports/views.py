@@ -24,7 +24,7 @@ from .service import ImportResult, import_session, kept_sessions, removal_of
 from .service import remove as remove_import
 
 LISTED: Final = 10
-"""Imported files that a message lists: a cookie has room for no more. The others are counted."""
+"""The most imported files that a message lists, because a cookie has no room for more. The others are counted."""
 
 
 class SessionFilesInput(forms.FileInput):

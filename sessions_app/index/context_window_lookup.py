@@ -1,4 +1,4 @@
-"""The context window of a session's model, and what the computer tells of its agent: its settings and its version."""
+"""The context window of a session's model, and the settings and version of its agent on this computer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configured_windows() -> dict[str, SourcedValue[int]]:
 
 
 def chosen_windows() -> dict[str, SourcedValue[int]]:
-    """The windows that the user chose, by model: those of the configuration come before those of the settings page."""
+    """The windows that the user chose, by model: the configuration takes precedence over the settings page."""
     here = ChosenWindow.objects.values_list("model", "tokens")
     return {model: SourcedValue(tokens, "this page") for model, tokens in here} | configured_windows()
 
@@ -61,7 +61,7 @@ class ContextWindowLookup:
         return self.window(session.model, session.recorded_window, session.continuing_agent)
 
     def settings(self, session: Session) -> AgentSettings:
-        """What the settings of a session's agent say for its project and model."""
+        """The settings of a session's agent for its project and model."""
         known = session.continuing_agent.key, session.cwd, session.provider, session.model
         if known not in self._settings:
             self._settings[known] = session.agent_settings(self.home)

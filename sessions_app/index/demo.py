@@ -1,8 +1,8 @@
 """A generated demo session, always the same, for users without sessions.
 
 It contains what real sessions contain: a task, calls with results that are read once and never again, an error, a
-thought, a fork, a label, a damaged line; and it is large enough to be due for compaction. If removed, it does not come
-back.
+thought, a fork, a label, a damaged line; and it is large enough to be due for compaction. Once removed, it is not
+created again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .roots import managed_root
 
 FILE_NAME: Final = "demo.jsonl"
 MARKER: Final = "demo_made"
-"""A file in the data directory: the demo was created once, and is not created again."""
+"""A file in the data directory that records that the demo was created."""
 TITLE: Final = "Demo: sailings that cross midnight"
 PROJECT: Final = "/home/demo/harbour"
 STARTED: Final = datetime(2026, 1, 12, 9, 14, tzinfo=UTC)

@@ -50,7 +50,7 @@ class Announcer:
         self._bytes = self._of_bytes = 0
         self._ready: list[int] = []
         self._next = 0.0
-        # The server assumes that indexing is in progress from the start, until it hears that it has ended.
+        # The server assumes that indexing is in progress from the start, until the follower reports its end.
         self._underway = True
 
     def add(self, sizes: Iterable[int]) -> None:
@@ -75,7 +75,7 @@ class Announcer:
         self._report(path, 0)
 
     def publish_changed(self, keys: Iterable[int]) -> None:
-        """Publish sessions whose rows have changed, at once."""
+        """Publish sessions whose rows have changed, without waiting."""
         found = [*self._ready, *keys]
         self._ready = []
         for start in range(0, len(found), SESSIONS_PER_FACT):
@@ -108,8 +108,8 @@ class Announcer:
 class Follower:
     """Follows the configured roots. It may be killed at any point without damage to the index.
 
-    `background` is called whenever nothing is to be indexed: it does one step of other work, and returns whether there
-    is more of it now.
+    `background` is called whenever there is nothing to index; it does one step of other work, and returns whether more
+    of it is ready.
     """
 
     def __init__(self, background: Callable[[], bool] = bool) -> None:
@@ -162,7 +162,7 @@ class Follower:
         self._watcher.stop()
 
     def _idle_seconds(self) -> float:
-        """How long changes can be waited for."""
+        """How long to wait for changes, in seconds."""
         if not self._unlisted:
             return ROOTS_SECONDS
         return max(0.0, min(ROOTS_SECONDS, self._next_listing - time.monotonic()))

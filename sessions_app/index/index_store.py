@@ -1,4 +1,5 @@
-"""The database rows of sessions: found by path, written by one indexing process at a time. No session is read here."""
+"""The database rows of sessions: found by path, written by one indexing process at a time. No session file is read
+here."""
 
 from __future__ import annotations
 
@@ -36,11 +37,11 @@ INDEX_LOCKS: Final = 256
 LOCK_SECONDS: Final = 600
 """How long indexing waits for another process indexing the same session, which may have gigabytes to read."""
 _LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'sessions_app_entry'"
-"""The largest key that an entry ever had: SQLite uses none twice."""
+"""The largest key that an entry ever had: SQLite never reuses one."""
 _INSERT: Final = insert_statement(EntryRow)
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in INDEXED_FIELDS]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
-"""The places of the fields whose values SQLite does not store as they are."""
+"""The positions of the fields whose values must be converted for SQLite."""
 _SETTLE: Final = (
     f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608
 )
@@ -127,8 +128,8 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
 def remember_own_write(path: Path, size: int, measure: Measure | None = None, made_from: Path | None = None) -> None:
     """Record that the last write to a session was Redline's, so that it does not count as live.
 
-    `measure` is that of the context of which the write deleted something, if it did; `made_from` the session of which
-    it made this one, if it did.
+    `measure` is the measure of the context from which the write deleted something; `made_from` is the session from
+    which the write made this one.
 
     `size` is the size of the session's file, or in a database of the session, after that write; if it differs now,
     others have written to it since.
@@ -207,7 +208,7 @@ def only_indexer(*paths: Path) -> Iterator[None]:
 def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> list[int]:
     """Write the results of reading files: each row and its new entries, in one transaction.
 
-    Returns the key of the first of these entries for each session; the others have the keys after it.
+    Returns the key of the first of these entries for each session; those of the others follow it without gaps.
     """
     entries = [row for session, found in read for row in _rows_of(session, found)]
     sessions = [_settled(session) for session, _ in read]
@@ -242,7 +243,8 @@ def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]
 
 
 def _recorded_at(entry: Entry) -> str | None:
-    """The time of an entry as Django stores it in SQLite, which takes Django itself ten times as long."""
+    """The time of an entry in the form in which Django stores it in SQLite; Django's own conversion takes ten times as
+    long."""
     moment = moment_of(entry.timestamp)
     return moment.isoformat(" ").removesuffix("+00:00") if moment is not None else None
 

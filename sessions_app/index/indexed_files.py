@@ -35,7 +35,7 @@ class IndexedFile(NamedTuple):
     damaged: int
 
     def is_still(self, seen: SeenFile) -> bool:
-        """Whether the index has the file as it was seen."""
+        """Whether the file, as seen, is the one that was indexed."""
         return self.settled and (self.size, self.mtime_ns) == (seen.size, seen.mtime_ns)
 
 
@@ -72,8 +72,8 @@ def seen_file(path: Path) -> SeenFile | None:
 
 
 def seen_session(path: Path, row: IndexedFile | None, changed_ns: int | None) -> SeenFile | None:
-    """The state of a session for the comparison with the index, which has the size of rendered lines if there are any:
-    then only the time counts. `changed_ns` is the time that a database or a document records for it."""
+    """The state of a session, to compare with the index. For rendered lines the index has their own size, so only the
+    time is compared. `changed_ns` is the time that a database or a document records for it."""
     size = row.size if row is not None else 0
     if changed_ns is not None:
         return SeenFile(size, changed_ns, 0)

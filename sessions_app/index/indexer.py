@@ -41,7 +41,7 @@ FILES_AT_ONCE: Final = 32
 BYTES_AT_ONCE: Final = 8_000_000
 """The limits of a batch: number of files, and their total size; a larger file is a batch on its own."""
 BYTES_FOR_TWO: Final = 16_000_000
-"""The size of files that two processes index faster than one."""
+"""The total size from which two processes index faster than one."""
 ENTRIES_AT_ONCE: Final = 4_000
 """The maximum number of unwritten entries: some 20 ms of a transaction."""
 
@@ -88,7 +88,7 @@ class IndexResult(NamedTuple):
 
 
 class TextSink(Protocol):
-    """Where the texts of sessions go that are read from their start."""
+    """Receives the texts of sessions that are read from their start."""
 
     def begin(self, session: Session) -> ReadTexts: ...
 
@@ -150,7 +150,7 @@ def index_file(
 ) -> Session:
     """Index the file at a real path and return its row.
 
-    Raises the errors of reading it; a file that was unknown stays unknown then.
+    Raises the errors of reading it; an unknown file then stays unknown.
     """
     require_name(path)
     with only_indexer(path):
@@ -170,7 +170,7 @@ def index_file(
 
 
 class _Job(NamedTuple):
-    """How files are indexed."""
+    """The options of one indexing run."""
 
     rebuild: bool
     report: Report
@@ -180,7 +180,7 @@ class _Job(NamedTuple):
 def _index_directory(
     directory: Path, total: IndexTotals, job: _Job, indexed: Mapping[Path, IndexedFile] | None = None
 ) -> None:
-    """Index the sessions below a directory, except those that are as `indexed`."""
+    """Index the sessions below a directory, except those whose state equals that in `indexed`."""
     indexed = indexed or {}
     known = known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)

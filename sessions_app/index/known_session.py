@@ -1,7 +1,7 @@
-"""What the index knows of a session file, for commands that need no index: nothing is created and nothing migrated.
+"""Lookups of session files in the index, for commands that also work without one: nothing is created or migrated.
 
-So a command reads a session as its pages do: by the reader that was chosen for it, and without taking what Redline
-wrote for a sign of the agent.
+With the row of a session, a command reads it as its pages do: with the chosen reader, and without mistaking Redline's
+own entries for the agent's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def known_sessions(limit: int) -> list[Session]:
 
 
 def known_session(path: Path) -> Session | None:
-    """The row of the file at a real path; None if it was not read, or the database is that of another version."""
+    """The row of the file at a real path; None if it is not indexed, or the database is of another version."""
     if not _is_index_readable():
         return None
     try:

@@ -17,16 +17,16 @@ from .open_sessions import open_sessions
 from .progress import Report
 
 LEAST: Final = 4
-"""The characters of the beginning of an id that name a session."""
+"""The minimum length of the beginning of an id that names a session, in characters."""
 MOST_LISTED: Final = 5
 NOT_DONE: Final = "Nothing was done."
 
 
 def session_with_id(name: str) -> Session:
-    """The session with this id, or whose id begins so: its short id, that of its agent, or its number in the API.
+    """The session with this id or beginning of an id: a short id, an id of the agent, or a number in the API.
 
-    A session whose file is gone is meant only if there is no other. Raises BadInput `no_such_file`, and Conflict
-    `several_sessions` if several are meant.
+    A session whose file is gone matches only if no other does. Raises BadInput `no_such_file`, and Conflict
+    `several_sessions` if several match.
     """
     exact: list[int] = []
     begun: list[int] = []
@@ -53,9 +53,9 @@ def session_with_id(name: str) -> Session:
 
 
 def newest_session(directory: str, now: datetime, report: Report) -> Session:
-    """The session that was used last in a directory, after the index was brought up to date.
+    """The session last used in a directory; the index is brought up to date first.
 
-    It is one that an agent recorded there, or whose file is there. Raises BadInput `no_session_here`, and Conflict
+    It records that directory as its own, or its file is there. Raises BadInput `no_session_here`, and Conflict
     `several_sessions` if several of them are live, so that it is not clear which one is meant.
     """
     index_roots(report=report)
@@ -81,7 +81,7 @@ def newest_session(directory: str, now: datetime, report: Report) -> Session:
 
 
 def _is_of(directory: str) -> Q:
-    """Whether a session may be of a directory: it is recorded in it, or its file is in it or below."""
+    """Whether a session may belong to a directory: it records this directory, or its file is there or below."""
     place = Path(directory)
     below = Q(cwd=directory) | Q(root__path=directory)
     for root in place.parents:

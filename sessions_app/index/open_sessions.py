@@ -1,6 +1,6 @@
-"""EDGE: the sessions of the list that agents have open at this moment, as their locks and registers show.
+"""EDGE: the listed sessions that agents have open now, according to the agents' locks and registers.
 
-Each root is looked at once. That reads a small file for each running client, however many sessions there are.
+Each root is examined once, which reads a small file for each running client, however many sessions there are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OpenSessions:
         return reduce(or_, places, Q(pk__in=()))
 
     def agent_of(self, session: Session) -> str:
-        """The name of the agent that has a session open; empty if none shows it."""
+        """The name of the agent that has a session open; empty if none is known to."""
         return self.agents.get((session.root.path, session.header_id), "")
 
 

@@ -46,7 +46,7 @@ def discover_in(root: Path, agent: str) -> Discovery:
 
 
 def keep_unread(root: Path, unread: str) -> None:
-    """Record what an agent has in a root that is not read yet, in a sentence; empty if nothing is."""
+    """Record a sentence about what an agent has in a root that Redline cannot read yet; empty if there is nothing."""
     outdated = Root.objects.filter(path=str(root)).exclude(unread=unread)
     if outdated.exists():
         outdated.update(unread=unread)
@@ -70,7 +70,7 @@ def configured_roots() -> list[Root]:
 
 
 def shown_roots() -> list[Root]:
-    """The configured roots, without writing to the database: a root without a row is an unsaved one. One query."""
+    """The configured roots, by one query and without writing: a root without a row is an unsaved object."""
     rows = {root.path: root for root in Root.objects.order_by("pk")}
     roots = []
     for path, (agent, reader) in _wanted(rows.values()).items():
@@ -86,7 +86,7 @@ def wanted_roots() -> dict[str, tuple[str, str]]:
 
 
 def _wanted(rows: Iterable[Root]) -> dict[str, tuple[str, str]]:
-    """The same, given the rows of roots that the user added, in their order; others do not count."""
+    """The same, given rows in order, of which only roots that the user added are used."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
     }

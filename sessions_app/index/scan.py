@@ -64,10 +64,10 @@ class ReadTexts(Protocol):
         """The next entry of the session."""
 
     def stored(self, first_key: int, entries: int) -> None:
-        """The last so many entries have rows now, with keys from this one on."""
+        """The last `entries` entries now have rows, with consecutive keys from `first_key` on."""
 
     def complete(self, rebuilt: RebuiltSession | None) -> None:
-        """All entries and the session's own row are stored. None: every entry is one of the active context."""
+        """All entries and the session's row are stored. `rebuilt` is None if every entry is in the active context."""
 
 
 class Scan:
@@ -79,8 +79,8 @@ class Scan:
     As long as each entry follows the one before it, the context is totalled on the way and no entry is kept in memory
     after it was written. Otherwise the totals are computed from all entries at the end.
 
-    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case. `texts` makes what
-    receives the texts of a session that is read from its start.
+    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case. `texts` creates
+    the receiver of the texts of a session that is read from its start.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Scan:
         """What the agent would send, without the entries in `_carried`; None before the first."""
         self._asked: list[Any] | None = kept.get("asked")
         """The agent whose installed version decided the reader, this version if there is one, and the reader of the
-        versions that the lines recorded; None if nothing was asked."""
+        versions that the lines recorded; None if the reader depends on no version."""
         self._inherited: object = kept.get("inherited", session.inherited)
         """The measure that the totals are computed with: see `Session.inherited`."""
         self._signs: list[Entry] = []
@@ -225,7 +225,7 @@ class Scan:
                 self._carry(self._tally, entry)
 
     def _note_pending(self) -> None:
-        """Note of the pending entries what the session's row says of all, and of those on a torn line apart."""
+        """Update the facts for the session's row from the pending entries, separately for those on a torn line."""
         end = self._parser.state.next_offset
         complete = [entry for entry in self.pending if entry.offset < end]
         torn = self.pending[len(complete) :]
@@ -236,7 +236,7 @@ class Scan:
 
     @property
     def _kept_state(self) -> ParserState:
-        """The state of the parser without what a line without a newline showed."""
+        """The state of the parser, without the effect of a line without a newline."""
         state = self._parser.state
         return state if self._recognised is None else msgspec.structs.replace(state, recognised=self._recognised)
 
@@ -301,7 +301,7 @@ class Scan:
         self._tree_damage, self._tree_damaged = [], 0
 
     def _first_tally(self) -> Tally | None:
-        """The totals before the first entry; None if only the whole branch shows what an inherited measure is of."""
+        """The totals before the first entry; None if an inherited measure requires the whole branch."""
         return Tally() if self.session.inherited is None else None
 
     def _recount(self) -> None:
@@ -329,7 +329,7 @@ class Scan:
         return self.session.agent.tree(self._entries()).branch(leaf_id)
 
     def _sample(self, leaf_id: str) -> Measured:
-        """What is counted in the beginning of a branch."""
+        """The sample at the beginning of a branch whose tokens are counted."""
         agent, version = self.session.agent, self._parser.state.version
 
         def read(entry: Entry) -> Texts:
@@ -365,7 +365,7 @@ class Scan:
         return version
 
     def _is_agent_updated(self) -> bool:
-        """Whether another version is installed than the one that decided the reader."""
+        """Whether the installed version differs from the one that decided the reader."""
         if self._asked is None:
             return False
         agent, asked, _ = self._asked
@@ -373,7 +373,7 @@ class Scan:
         return version is not None and list(version) != asked
 
     def _shows_other_versions(self) -> bool:
-        """Whether the lines record other versions than they did when these, as nothing else, decided the reader."""
+        """Whether the versions in the lines decided the reader, and now indicate another one."""
         if self._asked is None or self._chosen_reader:
             return False
         agent, asked, recorded = self._asked

@@ -39,7 +39,7 @@ def reading_of(
 
 
 def reading_of_session(session: Session, path: Path, entries: Sequence[Entry], state: ParserState) -> Reading:
-    """The same for an indexed session."""
+    """The reader of an indexed session, and why."""
     return reading_of(path, entries, state, session.reader_choice, session.own_entries)
 
 

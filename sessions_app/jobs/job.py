@@ -1,4 +1,4 @@
-"""What every kind of work in the background has: a row with a state, and the lease of the worker on it.
+"""The base of every kind of work in the background: a row with a state, and the lease of its worker.
 
 The row is authoritative. Each change is one conditional update, by the kind's table of transitions: if the row is no
 longer in a state from which the transition is allowed, nothing changes and the caller gets False.
@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 
 QUEUED: Final = "queued"
 Transitions = Mapping[Any, frozenset[Any]]
-"""For each state, those that may follow it."""
+"""For each state, the states that may follow it."""
 
 
 def change_rows(
@@ -30,9 +30,9 @@ def change_rows(
     leaving: Collection[str] | None = None,
     **fields: Any,
 ) -> int:
-    """Change the state of the rows from which the table allows it; returns their number.
+    """Change the state of the rows for which the table allows it; returns their number.
 
-    `leaving` names the only states that they may leave.
+    `leaving` limits the change to rows in these states.
     """
     leading = [state for state, others in transitions.items() if to in others and (leaving is None or state in leaving)]
     return rows.filter(state__in=leading).update(state=to, **fields)
@@ -43,7 +43,7 @@ AnyJob = TypeVar("AnyJob", bound="Job")
 
 class JobQuerySet(models.QuerySet[AnyJob]):
     def shown(self) -> Self:
-        """Those of sessions in configured roots: pages and the API show no others."""
+        """Jobs of sessions in configured roots: pages and the API show no others."""
         return self.filter(session__root__configured=True)
 
     def with_session(self) -> Self:
@@ -53,28 +53,28 @@ class JobQuerySet(models.QuerySet[AnyJob]):
         return self.filter(state=QUEUED)
 
     def working(self) -> Self:
-        """Those that a worker has."""
+        """Jobs that a worker has claimed."""
         return self.filter(state=self.model.WORKING)
 
     def active(self) -> Self:
-        """Those that a worker has, or will have."""
+        """Jobs that are queued, or that a worker has claimed."""
         return self.filter(state__in=(QUEUED, self.model.WORKING))
 
     def of_llm(self) -> Self:
-        """Those that mostly wait for the answers of a provider."""
+        """Jobs that mostly wait for a provider."""
         return self
 
     def of_embedded(self) -> Self:
-        """Those that need the processor."""
+        """Jobs that need the processor."""
         return self.none()
 
     def session_bytes(self) -> int:
-        """The size of the session of the first of them; at least 1."""
+        """The size of the first job's session in bytes; at least 1."""
         rows: models.QuerySet[Any] = self
         return rows.values_list("session__size", flat=True).first() or 1
 
     def numbers(self) -> list[int]:
-        """Their keys, the oldest first."""
+        """The keys of the jobs, oldest first."""
         return list(self.order_by("pk").values_list("pk", flat=True))
 
 
@@ -84,18 +84,18 @@ class Job(models.Model):
     NOUN: ClassVar[str]
     TRANSITIONS: ClassVar[Transitions]
     WORKING: ClassVar[str]
-    """The state in which a worker has it."""
+    """The state of a job that a worker has claimed."""
     ABANDONED: ClassVar[str]
-    """The state in which it ends if its worker is gone."""
+    """The final state of a job whose worker is gone."""
     FAILED: ClassVar[str]
     NOTHING_DONE: ClassVar[str]
-    """What is said of one that no worker has begun."""
+    """A sentence for a job that no worker has begun: nothing was done."""
     KEPT: ClassVar[str]
-    """What is said of one that broke off."""
+    """A sentence for a job that broke off: what is kept."""
     WORK: ClassVar[str]
-    """The function that works on one, by its name: what it imports is loaded when it is needed."""
+    """The dotted path of the function that works on a job; it is imported when it is needed."""
     PRIORITY: ClassVar[int] = 0
-    """Those with a smaller number are started first."""
+    """Kinds with a smaller number are started first."""
 
     state = models.CharField(max_length=12)
     failure = models.TextField(blank=True, default="")
@@ -125,14 +125,14 @@ class Job(models.Model):
 
     @classmethod
     def kinds(cls) -> list[type[Job]]:
-        """Every kind of work, those that are started first at the beginning."""
+        """All kinds of work, in the order in which they are started."""
         kinds = [model for model in apps.get_models() if issubclass(model, Job)]
         return sorted(kinds, key=lambda kind: kind.PRIORITY)
 
     @classmethod
     def work_on(cls) -> Callable[..., None]:
-        """The function that works on one until it has ended: it takes its key, the worker's name, and an event that is
-        set if the process must end."""
+        """The function that works on a job until it has ended. Its arguments: the job's key, the worker's name, and an
+        event that is set if the process must end."""
         found: Callable[..., None] = import_string(cls.WORK)
         return found
 
@@ -150,7 +150,7 @@ class Job(models.Model):
     ) -> bool:
         """Change the state, if the table allows it; returns whether it did.
 
-        `leaving` names the only states that it may leave. With `held_by`, only while that worker has the lease.
+        `leaving` limits the change to these states, and `held_by` to jobs of which that worker has the lease.
         """
         rows = cls._changeable(cls.rows().filter(pk=key), to)
         if held_by is not None:
@@ -177,32 +177,32 @@ class Job(models.Model):
 
     @classmethod
     def fail_unstarted(cls, key: int, why: str) -> bool:
-        """End one because no worker can be started for it; returns whether it was queued."""
+        """End a queued job because no worker can be started for it; returns whether it was queued."""
         failure = f"Its worker could not be started ({why}); the log says why. {cls.NOTHING_DONE}"
         return cls.end(key, cls.FAILED, failure, leaving={QUEUED})
 
     @classmethod
     def _changeable(cls, rows: models.QuerySet[Any], to: str) -> models.QuerySet[Any]:
-        """Those of the rows that may be changed to a state for reasons that are not in the table."""
+        """The rows that may be changed to a state: for rules that a table cannot express."""
         del to
         return rows
 
     @classmethod
     def _announce(cls, key: int, to: str) -> None:
-        """Tell open pages of a new state."""
+        """Notify open pages of a new state."""
 
     # ---- the lease -----------------------------------------------------------------------------------------
 
     @classmethod
     def claim(cls, key: int, worker: str, **fields: Any) -> Self | None:
-        """Claim a queued one; None if another worker has it, or it is no longer queued."""
+        """Claim a queued job; None if another worker has it, or it is no longer queued."""
         if not cls.change(key, cls.WORKING, leaving={QUEUED}, worker=worker, **fields):
             return None
         return cls.to_work_on().get(pk=key)
 
     @classmethod
     def to_work_on(cls) -> models.QuerySet[Self]:
-        """The rows with what a worker needs of them."""
+        """The rows, with the related rows that a worker needs."""
         return cls.rows()
 
     @classmethod
@@ -219,7 +219,7 @@ class Job(models.Model):
 
     @classmethod
     def give_up(cls, key: int, worker: str) -> bool:
-        """End one whose worker is gone, if this worker still has it; returns whether it did."""
+        """End a job whose worker is gone, if that worker still has it; returns whether it was ended."""
         failure = f"Its worker is gone. {cls.KEPT}"
         return cls.end(key, cls.ABANDONED, failure, leaving={cls.WORKING}, held_by=worker)
 

@@ -1,4 +1,4 @@
-"""Whose worker is gone: a watch of the heartbeats of all work that workers have."""
+"""Detection of workers that are gone, by the heartbeats of the work that they have claimed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE_SECONDS: Final = 18
 BEAT_SECONDS: Final = 3
 """How often a worker sends a heartbeat."""
 LONGEST_CHECK_SECONDS: Final = 4
-"""The most that counts of the time between two checks: a watcher that was suspended has not watched."""
+"""The most that counts of the time between two checks: a suspended process has seen no heartbeats."""
 AT_ONCE_SECONDS: Final = 1
 
 LeasedRow = tuple[int, str, int]
@@ -24,7 +24,7 @@ LeasedRow = tuple[int, str, int]
 
 
 class LeaseWatch:
-    """Watches the heartbeats of one kind of work, and gives up what belongs to a worker that is gone.
+    """Watches the heartbeats of one kind of work, and gives up the rows of workers that are gone.
 
     A lease has expired when its counter of heartbeats has not changed for LEASE_SECONDS on the monotonic clock of this
     process. No time of day is compared: clocks jump, and a machine sleeps with all its workers.

@@ -1,7 +1,6 @@
-"""The work of one worker process: queued jobs, each in a thread of its own.
+"""The work of one worker process: queued jobs, each in a separate thread.
 
-Jobs that mostly wait for a provider are worked on many at a time. Of those that need the processor there is one at a
-time.
+Many jobs that mostly wait for a provider run at the same time, but only one job that needs the processor.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from .lease import LeaseWatch, watches
 from .recorder import Terminated
 
 LLM_JOBS: Final = 32
-"""The most at a time; the others stay queued."""
+"""The most such jobs at a time; the others stay queued."""
 LLM_BYTES: Final = 512_000_000
-"""The bytes of their sessions: each takes about as much memory. One is always allowed."""
+"""The total size of their sessions in bytes, which is about the memory that they take. One job is always allowed."""
 POLL_SECONDS: Final = 0.2
 WATCH_SECONDS: Final = 2
 """Seconds between two checks for work whose worker is gone."""
 IDLE_SECONDS: Final = 60
-"""A process that has been idle for so long ends, unless it works until it is stopped."""
+"""A process ends after this idle time, unless it works until it is stopped."""
 STOP_SECONDS: Final = 8
-"""How long an ending process waits until its work is interrupted."""
+"""How long an ending process waits for its interrupted work."""
 
 _log = logging.getLogger("redline")
 
@@ -44,7 +43,7 @@ class WorkerPool:
         self._ending = threading.Event()
         self._threads: dict[_QueuedJob, threading.Thread] = {}
         self._sizes: dict[_QueuedJob, int] = {}
-        """The bytes of their sessions, 0 for what needs the processor."""
+        """The sizes of their sessions in bytes; 0 for jobs that need the processor."""
 
     @property
     def is_idle(self) -> bool:
@@ -61,12 +60,12 @@ class WorkerPool:
                 self._start(job, 0)
 
     def drop_ended(self) -> None:
-        """Forget what has ended."""
+        """Forget the jobs that have ended."""
         self._threads = {job: one for job, one in self._threads.items() if one.is_alive()}
         self._sizes = {job: self._sizes[job] for job in self._threads}
 
     def stop(self) -> None:
-        """Interrupt the work, and wait a moment for it."""
+        """Interrupt the work, and wait up to STOP_SECONDS for it to end."""
         self._ending.set()
         until = time.monotonic() + STOP_SECONDS
         for thread in self._threads.values():
@@ -110,7 +109,7 @@ class _QueuedJob(NamedTuple):
 
 
 def _queued(*, of_llm: bool) -> list[_QueuedJob]:
-    """What is queued, in the order in which it is started."""
+    """The queued rows, in the order in which they are started."""
     found = []
     for kind in Job.kinds():
         rows = kind.rows().queued()
@@ -121,8 +120,8 @@ def _queued(*, of_llm: bool) -> list[_QueuedJob]:
 def work_until_idle() -> None:
     """Work on queued rows until there have been none for a while. An interrupt ends the work too.
 
-    When the server that started this process is gone, what has begun continues and nothing else is started: later rows
-    may need another address or another key, and belong to the next server.
+    If the server that started this process is gone, running jobs continue and no others are started: later rows may
+    need another address or another key, and belong to the next server.
     """
     gone = threading.Event()
     end_with_parent(gone.set)

@@ -24,9 +24,9 @@ from sessions_app.children import Children
 from .job import Job
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
-"""The most at the same time; further rows stay queued."""
+"""The most processes at the same time; further rows stay queued."""
 STARTS: Final = 3
-"""A row that is still queued after so many processes have failed in a row is given up."""
+"""A row that is still queued after this many consecutive failures of its processes is given up."""
 
 _log = logging.getLogger("redline")
 
@@ -40,14 +40,14 @@ class WorkerProcesses:
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: Counter[tuple[type[Job], int]] = Counter()
-        """By queued row: how many processes have failed in a row."""
+        """The number of consecutive failures, by queued row."""
 
     def wake(self) -> None:
         """Signal that something is queued."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something is queued, or for so long."""
+        """Wait until something is queued, at most for so many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
         self._woken.clear()
@@ -99,7 +99,8 @@ class WorkerProcesses:
 
 
 def needed_processes() -> int:
-    """One for each job that needs the processor, and at least one; none while nothing is queued."""
+    """How many processes are needed: one for each job that needs the processor, and at least one; none while nothing is
+    queued."""
     kinds = [kind.rows() for kind in Job.kinds()]
     if not any(rows.queued().exists() for rows in kinds):
         return 0
@@ -111,12 +112,12 @@ _wake: Callable[[], object] | None = None
 
 
 def wake_by(wake: Callable[[], object] | None) -> None:
-    """Make this the serving process, whose workers start when this is called; None when it ends."""
+    """Make this the serving process: `wake` starts its workers. None when the server ends."""
     global _wake  # noqa: PLW0603  # there is one server in a process
     _wake = wake
 
 
 def wake_workers() -> None:
-    """Have queued work started soon, if this is the serving process. Other processes poll the rows."""
+    """Start queued work soon, if this is the serving process; otherwise the server finds the rows when it polls."""
     if _wake is not None:
         _wake()

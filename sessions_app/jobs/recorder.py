@@ -1,4 +1,4 @@
-"""What a worker writes of the work that it has claimed, its heartbeat, and the ways in which the work ends early."""
+"""What a worker records about a job that it has claimed, its heartbeat, and the ways in which a job ends early."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_LOOK_SECONDS: Final = 0.15
 BEAT_AGAIN_SECONDS: Final = 0.5
 """The wait after a heartbeat that another writer blocked."""
 END_TRIES: Final = 3
-"""How often the statement that ends a job waits for the database, each time as long as any statement."""
+"""How often the statement that ends a job is tried; each time it waits for the database as long as any statement."""
 
 _log = logging.getLogger("redline")
 
@@ -31,11 +31,11 @@ AnyJob = TypeVar("AnyJob", bound=Job)
 
 
 class LostLease(Exception):
-    """This worker no longer has what it claimed: it stops without writing anything more."""
+    """This worker has lost its lease: it stops without writing anything more."""
 
 
 class Terminated(BaseException):
-    """The worker has to end; its work is interrupted. Raised by a signal handler, anywhere."""
+    """The worker must end; its work is interrupted. Raised by a signal handler, anywhere."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class JobRecorder(Generic[AnyJob]):
     lost: bool = False
 
     def wants_stop(self) -> bool:
-        """Whether its row says that a stop was requested."""
+        """Whether its row has a request to stop."""
         return type(self.job).rows().filter(pk=self.job.pk, stop_requested=True).exists()
 
     def renew(self, **fields: Any) -> bool | None:
@@ -90,7 +90,7 @@ class JobRecorder(Generic[AnyJob]):
         self.failed(f"{why} {self.job.KEPT}")
 
     def terminated(self) -> None:
-        """End the job because its worker has to end."""
+        """End the job because its worker must end."""
         self.broke_off("Its worker was stopped.")
 
     def is_stopped(self) -> bool:

@@ -62,7 +62,7 @@ class SessionsConsumer(PageConsumer):
         return subscription is not None
 
     async def is_news(self, fact: dict[str, Any]) -> bool:
-        """Any fact makes the list be rendered again; notices are passed on unchanged, too."""
+        """Every fact causes a new rendering of the list; notices are also passed on unchanged."""
         notice = fact.get("page")
         if notice is not None:
             await self.send(text_data=json.dumps(notice))
@@ -78,7 +78,7 @@ class SessionsConsumer(PageConsumer):
         return True
 
     async def _drawn(self) -> str | None:
-        """The list; None if the database could not be read, and then it is rendered again soon."""
+        """The rendered list; None if the database could not be read, in which case it is rendered again soon."""
         try:
             drawn: str = await database_sync_to_async(draw)(self._subscription)
         except DatabaseError as fault:

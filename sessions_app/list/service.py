@@ -127,7 +127,7 @@ class Place:
     fault: str
     """Why it cannot be read; empty if it can."""
     unread: str
-    """What its agent has there that is not read yet; empty if nothing is."""
+    """What its agent has there that Redline cannot read yet; empty if there is nothing."""
 
 
 class ListTotals(NamedTuple):
@@ -174,7 +174,7 @@ class Listing:
 
 
 def browse(choice: ListFilters, now: datetime) -> Listing:
-    """The page of the list for these filters; page numbers beyond the last mean the last."""
+    """The page of the list for these filters; a page number beyond the last means the last."""
     shown = Session.objects.shown()
     roots = shown_roots()
     held = open_sessions((root.path, root.agent) for root in roots)
@@ -288,7 +288,7 @@ def _matching(found: SessionQuerySet, choice: ListFilters, now: datetime) -> Ses
 
 
 def _totals(shown: SessionQuerySet) -> ListTotals:
-    """The totals of all sessions, counted by what shows their agents, of which there are few."""
+    """The totals of all sessions, by one query that groups them by the few values that determine their agents."""
     owned = list(
         shown.values("read_as", "root__agent").annotate(
             sessions=Count("pk"),

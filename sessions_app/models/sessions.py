@@ -83,7 +83,7 @@ class Root(models.Model):
     configured = models.BooleanField(default=False)
     """False for a directory that was only given on the command line: the pages do not show it."""
     unread = models.TextField(blank=True, default="")
-    """What its agent has there that is not read yet, in a sentence; empty if nothing is."""
+    """A sentence about what its agent has there that Redline cannot read yet; empty if there is nothing."""
 
     def __str__(self) -> str:
         return self.path
@@ -156,7 +156,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return next((one for one in found if one.path == path), None)
 
     def originals(self) -> Self:
-        """Without the forks of sessions in the index: what they say is in those."""
+        """Without the forks of indexed sessions, which have the same texts."""
         rows = self.model.objects.filter(missing=False).values_list("header_id", "root__path", "relative_path")
         known = {name for header_id, *path in rows for name in (header_id, "/".join(path))}
         named = self.filter(is_subagent=False).exclude(parent_path="", made_from="")
@@ -164,8 +164,8 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.exclude(pk__in=[key for key, *parents in forks if not known.isdisjoint(filter(None, parents))])
 
     def started_by(self, session: Session, ids: Iterable[str]) -> dict[str, Session]:
-        """The sessions of subagents in the root of a session, by these ids in their headers: if several have one id,
-        one that names the session as its parent."""
+        """The sessions of subagents in the root of a session, by the ids in their headers. If several have the same id,
+        one that names the session as its parent is chosen."""
         found = self.filter(root=session.root_id, is_subagent=True, header_id__in=ids)
         names = (session.header_id, str(session.path))
         return {one.header_id: one for one in sorted(found, key=lambda one: one.parent_path in names)}
@@ -187,7 +187,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         return self.select_related("root").only("root__path", "root__agent", "relative_path", "read_as", "version")
 
     def for_hits(self) -> Self:
-        """With what is shown of them above what a search found, and what is needed to read their files."""
+        """With the fields that search results show, and those that are needed to read the files."""
         return self.select_related("root").only(
             "root__path", "root__agent", "relative_path", "read_as", "version", "title", "cwd", "last_used"
         )
@@ -210,7 +210,8 @@ class Session(models.Model):
     """The path or the id of the session that it was forked from, or that started it: data, not to be opened. Empty if
     there is none."""
     made_from = models.TextField(blank=True, default="")
-    """The path of the session of which Redline made it; empty if Redline did not. Not every agent's fork records it."""
+    """The path of the session from which Redline made it; empty if Redline did not. Not every agent's forks record
+    their origin."""
     is_subagent = models.BooleanField(default=False)
     """Whether the parent session started it as a subagent."""
     cwd = models.TextField(blank=True, default="")
@@ -269,8 +270,8 @@ class Session(models.Model):
     """When it was imported; null for an agent's own session."""
     missing = models.BooleanField(default=False)
     taken_over = models.TextField(blank=True, default="")
-    """What a newer version of its agent has done with it, as in "taken over by OpenCode 2": what is indexed is no
-    longer, or not only, what the agent continues. Empty if the agent continues it."""
+    """What a newer version of its agent has done with it, as in "taken over by OpenCode 2": what is indexed is then
+    not, or not all of, what the agent continues. Empty if the agent continues it."""
     fault = models.TextField(blank=True, default="")
     """Why the file could not be read; empty if it could."""
 
@@ -290,7 +291,7 @@ class Session(models.Model):
         indexes = [
             models.Index(fields=["-mtime_ns"], name="session_mtime"),
             models.Index(fields=["-last_used"], name="session_last_used"),
-            # What searches look at of all sessions, without reading whole rows, which have kilobytes of parser state.
+            # What searches need of all sessions, from the index alone: whole rows have kilobytes of parser state.
             models.Index(fields=["root", "read_as", "cwd", "mtime_ns"], name="session_facts"),
             models.Index(fields=["schema"], condition=HAS_ENTRIES, name="session_with_entries"),
         ]
@@ -324,7 +325,7 @@ class Session(models.Model):
 
     @property
     def short_id(self) -> str:
-        """What names it on a command line: made of its path, so that a copy has another one."""
+        """Its name on a command line, derived from its path, so that a copy has a different one."""
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:SHORT_ID_LENGTH]
 
     @property
@@ -339,7 +340,7 @@ class Session(models.Model):
 
     @property
     def parent_name(self) -> str:
-        """The name of the file that it is a fork of; empty if it is no fork."""
+        """The name of the file of which it is a fork; empty if it is not one."""
         return Path(self.parent).name
 
     def is_live(self, now: datetime, mtime_ns: int | None = None) -> bool:
@@ -374,7 +375,7 @@ class Session(models.Model):
 
     @property
     def due_at(self) -> int | None:
-        """The tokens beyond which its agent compacts it automatically; None if that is unknown, or if it does not."""
+        """The tokens beyond which its agent compacts it automatically; None if that is unknown, or if it never does."""
         if not self.compacts_automatically or not self.window or self.window <= self.reserve_tokens:
             return None
         return self.window - self.reserve_tokens
@@ -394,7 +395,7 @@ class Session(models.Model):
 
     @property
     def has_overflown(self) -> bool:
-        """Whether the last response of its model was that the context is too long."""
+        """Whether its model last responded that the context is too long."""
         return has_overflown(self.overflow, self.window)
 
     @property
@@ -414,7 +415,7 @@ class Session(models.Model):
 
     @property
     def read_only(self) -> str:
-        """Why nothing can be written for it, even if it was copied first, in sentences; empty if something can."""
+        """Sentences on why nothing can be written for it, not even to a copy; empty if something can."""
         if self.is_subagent:
             return (
                 "This is the session of a subagent, which only the session that started it continues. Compact that one."
@@ -425,7 +426,7 @@ class Session(models.Model):
 
     @property
     def can_hand_off(self) -> bool:
-        """Whether a plan can be made, although nothing can be written: what it keeps is given as Markdown."""
+        """Whether it can be planned although nothing can be written: what the plan keeps is offered as Markdown."""
         return self.agent.read_only(self.path) != ""
 
     @property
@@ -445,7 +446,7 @@ class Session(models.Model):
 
     @cached_property
     def found_agent(self) -> str:
-        """The key of the agent that its location or its content shows, for which its beginning may have to be read."""
+        """The key of the agent, from its location or its content; this may read the beginning of the file."""
         return agent_of(self.path)
 
     @property
@@ -454,7 +455,7 @@ class Session(models.Model):
         return agent_with_reader(self.read_as) or self.agent
 
     def agent_settings(self, home: Path) -> AgentSettings:
-        """What that agent's settings say for its project and model."""
+        """The settings of that agent for its project and model."""
         return self.continuing_agent.settings(self.cwd, home, (self.provider, self.model))
 
     @property
@@ -472,9 +473,9 @@ class Session(models.Model):
 
     @property
     def own_entries(self) -> dict[str, str]:
-        """The last entry of each of Redline's writes, and the entry it was written after, by id.
+        """The last entry of each of Redline's writes, mapped to the entry after which it was written; both are ids.
 
-        What Redline appended does not show the session's agent.
+        Entries that Redline appended are no evidence of the session's agent.
         """
         if self.pk is None:
             return {}

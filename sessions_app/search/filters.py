@@ -1,4 +1,4 @@
-"""What a search is narrowed by, as in the address of its page, in its query, and on the command line."""
+"""The filters of a search, as in the address of its page, in its query, and on the command line."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class SearchFilters:
-    """The query and what narrows it. The default of every other field means no restriction.
+    """The query and its filters. The default of every other field means no restriction.
 
-    `text` is what was typed; filters in it are joined with those that are given beside it.
+    `text` is the typed query; filters in it are combined with those that are given separately.
     """
 
     text: str = ""
@@ -62,14 +62,14 @@ class SearchFilters:
     sort: str = "best"
     page: int = 1
     given: tuple[tuple[str, str], ...] = ()
-    """The filters that were given beside the query, as names and values."""
+    """The filters that were given separately from the query, as names and values."""
     ignored: tuple[str, ...] = ()
-    """The filters of which the value is not known, as in "is:gone"."""
+    """The filters with an unknown value, such as "is:gone"."""
 
     @classmethod
     def of(cls, text: str, given: Iterable[tuple[str, str]] = (), **other: object) -> SearchFilters:
-        """The filters for a query; those with a value that is not known are only named in `ignored`."""
-        # No word has a character that cannot be printed, and the query is shown.
+        """The filters for a query; those with an unknown value are only listed in `ignored`."""
+        # Words have no unprintable characters, and the query is shown.
         text = "".join(one if one.isprintable() else " " for one in text[:MAX_LENGTH]).strip()
         query = SearchQuery.of(text)
         beside = tuple((name, value) for name, value in given if value)
@@ -97,7 +97,7 @@ class SearchFilters:
         return [moment for moment in (self.since, self.until) if moment is not None]
 
     def accepts(self, kind: int, state: int, tool: str) -> bool:
-        """Whether a passage is within the filters that do not depend on its session."""
+        """Whether a passage passes the filters that do not depend on its session."""
         return (
             (not self.kinds or kind in self.kinds)
             and (not self.states or state in self.states)
@@ -105,7 +105,7 @@ class SearchFilters:
         )
 
     def in_project(self, cwd: str) -> bool:
-        """Whether a project is one of those that were named, by its path or the end of its path."""
+        """Whether a project was named, by its path or the end of its path."""
         return any(cwd == name or cwd.endswith(f"/{name.strip('/')}") for name in self.projects)
 
     def address(self, **other: object) -> str:
@@ -122,12 +122,12 @@ class SearchFilters:
 
     @property
     def unfiltered(self) -> str:
-        """The address for the words alone."""
+        """The address without filters."""
         return "?" + urlencode({"q": self.query.words})
 
     @property
     def since_day(self) -> str:
-        """The day that was given beside the query, for its field."""
+        """The day that was given separately from the query, for the form field."""
         return dict(self.given).get("since", "")
 
     @property
@@ -136,7 +136,7 @@ class SearchFilters:
 
 
 def _days(values: Mapping[str, list[str]], at_start: str, at_end: str) -> list[datetime]:
-    """The moments that two filters give: of one the start of its day, month or year, of the other the end."""
+    """The times of two filters: the start of the first's day, month or year, and the end of the second's."""
     starts = [day_of(one) for one in values.get(at_start, ())]
     ends = [day_of(one, end=True) for one in values.get(at_end, ())]
     return [moment for moment in (*starts, *ends) if moment is not None]

@@ -31,7 +31,7 @@ COMPARED: Final = 400
 
 
 class MatchGroup(msgspec.Struct, frozen=True):
-    """The passages of one session that are alike and were found."""
+    """The found passages of one session that are alike."""
 
     session: int
     kind: int
@@ -39,7 +39,7 @@ class MatchGroup(msgspec.Struct, frozen=True):
     state: int
     places: int
     ids: str
-    """The ids of the passages, separated by commas, in any order: few of them are ever looked at."""
+    """The ids of the passages, separated by commas, in any order: few of them are ever used."""
 
     @property
     def passages(self) -> list[int]:
@@ -48,7 +48,7 @@ class MatchGroup(msgspec.Struct, frozen=True):
 
 
 class MatchPlace(NamedTuple):
-    """One passage that was found."""
+    """One found passage."""
 
     passage: int
     tool: str
@@ -75,7 +75,7 @@ def entries_of(groups: Iterable[MatchGroup]) -> list[int]:
 
 
 class Matches:
-    """What a query finds within the filters that the index knows: the period and the session.
+    """The passages that a query finds, within the filters that the index can apply: the period and the session.
 
     Raises SystemFailure `search_failed`.
     """
@@ -96,7 +96,7 @@ class Matches:
             self._compare()
 
     def _compare(self) -> None:
-        """Keep only the passages whose texts have what the query wants; the most telling kinds are compared first."""
+        """Keep only the passages whose texts match the query; the most informative kinds are compared first."""
         candidates = [(number, group.session) for group in self.groups for number in group.passages]
         first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
         self.left_out = len(candidates) - len(first)

@@ -1,4 +1,4 @@
-"""The results of a search: which sessions, how many places, by what they can be narrowed, and snippets of some.
+"""The results of a search: sessions, numbers of places, facets to narrow them, and some snippets.
 
     words ─match─▶ counts by session, kind, tool, state ─filters─▶ sessions in order ─▶ places ─files─▶ snippets
 
@@ -45,7 +45,7 @@ FACETS: Final = ("agent", "in", "is", "tool", "project")
 _Traits = tuple[str, int, int, str, str]
 WHO_CHARACTERS: Final = 24
 READ_ALL: Final = 20
-"""If at least one of so many sessions has places, all rows are read rather than those by their keys."""
+"""If at least one session in this many has places, all rows are read, rather than some by their keys."""
 CHOICES: Final = 12
 """The tools and projects that are offered to narrow a search, those with most places."""
 
@@ -59,12 +59,12 @@ class FacetChoice:
     places: int
     chosen: bool
     fixed: bool
-    """Whether it was chosen by the text of the query, so that only there it can be taken back."""
+    """Whether the text of the query sets it, so that it can only be removed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """What a search can be narrowed by. `name` is that of the filter."""
+    """A property by which a search can be narrowed. `name` is the name of its filter."""
 
     name: str
     label: str
@@ -91,12 +91,12 @@ class SearchHit:
 
     @property
     def voice(self) -> str:
-        """In which voice pages set it: that of a person, the assistant, its thinking, or a machine."""
+        """The voice in which pages set it: a person's, the assistant's, its thinking's, or a machine's."""
         return _VOICES.get(self.kind, "assistant")
 
     @property
     def who(self) -> str:
-        """Who or what said it, in a word or two, as it can be shown."""
+        """Its author in a word or two, printable."""
         if self.kind is PassageKind.RESULT:
             is_long = len(self.tool) > WHO_CHARACTERS
             return printable(f"{self.tool[: WHO_CHARACTERS - 1]}…" if is_long else self.tool) or "command"
@@ -104,13 +104,13 @@ class SearchHit:
 
     @property
     def beyond(self) -> str:
-        """Why the model does not see it any more, in a word or two; empty if it does."""
+        """Why the model no longer sees it, in a word or two; empty if it does."""
         return _BEYOND.get(self.state, "")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHits:
-    """The places in one session: the number of all, and the first ones."""
+    """The places in one session: their number, and the first of them."""
 
     session: Session
     places: int
@@ -222,7 +222,7 @@ class _Listed(Aggregate):
 
 
 class _Sessions:
-    """What the filters, facets and the order need to know of sessions."""
+    """The facts about sessions that filters, facets and order need."""
 
     def __init__(self, rows: SessionQuerySet) -> None:
         self.owners: dict[int, tuple[str, str]] = {}
@@ -242,7 +242,8 @@ _shown_sessions: Final = UntilWritten(lambda: _Sessions(Session.objects.shown())
 
 
 def _sessions_of(groups: Iterable[MatchGroup], known: int, *, shown_only: bool) -> _Sessions:
-    """Those with places. If they are many of the known ones, all are read, and kept for the next search."""
+    """The sessions with places. If they are a large part of the known ones, all are read, and cached for the next
+    search."""
     keys = {group.session for group in groups}
     if shown_only and len(keys) * READ_ALL > known:
         return _shown_sessions()
@@ -251,7 +252,7 @@ def _sessions_of(groups: Iterable[MatchGroup], known: int, *, shown_only: bool) 
 
 
 def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
-    """Whether a value of each facet is within the filters."""
+    """For each facet, a test whether a value passes the filters."""
     return [
         lambda agent: not filters.agents or agent in filters.agents,
         lambda kind: not filters.kinds or kind in filters.kinds,
@@ -262,7 +263,7 @@ def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
 
 
 def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[int]:
-    """The keys of the sessions in order: the latest first, or before that those with the most telling kind."""
+    """The keys of the sessions, latest first; with the order `best`, first by their most informative kind."""
     kinds: dict[int, int] = {}
     for group in groups:
         if group.kind < kinds.get(group.session, KIND_MASK + 1):
@@ -274,9 +275,9 @@ def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[in
 def _narrow(
     groups: Iterable[MatchGroup], known: _Sessions, filters: SearchFilters
 ) -> tuple[list[MatchGroup], list[Facet]]:
-    """The groups within the filters, and by what they can be narrowed, with counts under all other filters.
+    """The groups that pass the filters, and the facets, each with counts under all other filters.
 
-    Thousands of groups have some dozens of traits, which are tested and counted instead.
+    Thousands of groups share some dozens of traits, which are tested and counted instead.
     """
     alike: dict[_Traits, list[MatchGroup]] = {}
     for group in groups:

@@ -1,4 +1,4 @@
-"""The search within one session: how many entries have what was typed, and which come before and after one of them."""
+"""The search within one session: how many entries match, and which of them come before and after a given one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .store import TextStore
 
 @dataclass(frozen=True, slots=True)
 class SessionSearch:
-    """The entries of a session in which something was found, in the order of the file, seen from one of its entries."""
+    """The matching entries of a session, in the order of the file, relative to one of its entries."""
 
     typed: str
     query: SearchQuery
@@ -37,7 +37,7 @@ class SessionSearch:
 
 
 def search_session(session: Session, typed: str, entry_id: str = "") -> SessionSearch:
-    """The search for what was typed, with its filters, seen from an entry, or from before the first one.
+    """The matches of a typed query, with its filters, relative to an entry or to the beginning.
 
     Raises SystemFailure `search_failed`.
     """

@@ -9,9 +9,9 @@ of the database before migrations do not contain it.
     words     FTS5 without content or positions: which passages have a word; the texts are only in the session files
     gone      passages that were removed, whose words are still in `words`
 
-FTS5 needs the old text to remove a row without content, and the old text may be gone with its file. So removal has two
-steps: at once, the row of the passage, without which nothing is found; later, for many passages together, their words,
-which `fts5vocab` reads from the index itself (`purge`).
+FTS5 needs the old text to remove a row without content, and the old text may be gone with its file. Removal therefore
+has two steps. The row of the passage is removed immediately, so that nothing finds it. Its words are removed later, for
+many passages together: `fts5vocab` reads them from the index itself (`purge`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ KIND_BITS: Final = 3
 KIND_MASK: Final = (1 << KIND_BITS) - 1
 BUSY_SECONDS: Final = 10
 WORDS_NAMED: Final = 16
-"""The words with the same beginning that a query names one by one."""
+"""The most words with the same beginning that a query lists one by one."""
 PURGED_AT_ONCE: Final = 20_000
 """Passages whose words are removed by one reading of the index."""
 DELETED_AT_ONCE: Final = 100
 IDLE_CONNECTIONS: Final = 2
 CACHE_KILOBYTES: Final = 8_000
-"""Of the file, for each connection: what a search in 60,000 entries reads fits, so the next one finds it there."""
+"""The page cache of each connection: the pages that a search in 60,000 entries reads fit, and serve the next search."""
 PAGES_AT_ONCE: Final = 200
 """Pages of the file that are merged, or given back, in one step."""
 _TABLES: Final = """
@@ -79,15 +79,15 @@ class SearchableSession(NamedTuple):
     entries: int = 0
     """How many entries were added, with or without text."""
     reader: str = ""
-    """The reader by which the states were determined; empty if they have to be determined anew."""
+    """The reader by which the states were determined; empty if they have to be determined again."""
     leaf: str | None = None
-    """The leaf of the branch of which the states are."""
+    """The leaf of the branch to which the states refer."""
     open_ended: int = False
     """Whether an entry that only continues this branch may change them."""
 
 
 class Alike(NamedTuple):
-    """What passages have in common that are counted together. `state` is a `states.PassageState`."""
+    """The common properties of passages that are counted together. `state` is a `passages.PassageState`."""
 
     session: int
     kind: int
@@ -107,12 +107,12 @@ class IndexedPassage(NamedTuple):
 # ---- connections -------------------------------------------------------------------------------------------
 
 _idle: Final[list[tuple[FileIdentity, sqlite3.Connection]]] = []
-"""Open connections that are not used, with their file: a new one would have to read the same pages again."""
+"""Unused open connections with their files: a new connection would have to read the same pages again."""
 _lock: Final = threading.Lock()
 
 
 def _idle_connection(path: Path) -> sqlite3.Connection | None:
-    """An open connection to the file that is at a path now: it may have been deleted and made again."""
+    """An open connection to the file that is at a path now: the file may have been deleted and recreated."""
     file = file_identity(path)
     with _lock:
         found = next((number for number, (opened, _) in enumerate(_idle) if opened == file), None)
@@ -136,7 +136,7 @@ def forget_texts(directory: Path) -> None:
 
 
 def close_idle() -> None:
-    """Close all open connections that are not used, as before a fork: SQLite's must not be used after one."""
+    """Close all unused open connections, for example before a fork: SQLite's must not be used after one."""
     with _lock:
         left = [connection for _, connection in _idle]
         _idle.clear()
@@ -235,7 +235,7 @@ class TextStore:
         run("CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, words, instance)")
         words: list[str] = []
         start, end = token, f"{token}\U0010ffff"
-        # One at a time: each is found at once, whereas a list of them is made by reading all their passages.
+        # One at a time: each is found immediately, whereas for a list FTS5 would read all their passages.
         statement = "SELECT term FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT 1"
         while found := run(statement, (start, end)).fetchone():
             words.append(found[0])
@@ -257,7 +257,7 @@ class TextStore:
             self._remember(session)
 
     def update(self, session: SearchableSession, changed: Mapping[int, Alike]) -> None:
-        """Change what passages are alike, by id, and remember the session, in one transaction."""
+        """Change the common properties of passages, by id, and the session's state, in one transaction."""
         with self._transaction():
             keys = self._keys(changed.values())
             rows = [(keys[alike], number) for number, alike in changed.items()]
@@ -286,7 +286,7 @@ class TextStore:
         self.connection.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?)", session)
 
     def _keys(self, needed: Iterable[Alike]) -> dict[Alike, int]:
-        """The keys of what passages have in common; added if it is new."""
+        """The keys of common properties, which are added if they are new."""
         keys = {}
         for alike in set(needed):
             self.connection.execute(
@@ -315,7 +315,7 @@ class TextStore:
         yield from self.merge()
 
     def merge(self) -> Iterator[None]:
-        """Make the index compact, in steps: what was removed is then in no part of its file."""
+        """Make the index compact, in steps; removed words are then in no part of its file."""
         pages = -PAGES_AT_ONCE
         while True:
             before = self.connection.total_changes

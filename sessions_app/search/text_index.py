@@ -1,7 +1,7 @@
 """Adds the texts of indexed sessions to the full-text index, after the list is complete, and in small steps.
 
-A session that has grown costs only its new entries: keys of entries are never used twice, so an entry with a larger key
-than the last one is new, and a passage whose entry has no row any more is removed. Every step leaves the index usable,
+A session that has grown costs only its new entries: keys of entries are never reused, so an entry with a larger key
+than the last one is new, and a passage whose entry no longer has a row is removed. Every step leaves the index usable,
 and the next process continues where a killed one ended.
 """
 
@@ -42,7 +42,7 @@ CHARACTERS_AT_ONCE: Final = 300_000
 """Characters in one transaction: some 30 ms."""
 ROWS_AT_ONCE: Final = 500
 MERGED_GROWTH: Final = 1.2
-"""The index is made compact after a pass by which it has grown by this factor."""
+"""A pass after which the index has grown by this factor ends with making it compact."""
 PAUSE_SECONDS: Final = 5
 """Between two passes of the server; longer if a pass itself takes long."""
 PURGE_SECONDS: Final = 60
@@ -111,7 +111,8 @@ def _opened_store() -> Iterator[TextStore]:
 def index_with_texts(
     index: Callable[[OpenTexts], IndexTotals], report: Callable[[TextProgress], object]
 ) -> IndexTotals:
-    """Index sessions with their texts: `index` reads a session once for both, and what it did not read follows.
+    """Index sessions with their texts: `index` reads a session once for both; the texts of sessions that it did not
+    read are added afterwards.
 
     Raises the errors of `only_text_indexer`, and those of `index`.
     """
@@ -171,7 +172,7 @@ class _Passages:
         self._row = (known or SearchableSession(session.pk))._replace(indexed_at="")
         self._pending: list[IndexedPassage] = []
         self._characters = 0
-        """Of the pending passages."""
+        """The number of characters in the pending passages."""
 
     def _add_passages(self, key: int, entry: Entry, texts: Texts, moment: datetime | None) -> None:
         """Add the passages of an entry with this key to the pending ones."""
@@ -182,14 +183,16 @@ class _Passages:
             self._characters += len(text)
 
     def _write_to(self, last_entry: int, entries: int) -> None:
-        """Write the pending passages; so many entries, up to this one, were added since the last time."""
+        """Write the pending passages; `entries` entries, the last with the key `last_entry`, were added since the last
+        time."""
         self._row = self._row._replace(last_entry=last_entry, entries=self._row.entries + entries)
         self._store.add(self._row, self._pending)
         self._pending.clear()
         self._characters = 0
 
     def _complete(self, leaf: str | None, rebuilt: RebuiltSession | None) -> None:
-        """All was added: note it, and the states of the passages if the context was rebuilt from a branch."""
+        """Record that all entries were added, and the states of the passages if the context was rebuilt from a
+        branch."""
         session, changed = self._session, {}
         if rebuilt is not None:
             states = states_of(*rebuilt)
@@ -215,7 +218,7 @@ class EntryTexts:
         self._known = store.sessions().keys()
 
     def begin(self, session: Session) -> _TextsRead:
-        """Its earlier passages are removed: the entries that they are of have no rows any more."""
+        """Remove the earlier passages of the session, whose entries no longer have rows."""
         if session.pk in self._known:
             self._store.remove_session(session.pk)
         return _TextsRead(self._store, session)
@@ -251,7 +254,7 @@ class _SessionTexts(_Passages):
     """The texts of one session that was indexed before: what is new is read again."""
 
     def add(self) -> Iterator[None]:
-        """Remove what is not in the session any more, and add what is new."""
+        """Remove what is no longer in the session, and add what is new."""
         session, rebuilt = self._session, None
         self._remove_lost()
         is_same = self._row.reader == session.read_as
@@ -311,7 +314,7 @@ class _SessionTexts(_Passages):
         return self._characters >= CHARACTERS_AT_ONCE
 
     def _write(self, last_entry: int) -> None:
-        """Write what was collected of the entries up to one."""
+        """Write the passages that were collected from the entries up to this one."""
         added = self._session.entries.filter(pk__gt=self._row.last_entry, pk__lte=last_entry).count()
         self._write_to(last_entry, added)
 
@@ -331,7 +334,7 @@ def _entry(row: EntryRow) -> Entry:
 
 
 def update_texts() -> Iterator[TextProgress]:
-    """All of it at once, for a command. Raises the errors of `only_text_indexer`."""
+    """A whole pass, for a command. Raises the errors of `only_text_indexer`."""
     with only_text_indexer(0) as store:
         yield from index_texts(store)
         for _ in store.purge():
@@ -346,7 +349,7 @@ class TextIndexer:
         self._next_pass = self._next_purge = 0.0
 
     def step(self) -> bool:
-        """Do the next step of a pass; returns whether the pass has more of them now."""
+        """Do the next step of a pass; returns whether the next one is ready."""
         if self._pass is None:
             if time.monotonic() < self._next_pass:
                 return False
@@ -376,7 +379,7 @@ class TextIndexer:
         self._next_pass = time.monotonic() + max(PAUSE_SECONDS, took)
 
     def _announced(self, steps: Iterator[TextProgress]) -> Iterator[None]:
-        """The steps of a pass. Open pages are shown its progress."""
+        """The steps of a pass; its progress is sent to open pages."""
         last, was_announced = time.monotonic(), False
         for progress in steps:
             if time.monotonic() - last >= ANNOUNCED_SECONDS:

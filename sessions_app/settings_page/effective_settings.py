@@ -79,7 +79,7 @@ class ModelWindow:
 
     @property
     def has_plain_name(self) -> bool:
-        """Whether its name can be in a form: not every character can."""
+        """Whether a form can contain its name: not every character is possible."""
         return self.name.isprintable()
 
 

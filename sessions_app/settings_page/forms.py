@@ -26,7 +26,7 @@ LARGEST_WINDOW: Final = 100_000_000
 
 
 class SettingForm(forms.Form):
-    """A form of the page; `save` does what it asks for."""
+    """A form of the page; `save` carries it out."""
 
     def save(self) -> None:
         raise NotImplementedError
@@ -126,7 +126,7 @@ class _AddedRootForm(SettingForm):
 
 
 class RenameRootForm(_AddedRootForm):
-    """Gives a root a name; an empty one takes it away."""
+    """Gives a root a name; an empty name removes it."""
 
     name = forms.CharField(max_length=NAME_LENGTH, required=False)
 
@@ -138,7 +138,7 @@ class RenameRootForm(_AddedRootForm):
 class RemoveRootForm(_AddedRootForm):
     """Removes a root from those that are searched, and its sessions from the pages.
 
-    Its files are not touched, and what is known of them is kept.
+    Its files are not touched, and the records about them are kept.
     """
 
     @transaction.atomic
@@ -148,7 +148,7 @@ class RemoveRootForm(_AddedRootForm):
 
 
 class WindowForm(SettingForm):
-    """Sets the context window of a model, which sessions follow; an empty number takes the choice back."""
+    """Sets the context window of a model for all its sessions; an empty number withdraws the choice."""
 
     model = forms.CharField(max_length=500, strip=False)
     tokens = CheckedField(_window, required=False)
@@ -171,4 +171,4 @@ FORMS: Final[dict[str, tuple[type[SettingForm], str]]] = {
     "window": (WindowForm, "windows"),
     "reread": (RereadForm, "unreadable"),
 }
-"""The forms of the page by what they do, and the section of each."""
+"""The forms of the page by action, each with its section."""

@@ -1,4 +1,4 @@
-"""EDGE: an agent's own SQLite database, opened beside the agent. Nothing in it is run as code."""
+"""EDGE: an agent's SQLite database, opened while the agent may use it. No view or trigger in it is executed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from .files import FileState, file_state
 
 BUSY_SECONDS: Final = 2.0
-"""How long a lock is waited for; in the journal mode of the known agents, locks last moments."""
+"""How long to wait for a lock; in the journal mode of the known agents, locks last moments."""
 
 
 @contextmanager
 def opened_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to the regular file at a real path: one state of it, with its write-ahead log.
+    """A read-only connection to the database at a real path, which shows one state of it, with its write-ahead log.
 
     Raises BadInput `no_such_file`, `not_a_file` and `not_a_database`, and SystemFailure `database_busy` and
     `database_unreadable`.
@@ -31,7 +31,7 @@ def opened_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
-    """A connection in a transaction that nobody else can write in; without a COMMIT, it leaves everything as it was.
+    """A connection in a transaction that excludes other writers; without a COMMIT, it changes nothing.
 
     Raises what `opened_database` raises.
     """
@@ -103,12 +103,12 @@ def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str,
 
 
 def place_of(value: object) -> str:
-    """The placeholder of a value in a statement that is given `encoded` values."""
+    """The placeholder of a value in a statement with `encoded` values."""
     return "CAST(? AS TEXT)" if isinstance(value, str) else "?"
 
 
 def encoded(value: Any) -> Any:
-    """A value of a row as a statement is given it: text as its recorded bytes."""
+    """A value of a row as the parameter of a statement: text as its recorded bytes."""
     return bytes_of(value) if isinstance(value, str) else value
 
 
@@ -138,7 +138,7 @@ def _failure(fault: sqlite3.Error | UnicodeDecodeError, path: Path, not_done: st
 
 
 def _authorize(action: int, first: str | None, second: str | None, name: str | None, code: str | None) -> int:
-    """Refuse what a view or a trigger does: it would read and change more than was asked for."""
+    """Refuse what a view or a trigger does: it would read and change more than was requested."""
     del action, first, second, name
     return sqlite3.SQLITE_OK if code is None else sqlite3.SQLITE_DENY
 
@@ -149,5 +149,5 @@ def _text(data: bytes) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """The recorded bytes of a text. Statements are given these, CAST to TEXT: not every text can be encoded as such."""
+    """The recorded bytes of a text. Statements take them with a CAST to TEXT: not every text can be encoded as one."""
     return text.encode("utf-8", "surrogateescape")

@@ -48,7 +48,7 @@ def write_apart(fd: int, data: bytes) -> int:
         answer = pipe.read()
     os.waitpid(child, 0)
     if not answer:
-        # The child itself was killed; the file position, which both processes share, shows how far it came.
+        # The child itself was killed; the file position, which both processes share, shows how much it wrote.
         return max(0, min(len(data), os.lseek(fd, 0, os.SEEK_CUR) - size))
     written = int(answer)
     if written < 0:

@@ -32,7 +32,7 @@ class Discovery(NamedTuple):
     changed_ns: Mapping[Path, int] = MappingProxyType({})
     """When each session that is not a file was last changed, as its own reader reports it."""
     unread: str = ""
-    """What else is there that is not read yet, in a sentence; empty if nothing is."""
+    """A sentence about what else is there that Redline cannot read yet; empty if there is nothing."""
 
 
 def resolve_inside(root: Path, relative: str) -> Path:

@@ -36,7 +36,7 @@ class LinesInMemory:
 def opened_document(
     path: Path, lines_of: Callable[[bytes], Sequence[bytes] | None], kind: str
 ) -> Iterator[LinesInMemory]:
-    """The lines of a document, each with its newline; `kind` is what it should be, as in "a thread of Amp".
+    """The lines of a document, each with its newline; `kind` names the expected document, such as "a thread of Amp".
 
     Raises BadInput `not_a_session` if `lines_of` gives None.
     """

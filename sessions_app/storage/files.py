@@ -147,7 +147,7 @@ class Growth(NamedTuple):
 
 
 _compared: dict[tuple[FileState, tuple[tuple[int, str], ...]], bool] = {}
-"""Whether files that took the place of others begin with what was read of those: a page asks several times."""
+"""Whether files that replaced others begin with the bytes that were read of those: a page needs it several times."""
 
 
 class _Mark(NamedTuple):
@@ -214,8 +214,8 @@ class SessionReader:
     def growth(self, previous: Fingerprint) -> Growth:
         """The change of the file since `previous`, by its identity, size and edges. Reads at most 8 KB.
 
-        A change in the middle at an unchanged size is not detected here; `segments` detect it. A file that took the
-        place of the one that was read is compared by them, once: a backup that was restored may have the same bytes.
+        A change in the middle at an unchanged size is not detected here; `segments` detect it. A file that replaced the
+        one that was read is compared by them, once: a restored backup may have the same bytes.
         """
         now = self.state()
         if (now.device, now.inode) != (previous.device, previous.inode) and not self._holds(previous.segments, now):
@@ -348,7 +348,7 @@ def real_path(path: Path) -> Path:
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """What tells the file at a path from another one that takes its place; None if there is none that can be seen."""
+    """Distinguishes the file at a path from one that replaces it; None if no file is visible there."""
     try:
         found = path.stat()
     except OSError:
@@ -357,8 +357,7 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def other_names_note(path: Path) -> str:
-    """What becomes of the other names of a file, its hard links, if it is replaced or deleted: a sentence, empty if it
-    has none."""
+    """A sentence on what happens to the hard links of a file if it is replaced or deleted; empty if it has none."""
     with reported(path, "It was not read."):
         try:
             others = stat_file(path).st_nlink - 1
@@ -418,7 +417,7 @@ def pread(fd: int, offset: int, length: int) -> bytes:
 def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
     """The start of the last line of the first `size` bytes; `size` if they end with a newline.
 
-    `read` gives the bytes from an offset, as many as it is given.
+    `read(offset, length)` returns so many bytes from an offset.
     """
     start = size
     while start > 0:

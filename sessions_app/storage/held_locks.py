@@ -1,7 +1,7 @@
 """EDGE: whether a process holds a lock on a file, found without taking one.
 
-To try a lock is to hold it for a moment, in which its owner would be refused. Linux lists the locks that are held, to
-every user; of other systems nothing is known.
+Trying a lock would hold it for a moment, in which its owner would be refused. Linux lists held locks to every user;
+other systems do not.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def locked_among(paths: Iterable[Path]) -> set[Path] | None:
 
 
 def _place_of(path: Path) -> str | None:
-    """The device and inode of a file as the system's list names them: those of its mount, which on some file systems
-    are not those of the file. None if the file is gone. Raises OSError."""
+    """The device and inode of a file as in the system's list: on some file systems, the mount's differ from the file's.
+    None if the file is gone. Raises OSError."""
     try:
         descriptor = open_file(path, os.O_PATH)
     except OSError:

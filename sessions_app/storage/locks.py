@@ -105,7 +105,7 @@ class ServedRowsIntent(msgspec.Struct, frozen=True, tag="served-rows"):
     backup: str
     server: str
     is_made: bool = False
-    """Whether all rows are changed, and were found to be as they were to be."""
+    """Whether all rows are changed, and were verified."""
     size: int = 0
     note: str = ""
 
@@ -322,7 +322,7 @@ def _of_served_rows(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
 
 
 def _is_created(intent: CreateIntent) -> bool:
-    """Whether the new session is there, whatever an agent has appended to it. An inode alone can be another file's."""
+    """Whether the new session exists, even if an agent has appended to it. An inode alone could be another file's."""
     path = Path(intent.created)
     created = file_state(path)
     if created is None or created.inode != intent.inode or created.size < intent.size:

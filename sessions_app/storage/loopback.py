@@ -56,7 +56,8 @@ def is_listening(pid: int, address: LoopbackAddress) -> bool:
 
 
 def _listening_sockets(address: LoopbackAddress) -> Iterator[str]:
-    """The inodes of the sockets that may receive a connection to an address: those of all addresses count as well."""
+    """The inodes of the sockets that may receive a connection to an address: also those that listen at all
+    addresses."""
     host = ip_address(address.host)
     for table in _TABLES:
         if not table.exists():  # without IPv6

@@ -22,7 +22,7 @@ from .files import FileState, Fingerprint, Growth, GrowthKind, SessionReader
 
 
 class RenderedLine(NamedTuple):
-    """A line that can be rendered: its size in bytes with the newline, and what changes whenever it does."""
+    """A line that can be rendered: its size in bytes with the newline, and an identity that changes with the line."""
 
     size: int
     identity: str

@@ -72,10 +72,10 @@ def restore(
     """Restore the session from `backup`, after backing up its current bytes.
 
     `recorded` is the digest that the backup must have, None only after a confirmation of an unverified one. `present`
-    is the state of the session that the user was shown, None if it was missing. `record` is called when the session is
-    restored; if this process is killed before it has finished, or it raises, the next lock holder receives the result
-    of `note`, which is called with the backup just made and with the digest of what is restored. `replace` is the step
-    that changes the session, so that a test can intervene just before it. Raises what `record` raises, and
+    is the state of the session that was shown to the user, None if it was missing. `record` is called when the session
+    is restored; if this process is killed before it has finished, or it raises, the next lock holder receives the
+    result of `note`, which is called with the backup just made and with the digest of what is restored. `replace` is
+    the step that changes the session, so that a test can intervene just before it. Raises what `record` raises, and
 
     - BadInput `not_a_backup` if it does not belong to this session, `no_such_file` if it is missing
     - Conflict `backup_damaged`; `session_changed` if the session is not in the state `present`

@@ -1,8 +1,8 @@
 """EDGE: a row of an agent's database before and after a change: the step, its mark, and the backup that has such rows.
 
-The mark shows what became of the change if its process was killed. The change is one transaction: the database has all
-of it, or nothing. So one row that is as it was to be, or as it was, decides, whatever the agent has done to the others
-since. A row that does not exist decides only if no other one does: the agent may have deleted it.
+The mark shows whether the change was made if its process was killed. The change is one transaction: the database has
+all of it, or nothing. One row in its old or its new state is therefore conclusive, whatever the agent has done to
+others since. A missing row is conclusive only if no other one is: the agent may have deleted it.
 
 The backup is JSON, one object; a row has all its columns, the data as exact text:
 
@@ -58,7 +58,7 @@ class RowStep(NamedTuple):
 
 
 def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
-    """Make a row what it is after a step."""
+    """Give a row the content that it has after a step."""
     table, after = quoted(step.table), step.after
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names

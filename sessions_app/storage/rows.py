@@ -3,7 +3,7 @@
     backup of the rows → transaction begins → each row as reviewed? → changed → proven by the caller → intent record
     → committed → recorded by the caller → intent record removed
 
-A process that is killed before the commit has changed nothing: the database takes it back when it is next opened.
+A process that is killed before the commit has changed nothing: the database rolls back when it is next opened.
 
 If the running server of the agent is the only process that has the database open, the rows are changed through it:
 
@@ -113,7 +113,7 @@ class ChangeRows(Protocol):
 
 
 def way_of(server: AgentServer | None, backup: Path, *, is_in_place: bool) -> ChangeRows:
-    """How rows that a backup has are changed: through a server, or without one in a transaction."""
+    """How to change rows that a backup has: through a server or, without one, in a transaction."""
     if server is None:
         return partial(change_rows, is_in_place=is_in_place)
     return partial(change_served_rows, server=server, backup=backup)
@@ -224,7 +224,7 @@ def _take_back(
 
 
 def _record(locked: LockedSession, record: Callable[[int], object], size: int) -> None:
-    """Have a change recorded that is made, and remove its intent record."""
+    """Record a change that was made, and remove its intent record."""
     record(size)
     try:
         locked.withdraw()
@@ -277,7 +277,8 @@ def require_closed(database: Path) -> None:
 
 
 def _commit(locked: LockedSession, connection: sqlite3.Connection) -> None:
-    """Commit. Only a lock of others certainly prevents it: after any other failure, the rows themselves must tell."""
+    """Commit. Only another connection's lock certainly prevents it: after any other failure, the rows show the
+    outcome."""
     try:
         connection.execute("COMMIT")
     except sqlite3.Error as fault:

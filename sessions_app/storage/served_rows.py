@@ -1,8 +1,9 @@
 """EDGE: rows changed through the running server of their agent, one call for each: all of them, or none.
 
 A server has no transaction. After each call, the row is read from the database: a call that was answered may have done
-something else. If a row is not as it was to be, all of them are put back; after a kill, the next lock holder does that.
-Rows are the same if they mean the same to the agent (`Agent.is_same_row`): a server writes their JSON in its own way.
+something else. If a row does not have its new content, all of them are put back; after a kill, the next lock holder
+does that. Rows are the same if they mean the same to the agent (`Agent.is_same_row`): a server writes their JSON in its
+own way.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
         with opened_database(database, _NOT_PUT_BACK) as connection:
             found = row_of(connection, step.table, step.row_id)
         if not agent.is_same_row(found, step.after):
-            # What the row is now is of this call's making: later, it could be of anybody's.
+            # Only now is the row certainly the result of this call: others may change it later.
             _write(server, found, step.before)
             raise SystemFailure(
                 "not_as_sent",
@@ -50,7 +51,7 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
 
 
 def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str) -> None:
-    """Give all rows of an unfinished change the content that they had before, whatever became of it.
+    """Give all rows of an unfinished change the content that they had before it.
 
     Through the server at `address` if it has the database open, else in a transaction. Raises Conflict
     CHANGED_BY_OTHERS and `open_in_agent`, and what the server and the database raise.
@@ -91,12 +92,12 @@ def _put_back_within(agent: Agent, database: Path, steps: Sequence[RowStep]) -> 
 def _changed(
     agent: Agent, connection: sqlite3.Connection, database: Path, steps: Sequence[RowStep]
 ) -> Iterator[tuple[RowStep, dict[str, Any] | None]]:
-    """The steps whose rows are not as before, with the rows now. Raises Conflict CHANGED_BY_OTHERS."""
+    """The steps whose rows differ from before, with the present rows. Raises Conflict CHANGED_BY_OTHERS."""
     for step in steps:
         found = row_of(connection, step.table, step.row_id)
         if agent.is_same_row(found, step.before):
             continue
-        # A row that there was not is the step's own, whatever it has by now.
+        # A row that did not exist before belongs to the step, whatever its content is now.
         if step.before is not None and not agent.is_same_row(found, step.after):
             raise Conflict(
                 CHANGED_BY_OTHERS,

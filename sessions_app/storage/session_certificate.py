@@ -44,8 +44,8 @@ def certify(
     package: AgentPackage | None = None,
     client: AgentClient | None = None,
 ) -> Certificate:
-    """Check the context of a session at a leaf, or at its last entry: (2), (3) with a package,
-    (4) with a client, and (5) if it records requests. What the doctor finds in the file refuses it as well.
+    """Check the context of a session at a leaf, or at its last entry. Of the checks that `sessionlog.certificate`
+    lists, these are (2), (3) with a package, (4) with a client, and (5) if the session records requests.
 
     Raises BadInput `unknown_entry`; Conflict `session_rewritten` if the file has changed since it was loaded.
     """

@@ -1,7 +1,7 @@
 """EDGE: the tokens in the beginning of a branch, counted by a tokenizer, for branches without a usable report.
 
-The tokenizer is o200k_base as bpe-openai contains it, so that nothing is downloaded. What is not text has its estimate,
-and an image what the model's provider counts for one of its size, if that is known.
+The tokenizer is o200k_base as bpe-openai contains it, so that nothing is downloaded. Content that is not text counts
+with its estimate, and an image with what the model's provider counts for its size, if that is known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sessions_app.sessionlog.measure import InheritedMeasure, Measured
 from sessions_app.sessionlog.opaque import Opaque
 
 CLAUDE: Final = 1.25
-"""Claude's tokens for one of o200k_base: 1.21 to 1.25 where a session has all texts that Claude received."""
+"""Claude's tokens for one of o200k_base: 1.21 to 1.25 in sessions that have all texts that Claude received."""
 
 
 def tally_of(
@@ -55,12 +55,12 @@ def sample_of(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measur
 
 
 def factor_of(model: tuple[str, str] | None) -> float:
-    """The tokens of a model for one of the tokenizer: provider and id, or None if it is not known."""
+    """The tokens of a model for one token of the tokenizer. A model is a provider and an id; None if it is unknown."""
     return CLAUDE if model is not None and "claude" in model[1].lower() else 1.0
 
 
 def _content(entry: Entry, texts: Texts) -> tuple[str, Sequence[Opaque]]:
-    """The text of an entry without what is not text, and that."""
+    """The text of an entry, and separately its content that is not text."""
     blocks = entry.blocks
     if not texts.opaque:
         return texts.joined(blocks), ()

@@ -125,7 +125,7 @@ def _matters(change: Change, path: str) -> bool:
 def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
     """Name, size and time of the databases directly in a directory; nothing if it cannot be listed.
 
-    The system also reports what was only read: whoever reads a database opens its log for writing.
+    The system also reports databases that were only read: a reader opens the log for writing.
     """
     try:
         with scan_directory(directory) as entries:

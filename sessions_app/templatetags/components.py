@@ -141,7 +141,7 @@ def moment(at: datetime | None, form: str) -> SafeString:
 
 @register.simple_tag
 def marked(parts: Sequence[SnippetPart]) -> SafeString:
-    """A snippet of a text, with what was found in it marked."""
+    """A snippet of a text, with its matches marked."""
     if not parts:
         return SafeString()
     pattern = "".join("<mark>{}</mark>" if part.marked else "{}" for part in parts)

@@ -1,7 +1,7 @@
 """Notify browsers of changes. An event carries facts; a consumer reads the rows and renders them.
 
 An event may be lost: listeners also poll the rows. In the server process an event goes to the channel layer, on the
-server's event loop (the in-memory layer wakes nobody up from another thread). A child of the server prints it as a
+server's event loop (the in-memory layer wakes no listener from another thread). A child of the server prints it as a
 line, which the server relays (see `children`). Other processes have no listeners.
 """
 

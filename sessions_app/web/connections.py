@@ -12,11 +12,11 @@ until then, and while its body is received:
 | IDLE_SECONDS between two requests | closed |
 | MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the longest-waiting one is closed |
 
-A connection that another user of this machine has opened is closed at once, if that is known (`peers.py`).
+A connection that another user of this machine has opened is closed immediately, if that is known (`peers.py`).
 
 A connection waits while it has no request in progress, or while its client does not read the response. A connection
-with a request in progress is never closed to make room. Opening many connections therefore locks nobody out: a browser
-sends its request at once, and then no longer counts as waiting.
+with a request in progress is never closed to make room. Opening many connections therefore does not lock others out: a
+browser sends its request immediately, and then no longer counts as waiting.
 
 This depends on the uvicorn versions allowed in pyproject.toml: `cycle`, `conn`, `flow` and `connections` are internal.
 """
@@ -47,7 +47,7 @@ MOST_CONNECTIONS: Final = 1_000
 MOST_WAITING: Final = 256
 """More than a server accepts at once: a connection with a request in progress is read before it could be closed."""
 WAITING_BYTES: Final = 2_000_000
-"""Of incomplete headers, in all connections together."""
+"""The most bytes of incomplete headers, in all connections together."""
 
 HEADERS: Final = (
     (
@@ -67,7 +67,7 @@ REFUSAL_HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
     (b"connection", b"close"),
 )
-"""Of a response that Django does not give, in addition to HEADERS."""
+"""Sent with responses that are not Django's, in addition to HEADERS."""
 
 
 class Awaited(Enum):

@@ -131,7 +131,7 @@ class Credentials:
         return is_api_token(settings.REDLINE_DATA_DIR, self._bearer_token())
 
     def connection(self) -> ConnectedAgent | None:
-        """The connected agent whose token is sent; None if it is of none. Raises OSError."""
+        """The connected agent whose token is sent; None if it is no agent's. Raises OSError."""
         return connection_with(settings.REDLINE_DATA_DIR, self._bearer_token())
 
     def _bearer_token(self) -> str:
@@ -150,7 +150,7 @@ class Credentials:
 
 
 def is_for_agents(path: str) -> bool:
-    """Whether a path is one at which connected agents ask: they are admitted there, and nobody else."""
+    """Whether a path is for the review requests of connected agents: no other client is admitted there."""
     return path == HANDSHAKES or path.startswith(f"{HANDSHAKES}/")
 
 

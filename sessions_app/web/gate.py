@@ -83,7 +83,7 @@ def admitted_body(scope: Scope, receive: Receive) -> Receive:
 
 
 def may_send_body(credentials: Credentials, path: str) -> bool:
-    """Whether they may change anything: another site's page may send the cookie, but not a token."""
+    """Whether these credentials may change anything: another site's page may send the cookie, but not a token."""
     if not credentials.name_our_host() or not credentials.admit_to(path):
         return False
     return credentials.bring_token_to(path) or not credentials.origin or credentials.come_from_our_page()

@@ -5,11 +5,11 @@ token up. `redline address` makes another one, for another browser. `redline tok
 to `/api/`.
 
 The host of that address is a secret name below `localhost`. To a browser all ports of 127.0.0.1 are one site, so a
-cookie for it would be sent to servers of other users of this machine; they cannot serve a page under a name they do
-not know. Browsers resolve such names to this machine without a DNS query.
+cookie for it would be sent to servers of other users of this machine; they cannot serve a page under a name they do not
+know. Browsers resolve such names to this machine without a DNS query.
 
 Everything is stored in the data directory, readable by its user only, so that the server and the commands need no other
-connection: a name that `redline address --revoke` replaced and an ended browser session stop working at once.
+connection: a name that `redline address --revoke` replaced and an ended browser session stop working immediately.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def new_token(directory: Path) -> str:
 
 
 def api_token(directory: Path, *, renewed: bool = False) -> str:
-    """The API token, made when it is first needed; `renewed` replaces it, and the old token stops working."""
+    """The API token, created when it is first needed; `renewed` replaces it, and the old token stops working."""
     return _kept(directory, API_TOKEN_FILE, lambda: secrets.token_urlsafe(32), renewed=renewed)
 
 
 def browser_host(directory: Path, *, renewed: bool = False) -> str:
-    """The host name at which browsers are admitted, made when it is first needed.
+    """The host name at which browsers are admitted, created when it is first needed.
 
-    `renewed` replaces it; nobody is admitted at the old one any more.
+    `renewed` replaces it; browsers are no longer admitted at the old one.
     """
     name = _kept(directory, NAME_FILE, lambda: secrets.token_hex(NAME_BYTES), renewed=renewed)
     return f"{name}.localhost"
@@ -110,7 +110,7 @@ def _ended(directory: Path) -> dict[str, int]:
 
 
 def _kept(directory: Path, name: str, make: Callable[[], str], *, renewed: bool) -> str:
-    """The content of this file; made if there is none, or if it is to be `renewed`."""
+    """The content of this file, which is created if it is missing or to be `renewed`."""
     path = directory / name
     if renewed or not path.exists():
         draft = _draft(directory, name, make())

@@ -64,7 +64,7 @@ class UncachedMiddleware:
 
 
 class HostMiddleware:
-    """Answers no request, not even for a style, under a host that is not ours."""
+    """Refuses every request, even one for a stylesheet, under a host that is not ours."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
@@ -86,9 +86,9 @@ class HostMiddleware:
 class LaunchMiddleware:
     """Admits only requests with the cookie; `/launch?token=…` sets it, once for each token.
 
-    Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie; where agents ask, only the
-    token of a connected agent counts. Browsers never send one automatically, so other sites cannot forge such requests,
-    and no CSRF token is needed.
+    Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie; on the paths for agents,
+    only the token of a connected agent counts. Browsers never send one automatically, so other sites cannot forge such
+    requests, and no CSRF token is needed.
     """
 
     def __init__(self, get_response: Handler) -> None:

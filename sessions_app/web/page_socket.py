@@ -1,4 +1,4 @@
-"""The socket of an open page: the page says what it shows, and receives what is new of that as parts of itself."""
+"""The socket of an open page: the page reports what it shows, and receives updated parts of itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PageConsumer(AsyncWebsocketConsumer, ABC):
 
     @abstractmethod
     def take(self, message: str) -> bool:
-        """Remember what a page says that it shows; False if it says anything else."""
+        """Store what a page reports that it shows; False if its message is anything else."""
 
     async def is_news(self, fact: dict[str, Any]) -> bool:
         """Whether a fact changes what the page shows."""
@@ -60,7 +60,7 @@ class PageConsumer(AsyncWebsocketConsumer, ABC):
                 await self._following
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """A message of the page; what is not understood is ignored."""
+        """Handle a message of the page; an unknown one is ignored."""
         if len(text_data or "") > MESSAGE_LIMIT or len(bytes_data or b"") > MESSAGE_LIMIT:
             await self.close(TOO_BIG)
             return

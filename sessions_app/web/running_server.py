@@ -27,7 +27,7 @@ class RunningServer(msgspec.Struct, frozen=True):
     port: int
     plain: bool
     database: FileIdentity | None = None
-    """What identifies the file of its database; None if it did not say so."""
+    """The identity of its database file; None if it did not record it."""
 
     def keep(self, directory: Path) -> None:
         """Write it beside the lock, for other commands."""
@@ -41,8 +41,10 @@ def only_server(
     directory: Path,
     not_done: str = "This one was not started. Stop the other one, or set REDLINE_DATA_DIR.",
 ) -> Iterator[None]:
-    """Ensure that only one server, or what must not run beside one, uses a data directory. Raises Conflict
-    `already_served`, with what was not done and what to do."""
+    """Ensure that only one server, or one command that must not run beside a server, uses a data directory.
+
+    Raises Conflict `already_served`; `not_done` says what was not done and what to do.
+    """
     lock = filelock.FileLock(directory / LOCK_FILE)
     try:
         lock.acquire(timeout=LOCK_SECONDS)

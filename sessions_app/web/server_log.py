@@ -90,7 +90,7 @@ class Refusals:
         self._count = 0
 
     def admitted(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
-        """The records to log now that this one has come."""
+        """The records to log on the arrival of this one."""
         if not 0 <= record.created - self._since < REFUSAL_SECONDS:
             yield from self.rest()
             self._since, self._count = record.created, 0

@@ -1,4 +1,4 @@
-"""Templates without their indentation: it is for people who edit them, and was 20 to 40% of a page's bytes."""
+"""Templates without their indentation, which is for people who edit them, and would be 20 to 40% of a page's bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The theme of the pages: light, dark, or that of the system, which the styles themselves follow.
 
-The choice is in a cookie of its own, so that a page is drawn in it at once, without a script.
+The choice is in a separate cookie, so that a page is rendered with it without a script.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGE_SECONDS: Final = 365 * 86_400
 
 
 def theme(request: HttpRequest) -> dict[str, object]:
-    """For all templates: the chosen theme, empty for that of the system, and what can be chosen."""
+    """For all templates: the chosen theme, empty for the system's, and the possible choices."""
     return {"theme": _known(request.COOKIES.get(COOKIE, "")), "themes": THEMES}
 
 

@@ -32,7 +32,7 @@ class Command(RedlineCommand):
         return False
 
     def report(self, failure: RedlineError) -> int:
-        """The agent compacts as usual: another exit code could stop it."""
+        """Print the error, but let the agent compact as usual: another exit code could stop it."""
         super().report(failure)
         return DONE
 
@@ -66,7 +66,7 @@ class Command(RedlineCommand):
 
 
 def _question(hook: CompactionHook) -> HookQuestion:
-    """What the agent sent. Raises BadInput `not_of_agent`."""
+    """The review request that the agent sent. Raises BadInput `not_of_agent`."""
     if sys.stdin.isatty():
         raise BadInput("not_of_agent", "Agents call this command, and send it what they are about to do.")
     sent = sys.stdin.buffer.read(INPUT_LIMIT + 1)

@@ -64,7 +64,7 @@ def _commands() -> Iterator[tuple[str, CommandCompletion]]:
 
 
 def _ask_for_sessions() -> str:
-    """The command that prints the ids, whatever the directory and the PATH are when the shell completes."""
+    """The command that prints the ids; it does not depend on the shell's directory and PATH."""
     return shlex.join(redline_command("completion", SESSIONS)) + " 2>/dev/null"
 
 
@@ -117,7 +117,7 @@ def _zsh(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     yield "    if [[ $PREFIX == -* ]]; then _describe flag flags; return; fi"
     yield f"    case $words[2] in {_names(commands, '|')})"
     yield "        local -a sessions"
-    # The titles come from sessions: what `_describe` takes for the end of an id, or expands, is taken out.
+    # The titles come from sessions: characters that `_describe` expands, or takes for the end of an id, are removed.
     yield f"        sessions=(\"${{(@f)$({_ask_for_sessions()} | tr -d ':\\\\' | tr '\\t' :)}}\")"
     yield "        _describe session sessions;;"
     yield "    esac"

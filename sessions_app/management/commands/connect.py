@@ -132,7 +132,7 @@ class Command(RedlineCommand):
         self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
     def _show(self, change: ConfigurationChange, *, full: bool) -> None:
-        """What happens to the file, in a line, and the change itself, if it is short or if all of it is wanted."""
+        """Print what happens to the file, and the change itself if it is short or `full` is given."""
         path = printable(change.file.real)
         if not change.changes_file:
             self.say(f"{path} stays as it is.")

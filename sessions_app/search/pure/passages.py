@@ -1,10 +1,10 @@
-"""PURE: the passages of an entry, as they are searched: its text, divided by who or what it comes from.
+"""PURE: the passages of an entry, as they are searched: its text, divided by origin.
 
     entry ─passages─▶ (reply, "I read …"), (call, "read src/main.py") ─index_text─▶ words of the full-text index
 
 An image, encoded data and reasoning that only its provider can read have no words and are left out.
 
-The state of a passage says what became of its entry on the branch that the agent continues.
+The state of a passage is that of its entry on the branch that the agent continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENCODED: Final = re.compile(r"[A-Za-z0-9+/]{65,}={0,2}")
 """Longer than a SHA-256. Without this, each line of an encoded file would be a word of its own."""
 _AS_RUN: Final = bytes(ord("x" if re.match(r"[A-Za-z0-9+/]", chr(code)) else " ") for code in range(256))
 _RUN: Final = b"x" * 65
-"""What a run of `_ENCODED` becomes by `_AS_RUN`: to find one takes a hundredth of the time, and few texts have any."""
+"""What `_AS_RUN` makes of a run of `_ENCODED`: this is found in a hundredth of the time, and few texts have one."""
 _SLASHES_OF_PATHS: Final = 16
 """A path has a slash at least every so many characters; encoded data has one in 64."""
 CJK: Final = re.compile(
@@ -36,7 +36,7 @@ CJK: Final = re.compile(
 
 
 class PassageKind(IntEnum):
-    """What a passage comes from, the most telling one first. The index stores the numbers, as three bits."""
+    """The origin of a passage, the most informative first. The index stores the numbers, as three bits."""
 
     SAID = 1
     """A user's message."""
@@ -110,7 +110,7 @@ def _kind_of(entry: Entry, block_type: str = BlockType.TEXT) -> PassageKind:
 
 
 def index_text(text: str) -> str:
-    """What the index gets of a passage: the tokenizer separates words at everything but letters and digits.
+    """The words of a passage for the index: the tokenizer separates words at everything but letters and digits.
 
     Chinese and kana become pairs of neighbouring characters, and the last character of a run alone.
     """

@@ -1,11 +1,11 @@
-"""PURE: what a person types into a search field, as an expression of the full-text index and as marks in a text.
+"""PURE: a typed search query, as an expression of the full-text index and as marks in a text.
 
     race condition        both words, in any order; a word of three letters or more also finds longer ones
     "race condition"      exactly these words in a row
     -flaky                without this word
     tool:bash is:removed  only results of a tool, only what the model does not see any more
 
-Everything else is a word: no input is an error of the index. What only looks like a filter is a word, too.
+Everything else is a word, including what only looks like a filter: no input causes an error of the index.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class TermPattern:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where the term is in a text, as starts and ends."""
         folded = text.casefold()
-        # Ignoring the case of a text is ten times as slow. A folded text that is longer, as with a ß, has other places.
+        # Ignoring the case of a text is ten times as slow. If folding changes the length, as with a ß, the positions
+        # differ.
         if len(folded) == len(text):
             found = re.compile(self.folded).finditer(folded)
         else:
@@ -71,12 +72,13 @@ class SearchTerm:
 
     @property
     def words(self) -> str:
-        """The text whose tokens the index has for it. Chinese and kana are in the index as pairs of neighbours."""
+        """The text whose tokens the index has for the term. Chinese and kana are in the index as pairs of
+        neighbours."""
         return CJK.sub(_pairs, self.text.replace("\0", " "))
 
     @property
     def pattern(self) -> TermPattern:
-        """What finds the term in a text as it was recorded."""
+        """The pattern that finds the term in a recorded text."""
         words = _WORD.findall(self.text)
         return TermPattern(self._expression(words), self._expression([word.casefold() for word in words]))
 
@@ -92,12 +94,12 @@ class SearchTerm:
     @property
     def marks(self) -> dict[str, Any]:
         """The same for a script, whose patterns differ: the words, which consist of letters and digits only; whether
-        longer words count; and whether words end where letters and digits do."""
+        longer words match; and whether words end where letters and digits end."""
         words = _WORD.findall(self.text)
         return {"words": words, "prefix": self.is_prefix(words[-1]), "bounded": not CJK.search(self.text)}
 
     def is_prefix(self, last: str) -> bool:
-        """Whether longer words count as the last one of the term."""
+        """Whether the term also finds longer words in place of its last one."""
         if CJK.fullmatch(last):
             return len(last) == 1
         return not self.exact and len(last) >= PREFIX_LENGTH
@@ -119,14 +121,14 @@ class Vocabulary(Protocol):
 
 
 class IndexQuery(NamedTuple):
-    """What the index is asked. It knows which words a passage has, not their order."""
+    """The query to the index, which knows the words of a passage, but not their order."""
 
     expression: str
     """An FTS5 expression; empty if the query names no word to find."""
     compared: tuple[TermPattern, ...]
-    """What the text of a passage must contain besides: terms of several words."""
+    """Terms of several words, which the text of a passage must contain as well."""
     refused: tuple[TermPattern, ...]
-    """What it must not contain."""
+    """Terms that it must not contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ class SearchQuery:
         return [term.pattern for term in self.terms if not term.excluded]
 
     def for_index(self, vocabulary: Vocabulary) -> IndexQuery:
-        """The same for the index, whose tokenizer divides texts into tokens; none of it is syntax of the index."""
+        """The query to the index, whose tokenizer divides texts into tokens; nothing typed is read as the index's
+        syntax."""
         wanted, unwanted, compared, refused = [], [], [], []
         for term in self.terms:
             tokens = vocabulary.tokens_of(term.words)
@@ -186,7 +189,8 @@ class SearchQuery:
 
 
 def _beginning(token: str, vocabulary: Vocabulary) -> str:
-    """What finds all words that begin with a token. Few words are named: FTS5 finds them five times as fast."""
+    """The expression for all words that begin with a token. If they are few, they are listed, which is five times as
+    fast."""
     words = vocabulary.words_from(token)
     return f"({' OR '.join(map(_quoted, words))})" if words else f"{_quoted(token)} *"
 

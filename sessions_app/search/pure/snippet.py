@@ -1,4 +1,4 @@
-"""PURE: the part of a text around what was found in it."""
+"""PURE: an excerpt of a text, around its matches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKS_SEEN: Final = 200
 
 
 class SnippetPart(NamedTuple):
-    """A piece of text; marked if it was searched for."""
+    """A piece of text; marked if it matches."""
 
     text: str
     marked: bool = False
