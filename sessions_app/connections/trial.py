@@ -2,8 +2,8 @@
 
     program ─▶ its own mechanism ─▶ bridge ─▶ a listener here ─▶ the running server, with the connection's token
 
-The listener shows that the bridge asked, whether or not a server runs. The user's configuration of the agent, other
-extensions and hooks are not used.
+The listener shows that the bridge requested a review, whether or not a server runs. The user's configuration of the
+agent, other extensions and hooks are not used.
 """
 
 from __future__ import annotations

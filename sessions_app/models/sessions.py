@@ -364,7 +364,7 @@ class Session(models.Model):
         return msgspec.convert(self.inherited, InheritedMeasure | None)
 
     def fill_percent_of(self, size: ContextSize | None) -> int | None:
-        """What a context uses of the window, in percent, at most 100; None if that is unknown."""
+        """The part of the window that a context uses, in percent, at most 100; None if that is unknown."""
         if size is None or not self.window:
             return None
         return min(100, round(100 * size.tokens / self.window))

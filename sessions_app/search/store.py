@@ -1,4 +1,4 @@
-"""EDGE: the full-text index, an SQLite file of its own beside Redline's database.
+"""EDGE: the full-text index, a separate SQLite file beside Redline's database.
 
 It can be deleted at any time and is built again. Being a separate file, its writers never make pages wait, and copies
 of the database before migrations do not contain it.
@@ -265,7 +265,7 @@ class TextStore:
             self._remember(session)
 
     def remove(self, ids: Iterable[int], session: SearchableSession) -> None:
-        """Remove passages of a session; nothing finds them any more."""
+        """Remove passages of a session; no search finds them afterwards."""
         with self._transaction():
             self._remove(ids)
             self._remember(session)

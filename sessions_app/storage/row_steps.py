@@ -126,7 +126,7 @@ def digest_of_row(row: dict[str, Any] | None) -> str:
 
 
 def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
-    """Whether a change was made; None if no row shows it any more. Raises what opening the database raises."""
+    """Whether a change was made; None if no row is conclusive any longer. Raises what opening the database raises."""
     with opened_database(database, "An interrupted change was not settled.") as connection:
         digests = [_digest_in(connection, mark) for mark in marks]
     changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]

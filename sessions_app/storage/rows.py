@@ -306,7 +306,7 @@ def _not_as_reviewed(database: Path, table: str, row_id: str) -> Conflict:
 
 
 def back_up_rows(locked: LockedSession, steps: Sequence[RowStep], now: datetime) -> Backup:
-    """Write the rows of a change to a file of their own in Redline's data directory, synced to disk on return."""
+    """Write the rows of a change to a separate file in Redline's data directory, synced to disk on return."""
     locked.require_held()
     directory = locked.intent.parent.parent / DIRECTORY
     with reported(directory, NO_BACKUP):

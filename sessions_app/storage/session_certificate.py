@@ -31,7 +31,7 @@ from .files import GrowthKind, SessionReader
 from .session_loader import LoadedSession
 
 FIRST_WITH_IDS: Final = 2
-"""The first version of the format in which entries have ids of their own."""
+"""The first version of the format in which entries have ids."""
 
 
 def certify(
@@ -129,7 +129,7 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
 
 
 def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext) -> list[str]:
-    """The ids of the entries around which the agent puts words of its own that `sent_messages` does not have.
+    """The ids of the entries to whose texts the agent adds words that `sent_messages` does not have.
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """

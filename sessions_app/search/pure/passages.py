@@ -22,7 +22,7 @@ from sessions_app.sessionlog.tree import SessionTree
 MAX_CHARACTERS: Final = 1_000_000
 """How much of a passage is indexed."""
 _ENCODED: Final = re.compile(r"[A-Za-z0-9+/]{65,}={0,2}")
-"""Longer than a SHA-256. Without this, each line of an encoded file would be a word of its own."""
+"""Longer than a SHA-256. Without this, each line of an encoded file would be a separate word."""
 _AS_RUN: Final = bytes(ord("x" if re.match(r"[A-Za-z0-9+/]", chr(code)) else " ") for code in range(256))
 _RUN: Final = b"x" * 65
 """What `_AS_RUN` makes of a run of `_ENCODED`: this is found in a hundredth of the time, and few texts have one."""
