@@ -242,7 +242,7 @@ def view_backups(session: Session) -> BackupsView:
     return BackupsView(str(path), size, rows)
 
 
-def row_of(listed: ListedBackup, path: Path) -> BackupRow:
+def backup_row(listed: ListedBackup, path: Path) -> BackupRow:
     """One row of the list."""
     size = _size(path)
     return _row(path, listed, size, compared=listed.file.size + (size or 0) <= COMPARED_BYTES)
@@ -345,4 +345,4 @@ def verified_row(session: Session, name: str) -> BackupRow:
         verify(listed, timezone.now())
     except RedlineError as fault:
         return BackupRow(listed, None, fault=fault.message)
-    return row_of(listed, path)
+    return backup_row(listed, path)

@@ -53,7 +53,7 @@ from sessions_app.storage.locks import NOTHING_WRITTEN, LockedSession
 from sessions_app.storage.new_session import create_session
 from sessions_app.storage.rendered import RenderedReader
 from sessions_app.storage.row_steps import RowStep
-from sessions_app.storage.rows import back_up_rows, plan_steps, way_of
+from sessions_app.storage.rows import back_up_rows, plan_steps, row_changer
 from sessions_app.storage.session_loader import LoadedSession, TornLine, load_opened, load_session
 
 from .proof import ReadLine, Rebuilt, context_with
@@ -453,7 +453,7 @@ class _Steps:
                 made = made._replace(certificate=certificate, size=loaded.state.size)
             return made.size
 
-        change = way_of(rows.server, self.backup, is_in_place=not rows.created)
+        change = row_changer(rows.server, self.backup, is_in_place=not rows.created)
         with _lines_before(present, rows.database) as line:
             change(
                 self.locked,

@@ -34,7 +34,7 @@ from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.agent_database import opened_database, row_of
+from sessions_app.storage.agent_database import opened_database, read_row
 from sessions_app.storage.backups import delete_backup, digest_up_to
 from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import backed_up_steps
@@ -166,7 +166,7 @@ def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
     states: set[bool] = set()
     with opened_database(database, NOT_READ) as connection:
         for step in backed_up_steps(Path(note.backup.path)):
-            row = row_of(connection, step.table, step.row_id)
+            row = read_row(connection, step.table, step.row_id)
             is_after = agent.is_same_row(row, step.after)
             states |= {is_after} if is_after or agent.is_same_row(row, step.before) else {True, False}
     return states

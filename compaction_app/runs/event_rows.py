@@ -52,7 +52,7 @@ class EventRow:
         return f"ev-s{self.seq}" if self.number is None or self.is_earlier else f"ev-{self.number}"
 
 
-def row_of(seq: int, kind: str, data: Mapping[str, Any]) -> EventRow:
+def event_row(seq: int, kind: str, data: Mapping[str, Any]) -> EventRow:
     """The row of one event."""
     details = data.get("details", {})
     hits = [_hit(match) for match in details.get("matches", ())] or [

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from compaction_app.core.states import EventKind
 from compaction_app.planning.usage import dollars
 
-from .event_rows import EventRow, row_of
+from .event_rows import EventRow, event_row
 
 THOUGHT_SHOWN: Final = 2_000
 """Characters of a finished turn's reasoning on the page of a run; the rest has its own page."""
@@ -234,11 +234,11 @@ class Log:
             self.close()
             if kind == EventKind.PREPARED:
                 self._begin_again()
-            self.items.append(row_of(seq, kind, data))
+            self.items.append(event_row(seq, kind, data))
         elif kind == EventKind.RETRIED:
-            turn.notes.append(row_of(seq, kind, data))
+            turn.notes.append(event_row(seq, kind, data))
         else:
-            turn.called(data["index"], row_of(seq, kind, data))
+            turn.called(data["index"], event_row(seq, kind, data))
 
     def close(self) -> None:
         """Complete the latest turn: another event came, or no worker has the run."""

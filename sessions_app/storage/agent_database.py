@@ -62,7 +62,7 @@ def _copy_rows(
     copy.execute(f"CREATE TABLE {table} ({names})")
     copy.execute(f"CREATE INDEX {quoted(f'{table} by id')} ON {table} (id)")
     for row in rows:
-        places = ", ".join(map(place_of, row))
+        places = ", ".join(map(placeholder, row))
         copy.execute(f"INSERT INTO {table} VALUES ({places})", list(map(encoded, row)))  # noqa: S608  # quoted names
 
 
@@ -94,7 +94,7 @@ def state_of(path: Path, not_done: str) -> FileState:
     return found
 
 
-def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str, Any] | None:
+def read_row(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str, Any] | None:
     """A row by its id, with all its columns; None if there is none."""
     cursor = connection.execute(f"SELECT * FROM {quoted(table)} WHERE id = ?", (row_id,))  # noqa: S608  # a quoted name
     names = [column[0] for column in cursor.description]
@@ -102,7 +102,7 @@ def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str,
     return dict(zip(names, found, strict=True)) if found is not None else None
 
 
-def place_of(value: object) -> str:
+def placeholder(value: object) -> str:
     """The placeholder of a value in a statement with `encoded` values."""
     return "CAST(? AS TEXT)" if isinstance(value, str) else "?"
 

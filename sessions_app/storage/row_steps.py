@@ -23,7 +23,7 @@ import msgspec
 
 from sessions_app.sessionlog.errors import BadInput
 
-from .agent_database import encoded, opened_database, place_of, quoted, row_of
+from .agent_database import encoded, opened_database, placeholder, quoted, read_row
 from .files import opened, pread, reported, sha256_of
 
 _BYTES: Final = "base64"
@@ -63,13 +63,13 @@ def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
         return
-    places = list(map(place_of, after.values()))
+    placeholders = list(map(placeholder, after.values()))
     names, values = list(map(quoted, after)), list(map(encoded, after.values()))
     if step.before is None:
-        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608  # quoted names
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(placeholders)})"  # noqa: S608  # quoted names
         connection.execute(statement, values)
     else:
-        pairs = ", ".join(map("{} = {}".format, names, places))
+        pairs = ", ".join(map("{} = {}".format, names, placeholders))
         connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608  # quoted names
 
 
@@ -136,4 +136,4 @@ def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
 
 
 def _digest_in(connection: sqlite3.Connection, mark: RowMark) -> str:
-    return digest_of_row(row_of(connection, mark.table, mark.row_id))
+    return digest_of_row(read_row(connection, mark.table, mark.row_id))

@@ -36,7 +36,7 @@ from .agent_database import (
     changed_database,
     is_locked_by_others,
     opened_database,
-    row_of,
+    read_row,
     session_copy,
     state_of,
 )
@@ -73,7 +73,7 @@ def _changed(
     before: str | None,
     after: str | None,
 ) -> RowStep:
-    row = row_of(connection, table, row_id)
+    row = read_row(connection, table, row_id)
     if (row["data"] if row is not None else None) != before:
         raise _not_as_reviewed(database, table, row_id)
     return RowStep(table, row_id, row, None if row is None or after is None else {**row, "data": after})
@@ -88,8 +88,8 @@ def _copied(
     columns: Mapping[str, str | int | None],
     appended: Mapping[str, str],
 ) -> RowStep:
-    source = row_of(connection, table, source_id)
-    if source is None or row_of(connection, table, row_id) is not None:
+    source = read_row(connection, table, source_id)
+    if source is None or read_row(connection, table, row_id) is not None:
         raise _not_as_reviewed(database, table, source_id)
     known = {name: value for name, value in columns.items() if name in source}
     longer = {name: f"{source[name]}{text}" for name, text in appended.items() if name in source}
@@ -112,8 +112,8 @@ class ChangeRows(Protocol):
     ) -> None: ...
 
 
-def way_of(server: AgentServer | None, backup: Path, *, is_in_place: bool) -> ChangeRows:
-    """How to change rows that a backup has: through a server or, without one, in a transaction."""
+def row_changer(server: AgentServer | None, backup: Path, *, is_in_place: bool) -> ChangeRows:
+    """The function that changes rows that a backup has: through a server or, without one, in a transaction."""
     if server is None:
         return partial(change_rows, is_in_place=is_in_place)
     return partial(change_served_rows, server=server, backup=backup)
@@ -238,7 +238,7 @@ def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[
     found = []
     with opened_database(database, NOTHING_WRITTEN) as connection:
         for step in steps:
-            row = row_of(connection, step.table, step.row_id)
+            row = read_row(connection, step.table, step.row_id)
             if not agent.is_same_row(row, step.before):
                 raise _not_as_reviewed(database, step.table, step.row_id)
             found.append(step._replace(before=row))
@@ -260,7 +260,7 @@ def preview_rows(
 
 def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[RowStep]) -> None:
     for step in steps:
-        if row_of(connection, step.table, step.row_id) != step.before:
+        if read_row(connection, step.table, step.row_id) != step.before:
             raise _not_as_reviewed(database, step.table, step.row_id)
     for step in steps:
         apply_step(connection, step)

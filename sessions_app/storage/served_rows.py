@@ -18,7 +18,7 @@ from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
 
-from .agent_database import changed_database, opened_database, row_of, state_of
+from .agent_database import changed_database, opened_database, read_row, state_of
 from .open_files import describe, writers_of
 from .row_steps import RowStep, apply_step
 
@@ -38,7 +38,7 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
     for step in steps:
         _write(server, step.before, step.after)
         with opened_database(database, _NOT_PUT_BACK) as connection:
-            found = row_of(connection, step.table, step.row_id)
+            found = read_row(connection, step.table, step.row_id)
         if not agent.is_same_row(found, step.after):
             # Only now is the row certainly the result of this call: others may change it later.
             _write(server, found, step.before)
@@ -94,7 +94,7 @@ def _changed(
 ) -> Iterator[tuple[RowStep, dict[str, Any] | None]]:
     """The steps whose rows differ from before, with the present rows. Raises Conflict CHANGED_BY_OTHERS."""
     for step in steps:
-        found = row_of(connection, step.table, step.row_id)
+        found = read_row(connection, step.table, step.row_id)
         if agent.is_same_row(found, step.before):
             continue
         # A row that did not exist before belongs to the step, whatever its content is now.
@@ -110,7 +110,9 @@ def _states(agent: Agent, database: Path, steps: Sequence[RowStep]) -> str:
     """Which rows are changed and which are as before, such as `changed: prt_1; as before: prt_2`."""
     with opened_database(database, _NOT_PUT_BACK) as connection:
         same = {
-            step.row_id for step in steps if agent.is_same_row(row_of(connection, step.table, step.row_id), step.before)
+            step.row_id
+            for step in steps
+            if agent.is_same_row(read_row(connection, step.table, step.row_id), step.before)
         }
     groups = {
         "changed": [step.row_id for step in steps if step.row_id not in same],

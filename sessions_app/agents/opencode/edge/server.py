@@ -35,7 +35,7 @@ from sessions_app.agents.opencode.pure.lines import PART, SESSION
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.sessionlog.jsjson import canonical, json_bytes, parse, stringify
-from sessions_app.storage.agent_database import bytes_of, opened_database, row_of
+from sessions_app.storage.agent_database import bytes_of, opened_database, read_row
 from sessions_app.storage.files import file_state
 from sessions_app.storage.loopback import LoopbackAddress, is_listening
 from sessions_app.storage.open_files import writers_of
@@ -104,7 +104,7 @@ class OpenCodeServer:
                 f"open. {_UNCHANGED} Close the others, or write a new session with the writer fork.",
             )
         self._require_version()
-        session = row_of(connection, SESSION, self.path.name) or {}
+        session = read_row(connection, SESSION, self.path.name) or {}
         shown = fields.as_mapping(self._call("GET", ""))
         created = fields.mapping(shown, "time").get("created")
         if shown.get("id") != self.path.name or created != session.get("time_created"):
@@ -190,7 +190,7 @@ class OpenCodeServer:
     def _directory(self) -> str:
         """The directory of the session: the server answers for that of its own start otherwise."""
         with opened_database(self.path.parent, NOTHING_READ) as connection:
-            return fields.text(row_of(connection, SESSION, self.path.name) or {}, "directory")
+            return fields.text(read_row(connection, SESSION, self.path.name) or {}, "directory")
 
     def _call(self, method: str, place: str, body: bytes | None = None, *, is_whole: bool = False) -> Any:
         """The document of an answer. `place` is below the session unless it `is_whole`.

@@ -20,7 +20,7 @@ from sessions_app.agents.opencode.edge.client import SessionRows
 from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
 from sessions_app.agents.opencode.edge.settings import model_prices, model_windows, read_settings
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.agent_database import opened_database, row_of
+from sessions_app.storage.agent_database import opened_database, read_row
 from sessions_app.storage.loopback import loopback_address
 from tests.files import place
 from tests.installation import refusal
@@ -56,7 +56,7 @@ def served(running):
 
 def require_ready(path: Path, url: str) -> None:
     with opened_database(path.parent, "") as connection:
-        row = row_of(connection, "part", RESULT)
+        row = read_row(connection, "part", RESULT)
         assert row is not None
         OpenCodeServer(loopback_address(url), path).require_ready(connection, [row])
 
@@ -116,7 +116,7 @@ def test_a_server_that_shows_something_else_is_refused(path, served, statement, 
     with closing(sqlite3.connect(":memory:")) as copy, opened_database(path.parent, "") as connection:
         copy.executescript("\n".join(connection.iterdump()))
         copy.execute(statement)
-        row = row_of(copy, "part", RESULT)
+        row = read_row(copy, "part", RESULT)
         assert row is not None
         server = OpenCodeServer(loopback_address(served.url), path)
         assert refusal(lambda: server.require_ready(copy, [row])) == code
