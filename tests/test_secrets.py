@@ -183,7 +183,7 @@ def test_every_url_was_searched(seen):
     """A page that is added later must be searched too, or listed here as unreachable."""
     paths = [urlsplit(path).path.removeprefix("/") for path in seen]
     only_posted = {
-        "stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement",
+        "stop", "resume", "again", "decide", "reader", "reindex", "migrate", "verify_backup", "agreement",
         "test_model", "api_compact", "api_stop", "log_out", "approve_rest", "decline_handshake", "take_back_handshake",
         "test_agent",
     }  # fmt: skip

@@ -236,7 +236,7 @@ def staged(session, redline):
         "select_for_plan": f"{at}/select",
         "session_hindsight": f"{at}/hindsight",
         "lost_report": f"{at}/lost/report",
-        "read_anew": f"{at}/read-anew",
+        "reindex": f"{at}/read-anew",
         "compare_branches": f"{at}/tree/compare",
         "move": f"{at}/tree/move?entry=e3",
         "label": f"{at}/tree/label?entry=e3",

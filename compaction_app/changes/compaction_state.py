@@ -26,7 +26,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import RowStep, backed_up_steps
 from sessions_app.storage.rows import found_steps, preview_rows
-from sessions_app.storage.session_loader import LoadedSession, read_again
+from sessions_app.storage.session_loader import LoadedSession, reparse_entry
 
 from .change import changed_session
 
@@ -366,7 +366,7 @@ def texts_with(
         if connection is None:
             return present.texts(entries)
         with agent.open_within(present.path, connection) as reader:
-            return {entry.id: read_again(agent, reader, entry)[1] for entry in entries if entry.has_text}
+            return {entry.id: reparse_entry(agent, reader, entry)[1] for entry in entries if entry.has_text}
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def _said(agent: Agent, message: Message, line: ReadLine) -> str | None:
     """The text of a message; None if it is not the user's."""
     if message.role not in (Role.USER, Role.CUSTOM):
         return None
-    again = agent.read_again(line(message.entry), message.entry, agent.current_version)
+    again = agent.reparse_entry(line(message.entry), message.entry, agent.current_version)
     return again[1].joined(again[0].blocks) if again is not None else None
 
 

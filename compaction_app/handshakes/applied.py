@@ -26,7 +26,7 @@ class ContextDigest(msgspec.Struct, frozen=True):
     """How many lines the agent appends for it; 0 if it changes rows."""
 
 
-def digest_of(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, lines: int = 0) -> ContextDigest:
+def context_digest(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, lines: int = 0) -> ContextDigest:
     """The digest of a context, or of its first messages; `lines` is how many lines the agent appends for it."""
     found = rebuilt.context.messages
     count = len(found) if messages is None else messages
@@ -44,5 +44,5 @@ def _digests(agent: Agent, rebuilt: Rebuilt, messages: Iterable[Message]) -> Ite
 
 def is_same_context(agent: Agent, rebuilt: Rebuilt, approved: ContextDigest) -> bool:
     """Whether a context begins with the approved one."""
-    found = digest_of(agent, rebuilt, approved.messages)
+    found = context_digest(agent, rebuilt, approved.messages)
     return (found.messages, found.sha256) == (approved.messages, approved.sha256)

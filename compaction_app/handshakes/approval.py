@@ -43,7 +43,7 @@ from sessions_app.storage.backups import Backup, delete_backup
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import preview_rows
 
-from .applied import ContextDigest, digest_of
+from .applied import ContextDigest, context_digest
 from .lifecycle import advance, change_handshake, resume_words, wrong_state
 
 NOT_APPROVED: Final = "Nothing was approved."
@@ -218,7 +218,7 @@ def _handed(locked: LockedSession, preflight: Preflight, undo: ExitStack) -> _Ha
         else:
             raise TypeError(f"the writer {writer.name} makes a new session")
         made = made._replace(certificate=preflight.prove(line, after))
-        return _HandedOver(dict(given.fields), made, digest_of(reading.agent, after, lines=lines), backup)
+        return _HandedOver(dict(given.fields), made, context_digest(reading.agent, after, lines=lines), backup)
 
 
 @contextmanager

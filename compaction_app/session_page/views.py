@@ -326,7 +326,7 @@ def _select_reader(form: ReaderForm, session: Session) -> None:
 
 
 @acts_on_post(_page)
-def read_again(request: HttpRequest, root: int, path: str) -> HttpResponse:
+def reindex_session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Bring the index of this session up to date."""
     return _act(request, root, path, reindex)
 

@@ -227,7 +227,7 @@ class Agent(Protocol):
         recorded of them."""
         ...
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the position of an earlier one; None if there is none any more."""
         ...
 

@@ -13,7 +13,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.packing import unpack
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
-from sessions_app.storage.session_loader import read_again
+from sessions_app.storage.session_loader import reparse_entry
 
 _COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
 
@@ -32,7 +32,7 @@ def read_entries(session: Session, reader: SessionReader, version: int) -> Itera
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
         entry = unpack(number, offset, length, entry_id, parent_id, packed)
         if entry.has_control:
-            again, _ = read_again(agent, reader, entry, version)
+            again, _ = reparse_entry(agent, reader, entry, version)
             entry = msgspec.structs.replace(entry, control=again.control)
         yield entry
 

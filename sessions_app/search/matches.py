@@ -21,7 +21,7 @@ from sessions_app.search.pure.passages import PassageKind, passages
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.storage.files import SessionReader
-from sessions_app.storage.session_loader import read_again
+from sessions_app.storage.session_loader import reparse_entry
 
 from .filters import SearchFilters
 from .store import KIND_BITS, KIND_MASK, TextStore
@@ -161,8 +161,8 @@ def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -
 
 
 def passage_text(agent: Agent, version: int, reader: SessionReader, entry: Entry, kind: PassageKind) -> str:
-    """The text of one kind in an entry, read from the file. Raises what `read_again` raises."""
-    _, texts = read_again(agent, reader, entry, version)
+    """The text of one kind in an entry, read from the file. Raises what `reparse_entry` raises."""
+    _, texts = reparse_entry(agent, reader, entry, version)
     return next((found.text for found in passages(entry, texts) if found.kind is kind), "")
 
 

@@ -33,7 +33,7 @@ from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.sqlite import UntilWritten
 from sessions_app.storage.files import SessionReader, reported
-from sessions_app.storage.session_loader import read_again
+from sessions_app.storage.session_loader import reparse_entry
 from sessions_app.web.broadcast import SESSIONS, publish
 
 from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, close_idle, passage_id
@@ -309,7 +309,7 @@ class _SessionTexts(_Passages):
         """Read the passages of an entry; returns whether they are enough for a transaction."""
         if not entry.has_text:
             return False
-        _, texts = read_again(self._session.agent, reader, entry, self._session.version)
+        _, texts = reparse_entry(self._session.agent, reader, entry, self._session.version)
         self._add_passages(row.pk, entry, texts, row.recorded_at)
         return self._characters >= CHARACTERS_AT_ONCE
 

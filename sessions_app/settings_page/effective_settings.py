@@ -274,7 +274,7 @@ def _snippet(unknown: list[str]) -> str:
 # ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
-def index_again(session: Session) -> None:
+def try_reindex(session: Session) -> None:
     """Try to read a session again. If that fails, the reason is recorded, and nothing is raised."""
     try:
         index_file(session.path)

@@ -18,7 +18,7 @@ from sessions_app.storage.discovery import fault_of_root
 from sessions_app.storage.files import real_path
 from sessions_app.web.forms import CheckedField
 
-from .effective_settings import choose_root_reader, index_again
+from .effective_settings import choose_root_reader, try_reindex
 
 NAME_LENGTH: Final = 80
 SMALLEST_WINDOW: Final = 1_000
@@ -54,7 +54,7 @@ class RereadForm(SettingForm):
     )
 
     def save(self) -> None:
-        index_again(self.cleaned_data["session"])
+        try_reindex(self.cleaned_data["session"])
 
 
 def _directory(text: str) -> str:

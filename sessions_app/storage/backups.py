@@ -164,11 +164,11 @@ def recorded_sha256(backup: Path) -> str | None:
 def verify(backup: Path, recorded: str | None) -> Verification:
     """Read all of `backup` and compare its digest with the `recorded` one."""
     session_of(backup)
-    actual = digest_of(backup)
+    actual = file_digest(backup)
     return Verification(None if recorded is None else actual == recorded, actual)
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """The digest of a file that is not a link."""
     with (
         opened(path, os.O_RDONLY, "It was not verified.") as fd,

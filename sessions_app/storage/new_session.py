@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-from .backups import digest_of
+from .backups import file_digest
 from .copies import FORK_DRAFT, created, draft_of, require_space
 from .files import CHUNK, FileState, file_state, reported, sync_directory, write_all
 from .locks import CreateIntent, LockedSession, RemoveIntent
@@ -99,7 +99,7 @@ def _write(draft: Path, path: Path, pieces: Iterable[bytes], like: os.stat_resul
                 write_all(fd, bytes(waiting))
                 waiting.clear()
         write_all(fd, bytes(waiting))
-    if digest_of(draft) != digest.hexdigest():
+    if file_digest(draft) != digest.hexdigest():
         what = f"{draft}: the bytes read back differ from those written."
         raise SystemFailure("write_failed", f"{what} {NOT_MADE} Check the disk, then try again.")
     return NewSession(path, size, digest.hexdigest())
@@ -145,7 +145,7 @@ def require_as_written(path: Path, size: int, sha256: str) -> FileState:
     state = file_state(path)
     if state is None:
         raise BadInput("no_such_file", f"{path} is gone already, so there is nothing to delete.")
-    if state.size != size or digest_of(path) != sha256:
+    if state.size != size or file_digest(path) != sha256:
         raise _changed(path)
     writers = writers_of(state)
     if writers:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-from .backups import Backup, copy_beside, copy_checked, digest_of, session_of, verify
+from .backups import Backup, copy_beside, copy_checked, file_digest, session_of, verify
 from .copies import RESTORE_DRAFT, created, draft_of, require_space
 from .files import FileState, SessionReader, file_state, reported, sync_directory
 from .locks import LockedSession, ReplaceIntent
@@ -159,7 +159,7 @@ def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> P
             copied = copy_checked(reader, fd, like.st_size, ())
     if copied != digest:
         raise _damaged(backup)
-    if digest_of(ready) != digest:
+    if file_digest(ready) != digest:
         what = f"{ready}: the bytes read back differ from those written."
         raise SystemFailure("write_failed", f"{what} {NOT_RESTORED} Check the disk, then try again.")
     return ready

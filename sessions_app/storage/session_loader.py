@@ -123,11 +123,11 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
             raise _changed(path, growth.reason)
         for entry in entries:
             if entry.has_text:
-                texts[entry.id] = read_again(agent, reader, entry)[1]
+                texts[entry.id] = reparse_entry(agent, reader, entry)[1]
     return texts
 
 
-def read_again(agent: Agent, reader: SessionReader, entry: Entry, version: int = 0) -> tuple[Entry, Texts]:
+def reparse_entry(agent: Agent, reader: SessionReader, entry: Entry, version: int = 0) -> tuple[Entry, Texts]:
     """An entry of a file of this version and its texts, read again from its position in the file.
 
     Raises Conflict `session_rewritten` if that entry is no longer there.
@@ -140,7 +140,7 @@ def read_again(agent: Agent, reader: SessionReader, entry: Entry, version: int =
 
 def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int = 0) -> tuple[Entry, Texts]:
     """The entry now at the position of another. Raises Conflict `session_rewritten` if there is none."""
-    found = agent.read_again(reader.read_at(place.offset, place.length), place, version)
+    found = agent.reparse_entry(reader.read_at(place.offset, place.length), place, version)
     if found is None:
         raise _changed(reader.path, f"line {place.number} has changed")
     return found

@@ -22,7 +22,7 @@ from sessions_app.storage.files import FileState, SessionReader
 from sessions_app.storage.rendered import RenderedReader
 
 from .edge.listing import discover
-from .pure.parser import CURRENT_VERSION, AmpParser, read_again, without_results
+from .pure.parser import CURRENT_VERSION, AmpParser, reparse_entry, without_results
 from .pure.reader import AmpReader, HandoffWriter
 from .pure.thread import lines_of_thread
 
@@ -94,9 +94,9 @@ class AmpAgent(SessionFileAgent):
             "content": without_results(content) if isinstance(content, list) else content,
         }
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def resume_command(self, path: Path) -> Sequence[str]:
         """A new thread: an old one is not continued from its file."""

@@ -32,7 +32,7 @@ from .pure.fork import ClaudeForkWriter
 from .pure.hook import ClaudeCodeHook
 from .pure.joined_turns import ClaudeCodeTurns
 from .pure.ledger import ledger_result
-from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, read_again, shows_format
+from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry, shows_format
 from .pure.reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .pure.records import KEY
 from .pure.rules import ClaudeCodeRules
@@ -107,9 +107,9 @@ class ClaudeCodeAgent(SessionFileAgent):
             return Severity.LOSS, "skips the line"
         return super().consequence(kind, generation)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line

@@ -34,7 +34,7 @@ from .edge.writer_lock import lock_of, open_threads, thread_id_of, writer_lock
 from .pure.compacted import CompactedWriter, FullerList
 from .pure.fork import ThreadForkWriter
 from .pure.hook import CodexHook
-from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
+from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
 from .pure.reader import CodexReader
 from .pure.records import KEY
 from .pure.rules import CodexRules
@@ -122,9 +122,9 @@ class CodexAgent(SessionFileAgent):
     def parser(self, state: ParserState, damage: list[Damage]) -> RolloutParser:
         return RolloutParser(state, damage)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
         yield from super().obstacles(state)

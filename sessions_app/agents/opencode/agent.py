@@ -40,7 +40,7 @@ from .edge.store import SESSION_TABLES, database_of, opened_session, session_own
 from .edge.takeover import MARKS, SENTENCES
 from .pure.export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
 from .pure.fork import RowForkWriter
-from .pure.parser import CURRENT_VERSION, OpenCodeParser, read_again
+from .pure.parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
 from .pure.reader import OpenCodeReader
 from .pure.rules import OpenCodeRules
 from .pure.sent import message_json, sent_messages
@@ -174,9 +174,9 @@ class OpenCodeAgent(SessionFileAgent):
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         return sent_messages(context, line)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def find_client(self, program: Path | None) -> AgentClient | None:
         found = find_client(OpenCodeProgram, self.program, program)

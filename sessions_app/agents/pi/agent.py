@@ -32,7 +32,7 @@ from .pure.fork import ForkWriter, branch_copy
 from .pure.lines import new_line
 from .pure.messages import message_json
 from .pure.migration import migrate
-from .pure.parser import CURRENT_VERSION, SessionParser, parse_line, read_again
+from .pure.parser import CURRENT_VERSION, SessionParser, parse_line, reparse_entry
 from .pure.reader import OlderPiReader, PiReader
 from .pure.records import KEY, MOVE, UNDO
 from .pure.repair import repair
@@ -102,8 +102,8 @@ class PiAgent(SessionFileAgent):
                 edit_line = line(message.edit) if message.edit is not None else None
                 yield self.message_json(message, line(message.entry), edit_line)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        return read_again(raw, place, version)
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        return reparse_entry(raw, place, version)
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         return find_package(directory)

@@ -82,13 +82,13 @@ def by_state(typed: str) -> dict[str, set[str]]:
 def test_growth_adds_only_new_entries(redline, tmp_path, monkeypatch):
     path = searchable(tmp_path / "a.jsonl", user("alpha"), assistant(text("bravo")))
     read: list[str] = []
-    usual = text_index.read_again
+    usual = text_index.reparse_entry
 
     def noted(agent: Any, reader: Any, entry: Any, version: int) -> Any:
         read.append(entry.id)
         return usual(agent, reader, entry, version)
 
-    monkeypatch.setattr(text_index, "read_again", noted)
+    monkeypatch.setattr(text_index, "reparse_entry", noted)
     append_as_agent(path, session_bytes([message("e3", "e2", user("charlie"))]))
     bring_up_to_date(path)
     assert read == [hit.entry_id for hit in hits("charlie")] == ["e3"]
@@ -147,7 +147,7 @@ def test_one_reading_of_each_session_gives_both_indexes(redline, tmp_path, monke
     separately, rows = indexed(redline), Entry.objects.count()
     bring_up_to_date(root, rebuild=True)
     assert indexed(redline) == separately, "rebuilt, it has the same words"
-    monkeypatch.setattr(text_index, "read_again", lambda *_: pytest.fail("a line was read again"))
+    monkeypatch.setattr(text_index, "reparse_entry", lambda *_: pytest.fail("a line was read again"))
     monkeypatch.setattr(indexer, "BYTES_FOR_TWO", 0)
     monkeypatch.setattr(indexer, "may_fork", lambda: processes == 2)
     total = index_with_texts(lambda texts: index_paths([root], rebuild=True, texts=texts), str)

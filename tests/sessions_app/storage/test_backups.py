@@ -435,7 +435,7 @@ def test_a_disk_that_stores_wrong_bytes_is_detected(session, data, monkeypatch):
         if path.name == ".a.jsonl.redline-restore":
             path.write_bytes(changed(path.read_bytes(), 30_000))
 
-    act_before(monkeypatch, "digest_of", spoil)
+    act_before(monkeypatch, "file_digest", spoil)
     assert refused(data, session, grown(data, session)) == "6 write_failed"
     assert session.read_bytes() == GROWN
 

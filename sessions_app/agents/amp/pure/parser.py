@@ -89,7 +89,7 @@ class AmpParser(LineParser):
             yield Recorded(entry, texts, data)
 
 
-def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at the place of an earlier one; None if no such entry is there any more."""
     found = fields.object_in(raw)
     if found is None:

@@ -173,7 +173,7 @@ def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
         del calls[next(iter(calls))]
 
 
-def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry in bytes that are read again, a line or one result of it; None if they are not an object.
 
     Only the position of `place` in the file and in the tree counts, and the name of its tool.

@@ -284,7 +284,7 @@ def item_spans(raw: bytes) -> list[Span]:
     return items(raw, members(raw, payload.start)[ITEMS].start)
 
 
-def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
     lines say of the entry."""
     try:

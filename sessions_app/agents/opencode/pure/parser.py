@@ -260,7 +260,7 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
     return assistant_content(part, is_summary=is_summary) if role == "assistant" else None
 
 
-def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
+def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at the place of an earlier one; None if no such entry is there any more."""
     found = fields.object_in(raw)
     part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")

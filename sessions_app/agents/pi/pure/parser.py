@@ -107,7 +107,7 @@ def parse_line(raw: bytes) -> Any:
     return parse(raw.removeprefix(BOM_UTF8))
 
 
-def read_again(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+def reparse_entry(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
     """The entry on a line that is read again, from a file of this version; None if the line is not an object.
 
     Only the position of `place` in the file and in the tree counts.

@@ -80,7 +80,7 @@ def test_damaged_lines_are_counted_and_bytes_that_are_no_object_any_more_are_no_
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
     (entry,) = entries_of(timed([user("p1", None)]))
     for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CLAUDE_CODE.read_again(raw, entry, 1) is None
+        assert CLAUDE_CODE.reparse_entry(raw, entry, 1) is None
 
 
 @pytest.mark.parametrize("behind", [b'{"type":"user","uuid":"z"}', b"\0\0", b" oops", b"}", b"\xff"])
@@ -175,7 +175,7 @@ def test_every_branch_is_finite_and_pairs_calls_with_results_and_an_entry_is_the
         for generation in (CURRENT, OLDER):
             assert_paired(sent_of(raw, branch, generation))
     for entry in entries_of(raw):
-        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
+        again = CLAUDE_CODE.reparse_entry(line_in(raw)(entry), entry, 1)
         assert again is not None
         found, _ = again
         assert found == entry or entry.is_beside

@@ -49,8 +49,8 @@ def described(item: Item) -> Any:
     return found.entries[1], found.texts[found.entries[1].id]
 
 
-def read_again(found: Parsed, entry: Entry) -> Entry:
-    return CODEX.read_again(found.line(entry), entry, 1)[0]
+def reparse_entry(found: Parsed, entry: Entry) -> Entry:
+    return CODEX.reparse_entry(found.line(entry), entry, 1)[0]
 
 
 INJECTED = (
@@ -209,7 +209,7 @@ def test_the_window_is_the_latest_that_an_event_names():
 def test_an_output_has_the_name_of_its_tool_and_as_a_call_the_id_of_the_pair():
     found = thread(call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3"))
     assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
-    assert read_again(found, found.entries[3]).tool_name == "b"
+    assert reparse_entry(found, found.entries[3]).tool_name == "b"
     assert [list(entry.call_ids()) for entry in found.entries[1:3]] == [["c1"], ["c2"]]
     assert [entry.result_for for entry in found.entries[3:]] == ["c2", "c1", "c1", "c3"]
 
@@ -239,7 +239,7 @@ def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item, subagent
     event = line("event_msg", {"type": "item_completed", "item": item})
     found = thread(call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
     entry = found.entries[-1]
-    assert entry.subagent == read_again(found, entry).subagent == subagent
+    assert entry.subagent == reparse_entry(found, entry).subagent == subagent
 
 
 def control(found: Parsed, entry_id: str) -> BoundaryControl:
@@ -342,7 +342,7 @@ def test_a_summary_without_items_keeps_the_prompts_and_unknown_items_are_shown_a
 def test_the_summary_of_codex_is_recognised_and_an_answer_belongs_to_the_compaction_after_it():
     found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
-    assert part.role == read_again(found, part).role == Role.COMPACTION_SUMMARY
+    assert part.role == reparse_entry(found, part).role == Role.COMPACTION_SUMMARY
     assert control(found, "3").kept == ("1", "3.1")
     found = thread(answer("all of it"), summed_up(), summed_up())
     assert [control(found, entry_id).began_id for entry_id in "23"] == ["1", None]
@@ -357,7 +357,7 @@ def test_a_part_of_a_message_without_a_type_is_unknown():
 def test_bytes_that_are_no_object_any_more_are_no_entry():
     place = thread(user("a")).entries[-1]
     for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CODEX.read_again(raw, place, 1) is None
+        assert CODEX.reparse_entry(raw, place, 1) is None
 
 
 def damage_of(found: Parsed) -> list[DamageKind]:
@@ -422,7 +422,7 @@ def test_reading_on_gives_the_same_as_reading_at_once(recorded, cut):
 def test_every_entry_is_read_again_from_its_bytes(recorded):
     found = thread(*recorded)
     for entry in found.entries:
-        again = CODEX.read_again(found.line(entry), entry, 1)
+        again = CODEX.reparse_entry(found.line(entry), entry, 1)
         assert (again[0].role, again[0].tokens, again[0].blocks) == (entry.role, entry.tokens, entry.blocks)
         assert again[1] == found.texts[entry.id]
 

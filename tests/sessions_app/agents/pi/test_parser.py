@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.pure.parser import SessionParser, read_again
+from sessions_app.agents.pi.pure.parser import SessionParser, reparse_entry
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.controls import EditControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -398,7 +398,7 @@ def read_last(*messages: dict[str, Any]) -> tuple[Entry, Texts]:
     """The last entry, read again from its line."""
     recorded = chain(*messages)
     log = session_log(recorded)
-    found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
+    found = reparse_entry(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
     assert found[0] == log.entries[-1]
     return found
 
