@@ -31,7 +31,7 @@ def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
 _count: Final = UntilWritten(lambda: Run.objects.unseen().count())
 
 
-def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
+def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
     """For the list: the sessions that have one, each with the address of its review."""
     found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {

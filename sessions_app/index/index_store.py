@@ -42,7 +42,7 @@ _INSERT: Final = insert_statement(EntryRow)
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in INDEXED_FIELDS]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
 """The positions of the fields whose values must be converted for SQLite."""
-_SETTLE: Final = (
+_UPDATE: Final = (
     f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608
 )
 
@@ -211,10 +211,10 @@ def write_read(read: Sequence[tuple[Session, Sequence[Entry]]]) -> list[int]:
     Returns the key of the first of these entries for each session; those of the others follow it without gaps.
     """
     entries = [row for session, found in read for row in _rows_of(session, found)]
-    sessions = [_settled(session) for session, _ in read]
+    sessions = [_indexed_values(session) for session, _ in read]
     with transaction.atomic(), connection.cursor() as cursor:
         first = _insert(cursor, entries)
-        cursor.executemany(_SETTLE, sessions)
+        cursor.executemany(_UPDATE, sessions)
     return list(accumulate((len(found) for _, found in read[:-1]), initial=first))
 
 
@@ -249,8 +249,8 @@ def _recorded_at(entry: Entry) -> str | None:
     return moment.isoformat(" ").removesuffix("+00:00") if moment is not None else None
 
 
-def _settled(session: Session) -> list[Any]:
-    """The values for `_SETTLE`: what reading determined, and nothing else of the row."""
+def _indexed_values(session: Session) -> list[Any]:
+    """The values for `_UPDATE`: what reading determined, and nothing else of the row."""
     values = [getattr(session, field.attname) for field in _FIELDS]
     for place in _CONVERTED:
         values[place] = _FIELDS[place].get_db_prep_save(values[place], connection)

@@ -158,7 +158,7 @@ def index_file(
         session = found.rows[path]
         is_new = path in found.made
         try:
-            scan = _read(session, path, total or IndexTotals(), report, is_new=is_new, anew=rebuild, texts=texts)
+            scan = _read(session, path, total or IndexTotals(), report, is_new=is_new, from_start=rebuild, texts=texts)
         except RedlineError as fault:
             if is_new:
                 session.delete()
@@ -296,7 +296,7 @@ def _index_locked(
     for path, session in found.rows.items():
         try:
             is_new = path in found.made
-            scans.append(_read(session, path, total, report, is_new=is_new, anew=rebuild, texts=texts))
+            scans.append(_read(session, path, total, report, is_new=is_new, from_start=rebuild, texts=texts))
         except RedlineError as fault:
             keep_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))
@@ -316,13 +316,13 @@ def _read(
     report: Report,
     *,
     is_new: bool,
-    anew: bool,
+    from_start: bool,
     texts: TextSink | None,
 ) -> Scan:
     begin = texts.begin if texts is not None else None
     with session.agent.open(path) as reader:
         try:
-            scan = Scan(session, path, reader, total.lookup, is_new=is_new, anew=anew, texts=begin)
+            scan = Scan(session, path, reader, total.lookup, is_new=is_new, from_start=from_start, texts=begin)
             scan.run(report)
         finally:
             total.bytes_read += reader.bytes_read

@@ -59,7 +59,7 @@ def newest_session(directory: str, now: datetime, report: Report) -> Session:
     `several_sessions` if several of them are live, so that it is not clear which one is meant.
     """
     index_roots(report=report)
-    sessions = Session.objects.shown().present().filter(_is_of(directory), fault="", is_subagent=False)
+    sessions = Session.objects.shown().present().filter(_belongs_to(directory), fault="", is_subagent=False)
     # A fork that was just made was last used when its original was.
     ordered = (
         sessions.filter(imported_at=None).for_display().order_by(F("last_used").desc(nulls_last=True), "-mtime_ns")
@@ -80,7 +80,7 @@ def newest_session(directory: str, now: datetime, report: Report) -> Session:
     return found[0]
 
 
-def _is_of(directory: str) -> Q:
+def _belongs_to(directory: str) -> Q:
     """Whether a session may belong to a directory: it records this directory, or its file is there or below."""
     place = Path(directory)
     below = Q(cwd=directory) | Q(root__path=directory)

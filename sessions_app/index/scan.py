@@ -79,8 +79,8 @@ class Scan:
     As long as each entry follows the one before it, the context is totalled on the way and no entry is kept in memory
     after it was written. Otherwise the totals are computed from all entries at the end.
 
-    `is_new`: the row was created for this scan; `anew`: the file is read from its start in any case. `texts` creates
-    the receiver of the texts of a session that is read from its start.
+    `is_new`: the row was created for this scan; `from_start`: the file is read from its start in any case. `texts`
+    creates the receiver of the texts of a session that is read from its start.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Scan:
         lookup: ContextWindowLookup,
         *,
         is_new: bool,
-        anew: bool,
+        from_start: bool,
         texts: Callable[[Session], ReadTexts] | None = None,
     ) -> None:
         self.session = session
@@ -103,7 +103,7 @@ class Scan:
         self._reader = reader
         self._found = reader.stat()
         """The state before reading: the index never claims more of a file than was read."""
-        self._previous = None if anew else self._known()
+        self._previous = None if from_start else self._known()
         self._rebuilt: RebuiltSession | None = None
         """None as long as the context is totalled on the way."""
         self._texts = texts(session) if texts is not None and self._previous is None else None

@@ -20,7 +20,7 @@ from sessions_app.index.progress import Indexing, TextProgress
 from sessions_app.index.roots import managed_place, shown_roots
 from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
 
-from .session_badges import SessionBadge, marks_of
+from .session_badges import SessionBadge, find_badges
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
@@ -187,7 +187,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     paginator = Paginator(chosen, PAGE_SIZE)
     paginator.count = counts[choice.show]  # known already: it is not counted again
     page = paginator.get_page(choice.page)
-    marks = marks_of([session.pk for session in page.object_list])
+    badges = find_badges([session.pk for session in page.object_list])
     labels = {
         "all": "All",
         "due": "Due",
@@ -199,7 +199,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     return Listing(
         choice=choice,
         rows=[
-            SessionRow(session, _live_reason(session, held, now), marks.get(session.pk, ()))
+            SessionRow(session, _live_reason(session, held, now), badges.get(session.pk, ()))
             for session in page.object_list
         ],
         managed=str(managed_place()),

@@ -30,11 +30,11 @@ def add_source(source: str) -> None:
         _sources.append(source)
 
 
-def marks_of(keys: Sequence[int]) -> dict[int, list[SessionBadge]]:
+def find_badges(keys: Sequence[int]) -> dict[int, list[SessionBadge]]:
     """The badges of the sessions with these keys; sessions without any are omitted."""
     found: dict[int, list[SessionBadge]] = {}
     for source in _sources if keys else ():
-        marks: Source = import_string(source)
-        for key, mark in marks(keys).items():
-            found.setdefault(key, []).append(mark)
+        badges: Source = import_string(source)
+        for key, badge in badges(keys).items():
+            found.setdefault(key, []).append(badge)
     return found

@@ -242,7 +242,7 @@ _decode: Final = msgspec.json.Decoder(Intent).decode
 def _put_in_order(locked: LockedSession, settle: Settle) -> None:
     intent, damaged = _announced(locked)
     if intent is not None:
-        kind = _became_of(locked.path, intent)
+        kind = _outcome(locked.path, intent)
         locked.recovery = Recovery(kind, intent.note, intent.size)
     settle(locked)
     if damaged or locked.recovery.kind is RecoveryKind.UNRESOLVED:
@@ -263,13 +263,13 @@ def _announced(locked: LockedSession) -> tuple[Intent | None, bool]:
         return None, True
 
 
-def _became_of(path: Path, intent: Intent) -> RecoveryKind:
+def _outcome(path: Path, intent: Intent) -> RecoveryKind:
     if isinstance(intent, CreateIntent):
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     if isinstance(intent, RowsIntent):
-        return _of_rows(intent)
+        return _rows_outcome(intent)
     if isinstance(intent, ServedRowsIntent):
-        return _of_served_rows(path, intent)
+        return _served_rows_outcome(path, intent)
     state = file_state(path)
     if isinstance(intent, RemoveIntent):
         is_there = state is not None and state.inode == intent.inode
@@ -292,7 +292,7 @@ def _became_of(path: Path, intent: Intent) -> RecoveryKind:
     return RecoveryKind.UNRESOLVED
 
 
-def _of_rows(intent: RowsIntent) -> RecoveryKind:
+def _rows_outcome(intent: RowsIntent) -> RecoveryKind:
     database = Path(intent.database)
     made = was_made(database, intent.marks) if file_state(database) is not None else None
     if made is None:
@@ -300,7 +300,7 @@ def _of_rows(intent: RowsIntent) -> RecoveryKind:
     return RecoveryKind.MADE if made else RecoveryKind.NOT_MADE
 
 
-def _of_served_rows(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
+def _served_rows_outcome(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
     """Put the rows back unless all of them were changed. Raises SystemFailure `left_between`: then the next lock does
     it."""
     if intent.is_made:

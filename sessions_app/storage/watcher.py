@@ -129,7 +129,7 @@ def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
     """
     try:
         with scan_directory(directory) as entries:
-            states = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_of(entry.name)]
+            states = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_database(entry.name)]
     except OSError:
         return frozenset()
     return frozenset((name, state.st_size, state.st_mtime_ns) for name, state in states)
@@ -137,11 +137,11 @@ def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
 
 def _is_of_database(change: Change, path: str) -> bool:
     del change
-    return _is_of(path)
+    return _is_database(path)
 
 
-def _is_of(name: str) -> bool:
-    """Whether a file is a database, or its write-ahead log, which has what was written last."""
+def _is_database(name: str) -> bool:
+    """Whether a file is a database, or its write-ahead log, which has the latest changes."""
     return name.endswith((DATABASE_SUFFIX, f"{DATABASE_SUFFIX}-wal"))
 
 
