@@ -36,7 +36,7 @@ from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry, shows_f
 from .pure.reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .pure.records import KEY
 from .pure.rules import ClaudeCodeRules
-from .pure.sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
+from .pure.sent import CURRENT, OLDER, VersionBehaviour, reworded_entries, sent_messages
 from .pure.sent_lines import content_of
 from .pure.tree import ClaudeCodeTree
 
@@ -116,10 +116,10 @@ class ClaudeCodeAgent(SessionFileAgent):
         return {"role": message.role, "content": content_of(message, parse(line))}
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line, _habits_of(context))
+        return sent_messages(context, line, _version_behaviour(context))
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
-        return reworded_entries(context, line, _habits_of(context))
+        return reworded_entries(context, line, _version_behaviour(context))
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         return ledger_result(entries, line)
@@ -151,7 +151,7 @@ class ClaudeCodeAgent(SessionFileAgent):
         return model_windows(home)
 
 
-def _habits_of(context: ActiveContext) -> Habits:
+def _version_behaviour(context: ActiveContext) -> VersionBehaviour:
     return OLDER if context.reader == _OLDER_READER.name else CURRENT
 
 

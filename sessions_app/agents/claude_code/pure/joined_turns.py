@@ -20,7 +20,7 @@ from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.jsjson import parse
 
 from .reader import ClaudeCodeReader
-from .sent import Habits
+from .sent import VersionBehaviour
 from .sent_lines import OLDER_MODEL, Author, attachment_line
 
 _NOT_SAID: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
@@ -46,7 +46,7 @@ class ClaudeCodeTurns:
     """The turns of a group of versions."""
 
     reader: ClaudeCodeReader
-    habits: Habits
+    behaviour: VersionBehaviour
 
     def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
         return self.reader.arranged(messages, is_new=is_new)
@@ -72,7 +72,7 @@ class ClaudeCodeTurns:
         return _overtaking([entry_id for entry_id, _ in was], [entry_id for entry_id, _ in will_be])
 
     def _is_of_system(self, piece: SentPiece, line: Callable[[str], bytes]) -> bool:
-        found = attachment_line(parse(line(piece.entry_id)), reads_rendered=self.habits.reads_rendered)
+        found = attachment_line(parse(line(piece.entry_id)), reads_rendered=self.behaviour.reads_rendered)
         return found.author is Author.SYSTEM
 
     def _is_older_model(self, pieces: Sequence[SentPiece], line: Callable[[str], bytes]) -> bool:

@@ -10,7 +10,7 @@
 | 10   | thinking is sent as it was recorded                                                       |                 |
 | 11   | after a last word of the user's the client adds a reply; the next prompt follows that     | `_closed`       |
 
-`Habits` has what differs between versions.
+`VersionBehaviour` has what differs between versions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INTERRUPTED: Final = "[Tool call interrupted]"
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
-class Habits(NamedTuple):
+class VersionBehaviour(NamedTuple):
     """What a group of versions does in its own way."""
 
     answers_open_calls: bool
@@ -70,8 +70,8 @@ class Habits(NamedTuple):
     """A notice of a task in the background is one text, in words of the client's own."""
 
 
-CURRENT: Final = Habits(*[True] * 9)
-OLDER: Final = Habits(*[False] * 9)
+CURRENT: Final = VersionBehaviour(*[True] * 9)
+OLDER: Final = VersionBehaviour(*[False] * 9)
 _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
 
 
@@ -111,7 +111,7 @@ _Turn = _UserTurn | _Reply
 def sent_messages(
     context: ActiveContext,
     line: Callable[[Entry], bytes],
-    habits: Habits = CURRENT,
+    behaviour: VersionBehaviour = CURRENT,
     *,
     closed: bool = True,
 ) -> Iterator[Mapping[str, Any]]:
@@ -121,15 +121,15 @@ def sent_messages(
     `reworded_entries`. `closed`: the session is resumed with another prompt; if not, the request is the one after its
     last line.
     """
-    lines = list(_lines_of(context, line, habits))
-    if habits.moves_early_results:
+    lines = list(_lines_of(context, line, behaviour))
+    if behaviour.moves_early_results:
         lines = _with_results_after_calls(lines)
-    if habits.drops_other_thinking:
+    if behaviour.drops_other_thinking:
         lines = list(_with_own_thinking(lines))
-    lines = list(_said_lines(_called_lines(for_model(last_model(lines), lines), habits)))
+    lines = list(_said_lines(_called_lines(for_model(last_model(lines), lines), behaviour)))
     if closed:
-        lines = list(_closed(lines, habits))
-    is_parted = habits.parts_prompts_at_errors and bool(lines) and not lines[-1].sent
+        lines = list(_closed(lines, behaviour))
+    is_parted = behaviour.parts_prompts_at_errors and bool(lines) and not lines[-1].sent
     lines = [line for line in lines if line.sent]
     if closed and not is_parted and lines and lines[-1].author in (Author.USER, Author.COMMAND):
         lines.append(NEXT_PROMPT)
@@ -137,21 +137,25 @@ def sent_messages(
     _pair(turns)
     for turn in turns:
         if isinstance(turn, _Reply):
-            yield {"role": "assistant", "content": _reply_content(turn.blocks, habits, keeps_order=turn.keeps_order)}
+            yield {"role": "assistant", "content": _reply_content(turn.blocks, behaviour, keeps_order=turn.keeps_order)}
         else:
-            yield from user_messages(turn.lines, drops_blank_texts=habits.drops_blank_texts)
+            yield from user_messages(turn.lines, drops_blank_texts=behaviour.drops_blank_texts)
 
 
-def reworded_entries(context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits = CURRENT) -> Iterator[str]:
+def reworded_entries(
+    context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour = CURRENT
+) -> Iterator[str]:
     """The ids of the entries around which the client puts words of its own: notices of tasks in the background, such as
     a subagent's, and attachments that were not recorded as rendered."""
-    lines = _lines_of(context, line, habits)
+    lines = _lines_of(context, line, behaviour)
     yield from (message.entry.id for message, sent in zip(context.messages, lines, strict=True) if sent.is_reworded)
 
 
-def _lines_of(context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits) -> Iterator[SentLine]:
+def _lines_of(
+    context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour
+) -> Iterator[SentLine]:
     return sent_lines(
-        context.messages, line, reads_rendered=habits.reads_rendered, rewords_notices=habits.rewords_notices
+        context.messages, line, reads_rendered=behaviour.reads_rendered, rewords_notices=behaviour.rewords_notices
     )
 
 
@@ -190,11 +194,11 @@ def _answered(line: SentLine) -> str:
     return str(line.blocks[0].get("tool_use_id")) if line.author is Author.RESULT else ""
 
 
-def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
+def _called_lines(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> Iterator[SentLine]:
     """The lines without calls that nothing answers, and without second calls of one id."""
     answered = {_answered(line) for line in lines}
-    end = _open_reply(lines) if habits.answers_open_calls else len(lines)
-    kept = min(end, _open_turn(lines)) if habits.answers_open_calls else end
+    end = _open_reply(lines) if behaviour.answers_open_calls else len(lines)
+    kept = min(end, _open_turn(lines)) if behaviour.answers_open_calls else end
     seen: set[str] = set()
     opened: list[str] = []
     for at, line in enumerate(lines):
@@ -265,7 +269,7 @@ def _only_thinks(line: SentLine) -> bool:
     return bool(line.blocks) and all(block.get("type") in _THINKING for block in line.blocks)
 
 
-def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
+def _closed(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> Iterator[SentLine]:
     """The lines, and the client's own reply if the user or a tool had the last word; not after a compaction, if what
     the client noted down after the summary is the end."""
     end = len(lines)
@@ -275,18 +279,18 @@ def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
     last = next((line for line in reversed(lines[:end]) if line.is_speech), None)
     is_compacted = last is not None and last.is_summary and lines[end - 1] is not last
     is_open = last is not None and last.author is not Author.ASSISTANT and not is_compacted
-    if last is not None and is_open and not _ran_command(lines[:end], habits):
-        if last.author is Author.RESULT and not habits.answers_open_calls:
+    if last is not None and is_open and not _ran_command(lines[:end], behaviour):
+        if last.author is Author.RESULT and not behaviour.answers_open_calls:
             yield SentLine(Author.USER, [text_block(CONTINUE)])
         yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
     yield from lines[end:]
 
 
-def _ran_command(lines: Sequence[SentLine], habits: Habits) -> bool:
+def _ran_command(lines: Sequence[SentLine], behaviour: VersionBehaviour) -> bool:
     """Whether the lines end with commands of the user's after the client's note about them."""
     said = (line for line in reversed(lines) if line.is_speech)
     first = next(itertools.dropwhile(lambda line: line.is_command, said), None)
-    return habits.leaves_commands_open and first is not None and first.is_caveat
+    return behaviour.leaves_commands_open and first is not None and first.is_caveat
 
 
 # ---- rule 7 ------------------------------------------------------------------------------------------------
@@ -349,11 +353,11 @@ def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLin
 # ---- rule 9 on messages ------------------------------------------------------------------------------------
 
 
-def _reply_content(blocks: list[ContentBlock], habits: Habits, *, keeps_order: bool) -> list[ContentBlock]:
-    if habits.drops_blank_texts:
+def _reply_content(blocks: list[ContentBlock], behaviour: VersionBehaviour, *, keeps_order: bool) -> list[ContentBlock]:
+    if behaviour.drops_blank_texts:
         blocks = [block for block in blocks if not is_blank_text(block)]
     blocks = [block for block in blocks if block is not _SECOND] or blocks[:1]
-    if habits.calls_last and not keeps_order and any(map(is_text, blocks)):
+    if behaviour.calls_last and not keeps_order and any(map(is_text, blocks)):
         blocks = sorted(blocks, key=is_call)
     return blocks or [_reply_text(NO_CONTENT)]
 
