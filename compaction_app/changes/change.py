@@ -41,7 +41,7 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.outline import labels, name_of
+from sessions_app.sessionlog.outline import labels, session_name
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.sessionlog.titles import title_of, title_of_prompt
 from sessions_app.sqlite import failure_of
@@ -500,7 +500,7 @@ def _title_of(present: LoadedSession) -> str:
     entries = present.tree.entries
     prompts = (entry for entry in entries if entry.role == Role.USER and entry.has_text)
     said = (present.texts([entry])[entry.id].joined(entry.blocks) for entry in prompts)
-    return title_of(name_of(entries)) or next(filter(None, map(title_of_prompt, said)), "")
+    return title_of(session_name(entries)) or next(filter(None, map(title_of_prompt, said)), "")
 
 
 def _complete_lines(session: LoadedSession) -> Iterator[bytes]:

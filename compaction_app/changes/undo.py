@@ -280,11 +280,11 @@ def made_by(state: CompactionState) -> tuple[Path, int, str]:
 
 
 def _require_no_dependents(created: Path, reading: Reading) -> None:
-    dependents = reading.agent.dependents(created)
-    if dependents:
+    based = reading.agent.sessions_based_on(created)
+    if based:
         raise Conflict(
             "is_base",
-            f"{dependents[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "
+            f"{based[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "
             "original session; the new one can stay.",
         )
 

@@ -180,7 +180,7 @@ class Agent(Protocol):
         """Whether other files of the agent's name positions in its sessions, so that these never lose bytes."""
         ...
 
-    def dependents(self, path: Path) -> Sequence[Path]:
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
         """The sessions that continue the bytes of another one, and are lost without it. Raises SystemFailure."""
         ...
 

@@ -137,7 +137,7 @@ class SessionFileAgent(ABC):
     def is_append_only(self) -> bool:
         return False
 
-    def dependents(self, path: Path) -> Sequence[Path]:
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
         """A fork has copies of what it continues."""
         del path
         return ()

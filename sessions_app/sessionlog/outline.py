@@ -78,7 +78,7 @@ def labels(tree: SessionTree) -> Mapping[str, str]:
     return found
 
 
-def name_of(entries: Sequence[Entry]) -> str:
+def session_name(entries: Sequence[Entry]) -> str:
     """The latest name of a session, given its entries in file order; empty if it has none."""
     named = (entry.control.name for entry in reversed(entries) if isinstance(entry.control, NameControl))
     return next(named, None) or ""

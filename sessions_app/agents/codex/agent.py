@@ -113,7 +113,7 @@ class CodexAgent(SessionFileAgent):
         """Codex's own history, and threads that are based on one, name positions in its file."""
         return True
 
-    def dependents(self, path: Path) -> Sequence[Path]:
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
         return threads_based_on(path)
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
