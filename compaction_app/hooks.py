@@ -115,7 +115,7 @@ class HookSignal(Signal):
     ) -> None:
         """Connect a function. Raises TypeError if it is async: Redline waits for a hook's answer."""
         if iscoroutinefunction(receiver):
-            raise TypeError(f"{name_of(receiver)} is async; a hook must not be")
+            raise TypeError(f"{receiver_name(receiver)} is async; a hook must not be")
         super().connect(receiver, sender, weak, dispatch_uid)
 
     def connected(self) -> list[Receiver]:
@@ -186,7 +186,7 @@ def ask_hooks(
     receiver raises, and BadInput `bad_answer` for an answer that is not allowed.
     """
     for receiver in signal.connected():
-        hook = name_of(receiver)
+        hook = receiver_name(receiver)
         for answer in _answers(receiver, hook, signal, allowed, nothing_done, sent):
             yield HookAnswer(hook, answer)
             if isinstance(answer, final):
@@ -230,10 +230,10 @@ def notify_hooks(signal: HookSignal, what: str, **sent: Any) -> None:
         try:
             receiver(signal=signal, sender=None, **sent)
         except (Exception, SystemExit):  # noqa: BLE001  # it is written anyway
-            _log.exception("The hook %s failed after %s", name_of(receiver), what)
+            _log.exception("The hook %s failed after %s", receiver_name(receiver), what)
 
 
-def name_of(receiver: Receiver) -> str:
+def receiver_name(receiver: Receiver) -> str:
     """A receiver by its module and name."""
     named = receiver if hasattr(receiver, "__qualname__") else type(receiver)
     return f"{named.__module__}.{named.__qualname__}"
@@ -293,7 +293,7 @@ def _connected() -> list[Receiver]:
 
 
 def _is_in(receiver: Receiver, module: str) -> bool:
-    return f"{name_of(receiver)}.".startswith(f"{module}.")
+    return f"{receiver_name(receiver)}.".startswith(f"{module}.")
 
 
 def _why(fault: Exception | SystemExit) -> str:

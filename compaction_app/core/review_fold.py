@@ -38,7 +38,7 @@ from .unanswered import unanswered
 
 JUDGED: Final = 8
 """Judgements on many targets that are kept: approving an object does not change what is planned."""
-BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
+MANUAL_ORIGIN: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
 """The origin of what is added because a human's addition needs it."""
 _KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
@@ -380,7 +380,7 @@ class Reviewer:
             tokens=tokens or 0,
             standing=standing,
             source=known.source if known is not None else "human",
-            origin=known.origin if known is not None else BY_HAND if is_added else None,
+            origin=known.origin if known is not None else MANUAL_ORIGIN if is_added else None,
             leader=leader,
             refusal=refusal,
             added=known is None and is_added,

@@ -67,7 +67,7 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
         if _refuses(run, rule):
             return
         approve_proposals(run, now)
-        plan = ReviewedPlan(GIVEN, now, rule=words_of(rule))
+        plan = ReviewedPlan(GIVEN, now, rule=describe_rule(rule))
         shown = preflight_of(approval(run), now).digest()
         if _decisions(run) == 1:  # else a human decided since the rule judged
             approve(handshake, replace(plan, shown=shown))
@@ -82,7 +82,7 @@ def _decisions(run: Run) -> int:
 
 def _refuses(run: Run, rule: PassRule) -> bool:
     """Whether a rule does not let a plan pass, or has not before. Raises what `passes` raises."""
-    key = run.pk, reviewed(run).mark, words_of(rule)
+    key = run.pk, reviewed(run).mark, describe_rule(rule)
     if key in _refused:
         return True
     _refused[key] = None  # also if it fails
@@ -98,7 +98,7 @@ def _is_on(rule: PassRule) -> bool:
     return rule.most_tokens > 0 and (rule.superseded or rule.repeated or rule.empty)
 
 
-def words_of(rule: PassRule) -> str:
+def describe_rule(rule: PassRule) -> str:
     """What a rule lets pass, such as `repeated outputs, empty outputs, up to 20,000 tokens`."""
     names = {
         "superseded reads whose lines all still stand": rule.superseded,

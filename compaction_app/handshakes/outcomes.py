@@ -47,7 +47,7 @@ LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
 NOT_READ: Final = "Whether the plan was applied is not known."
 
 
-class Found(NamedTuple):
+class HandedPlan(NamedTuple):
     """What a session shows of a handed plan."""
 
     path: Path
@@ -119,7 +119,7 @@ def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> No
         _take_back(handshake, found, why, now)
 
 
-def _look(handshake: Handshake) -> Found:
+def _look(handshake: Handshake) -> HandedPlan:
     """What the session shows of a handed plan. Raises what reading it raises, and Conflict `session_rewritten`."""
     note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
     session = index_file(handshake.session.real_path())
@@ -144,11 +144,11 @@ def _look(handshake: Handshake) -> Found:
             rest = rebuilt.context.messages[approved.messages :]
             is_there = is_there and all(message.entry.id in since for message in rest)
             if is_there and len(own) == approved.lines:
-                return Found(path, size, own[-1].id, tuple(map(line, own)))
-            return Found(path, size, is_untouched=size == note.backup.size)
+                return HandedPlan(path, size, own[-1].id, tuple(map(line, own)))
+            return HandedPlan(path, size, is_untouched=size == note.backup.size)
     states = _row_states(handshake, note)
     is_applied = is_there and states == {True}
-    return Found(path, size, note.entry_id if is_applied else "", is_untouched=states == {False})
+    return HandedPlan(path, size, note.entry_id if is_applied else "", is_untouched=states == {False})
 
 
 def _entries_after(branch: Sequence[Entry], entry_id: str) -> Sequence[Entry]:
@@ -176,7 +176,7 @@ def _note_of(handshake: Handshake) -> CommitNote:
     return msgspec.convert(handshake.note, CommitNote)
 
 
-def _record(handshake: Handshake, found: Found, now: datetime) -> None:
+def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
     """Record an applied plan as a compaction, and the handshake as applied: both, or none."""
     path, size = found.path, found.size
     note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
@@ -216,7 +216,7 @@ def _record(handshake: Handshake, found: Found, now: datetime) -> None:
         )
 
 
-def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> None:
+def _take_back(handshake: Handshake, found: HandedPlan, why: str, now: datetime) -> None:
     """End an approved plan that was not applied: it can be reviewed again. A part of it may be in the session."""
     if found.entry_id:
         _record(handshake, found, now)

@@ -19,12 +19,12 @@ from compaction_app.planning.model_registry import (
     providers,
     takes_a_key,
 )
-from compaction_app.planning.planners import BY_HAND, PLANNERS
+from compaction_app.planning.planners import MANUAL_PLANNER, PLANNERS
 from compaction_app.providers.addresses import checked_base_url, origin_of
 from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.web.forms import CheckedField, InlineField
 
-RESERVED: Final = frozenset({*LABELS, *PLANNERS, BY_HAND, "add"})
+RESERVED: Final = frozenset({*LABELS, *PLANNERS, MANUAL_PLANNER, "add"})
 """Names with another meaning."""
 NAME: Final = r"\A[a-z0-9][a-z0-9_-]{0,39}\Z"
 NAME_RULE: Final = "Use lower-case letters, digits, - and _, at most 40 characters, such as “my-server”."

@@ -19,8 +19,8 @@ from .usage import UsageTotals
 
 EMBEDDED: Final = "embedded"
 PRUNE: Final = "prune"
-BY_HAND: Final = "hand"
-"""In place of a planner: the run has the proposals that a human selected, and no others."""
+MANUAL_PLANNER: Final = "hand"
+"""In place of a planner: a human selected the proposals of the run, or writes the summary."""
 OFF: Final = "off"
 """The thinking level that is none, as sessions record it."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
@@ -32,7 +32,7 @@ PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
 
 def is_llm(planner: str) -> bool:
     """Whether a planner is an LLM planner, which mostly waits for its provider."""
-    return planner not in PLANNERS and planner != BY_HAND
+    return planner not in PLANNERS and planner != MANUAL_PLANNER
 
 
 def source_of_query(planner: str, source: str) -> str:
@@ -40,9 +40,9 @@ def source_of_query(planner: str, source: str) -> str:
 
     The embedded planner looks for the words of a query that was given, not for those of the user's last message.
     """
-    used = planner not in (PRUNE, BY_HAND) and (is_llm(planner) or source != DEFAULT_SOURCE)
+    used = planner not in (PRUNE, MANUAL_PLANNER) and (is_llm(planner) or source != DEFAULT_SOURCE)
     said = "the last message of the user" if source == DEFAULT_SOURCE else source
-    return said if used or planner == BY_HAND else f"{said}; the {planner} planner does not use it"
+    return said if used or planner == MANUAL_PLANNER else f"{said}; the {planner} planner does not use it"
 
 
 def level_asked_for(name: str) -> str | None:
@@ -92,7 +92,7 @@ def model_of_run(run: Run) -> ResolvedModel | None:
 def planner_of_run(run: Run, plan: Plan, listener: PlanListener) -> Planner | None:
     """The planner of a run, ready for its first turn; None if a human selected. Raises what `model_of_run` and
     `planner_named` raise."""
-    if run.planner == BY_HAND:
+    if run.planner == MANUAL_PLANNER:
         return None
     model = model_of_run(run)
     return planner_named(run.planner, run.thinking, plan, listener, run.usage, model)

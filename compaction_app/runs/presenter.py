@@ -170,7 +170,7 @@ def _turn_began(run: Run, until: int) -> int | None:
     return began
 
 
-def words_of(run: Run, seq: int) -> ModelTurn | None:
+def model_turn(run: Run, seq: int) -> ModelTurn | None:
     """Everything streamed in the turn with that first event; None if this run has no such turn."""
     log = Log()
     for event in _events(run.events.filter(seq__gte=seq)).iterator(chunk_size=500):

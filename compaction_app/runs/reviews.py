@@ -45,7 +45,7 @@ class Carried:
     """Pins of hooks that a human took back: a hook's next answer does not pin them again."""
 
 
-class Made(NamedTuple):
+class DecisionInForce(NamedTuple):
     """A decision that is not undone: its number, its step, and its time."""
 
     seq: int
@@ -59,7 +59,7 @@ class Reviewed(NamedTuple):
     reviewer: Reviewer
     review: Review
     version: int
-    last: Made | None
+    last: DecisionInForce | None
     """The last decision of a human."""
     mark: str
 
@@ -280,17 +280,17 @@ def _reviewer(run: Run, mark: str) -> Reviewer:
     return Reviewer(snapshot_of(run, mark).transcript, proposed, run.thinking_guard)
 
 
-def decisions_in_force(run: Run, version: int | None = None) -> Sequence[Made]:
+def decisions_in_force(run: Run, version: int | None = None) -> Sequence[DecisionInForce]:
     """The decisions up to a version that are not undone by then, in order."""
     rows = run.decisions.order_by("seq")
     if version is not None:
         rows = rows.filter(seq__lte=version)
-    found: list[Made] = []
+    found: list[DecisionInForce] = []
     for seq, kind, targets, at in rows.values_list("seq", "kind", "targets", "at"):
         if kind == Decision.UNDO:
             found.pop()
         else:
-            found.append(Made(seq, _step(kind, targets), at))
+            found.append(DecisionInForce(seq, _step(kind, targets), at))
     return found
 
 

@@ -28,7 +28,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .commands import plan_again, resume_run, start_run, stop_run
 from .forms import CompactForm
-from .presenter import automatic_planning, compact_page, transcript_lines, view_run, words_of
+from .presenter import automatic_planning, compact_page, transcript_lines, view_run, model_turn
 from .streaming import stream
 
 _FILTERS: Final[dict[str, tuple[str, Collection[RunState]]]] = {
@@ -149,7 +149,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
 def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
     """A model's complete answer to one request, of which the page of its run shows the beginning."""
     found = known_run(run)
-    turn = words_of(found, seq)
+    turn = model_turn(found, seq)
     if turn is None:
         raise Http404
     return render(request, "runs/words.html", {"run": found, "turn": turn, "here": "runs"})

@@ -40,7 +40,7 @@ from compaction_app.planning.hook_runner import (
     save_pins,
 )
 from compaction_app.planning.plan import Plan, PlanListener
-from compaction_app.planning.planners import BY_HAND, planner_of_run
+from compaction_app.planning.planners import MANUAL_PLANNER, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
     is_unchanged,
@@ -124,7 +124,7 @@ def _plan(recorder: Recorder) -> Plan:
         recorder.record(EventKind.HOOKED, message._asdict())
     require_not_cancelled(plan.answers)
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
-    if run.planner == BY_HAND and run.replaces is not None:
+    if run.planner == MANUAL_PLANNER and run.replaces is not None:
         plan.start_with({**plan.origins, **_selected_before(run, run.replaces, plan.store)})
     # An earlier attempt has made calls of this run too.
     plan.workbench.call_count = run.calls

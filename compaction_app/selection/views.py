@@ -16,7 +16,7 @@ from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.selection import Criterion, SelectionKind
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.planners import BY_HAND
+from compaction_app.planning.planners import MANUAL_PLANNER
 from compaction_app.planning.snapshots import mark_of
 from compaction_app.review.decision_report import decision_report
 from compaction_app.review.grouped_review import GroupedReview
@@ -151,7 +151,7 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
     targets = SelectionMaker(scope_of_branch(session, leaf)).targets(form.criterion, Kind.ADD)
     _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
     why = f"selected: {form.criterion.words}"
-    run = start_run(session, planner=BY_HAND, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)
+    run = start_run(session, planner=MANUAL_PLANNER, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)
     return redirect(run)
 
 

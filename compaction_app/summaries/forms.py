@@ -11,6 +11,7 @@ from django import forms
 from compaction_app.changes.forms import ConfirmationField
 from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
+from compaction_app.planning.planners import MANUAL_PLANNER
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.forms import CheckedField
@@ -18,12 +19,10 @@ from sessions_app.web.forms import CheckedField
 from .drafts import LONGEST_TEXT, WantedSummary
 
 LONGEST_FOCUS = 4_000
-BY_HAND = "hand"
-"""In place of a model: the user writes the summary."""
 
 
 def _planner(name: str) -> str:
-    return name if name == BY_HAND else model_named(name).planner
+    return name if name == MANUAL_PLANNER else model_named(name).planner
 
 
 class SummaryForm(forms.Form):
@@ -52,8 +51,8 @@ class SummaryForm(forms.Form):
     def model(self) -> ResolvedModel | None:
         """The chosen model, else the session's own; None if the user writes the summary."""
         if self.data.get("planner"):
-            name = str(self.cleaned_data.get("planner", BY_HAND))
-            return None if name == BY_HAND else model_named(name)
+            name = str(self.cleaned_data.get("planner", MANUAL_PLANNER))
+            return None if name == MANUAL_PLANNER else model_named(name)
         return model_of_session(self.session)
 
     @property
@@ -61,7 +60,7 @@ class SummaryForm(forms.Form):
         """The chosen model, even if there is no such model."""
         if self.data.get("planner"):
             return str(self.data["planner"])
-        return self.model.planner if self.model is not None else BY_HAND
+        return self.model.planner if self.model is not None else MANUAL_PLANNER
 
     @property
     def disclosure_mark(self) -> str:

@@ -31,7 +31,7 @@ from compaction_app.core.decisions import Decided, Kind, Step
 from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import Judgement, Restraints
 from compaction_app.core.pairing import Pairs, TargetPlan, ToolPair
-from compaction_app.core.review_fold import BY_HAND, Proposed, Reviewer
+from compaction_app.core.review_fold import MANUAL_ORIGIN, Proposed, Reviewer
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
@@ -115,7 +115,7 @@ def sought(words: str, **arguments: Any) -> Any:
 
 def reviewed(proposed: str, *steps: tuple[Kind, Target]) -> Any:
     """What a commit would write, in its order, and what is pinned."""
-    reviewer = Reviewer(transcript_of(*TALK), [Proposed(one, "planner", BY_HAND) for one in targets(proposed)])
+    reviewer = Reviewer(transcript_of(*TALK), [Proposed(one, "planner", MANUAL_ORIGIN) for one in targets(proposed)])
     found = reviewer.review([Step(kind, (target,)) for kind, target in steps])
     approved = found.approved.targets if found.approved is not None else ()
     return named(*approved), named(*found.pins)
