@@ -279,7 +279,7 @@ def _fork(tree: SessionTree, start: int) -> Fork:
     return Fork(tree.entries[last].id, count, messages)
 
 
-def leaf_below(session: Session, entry_id: str) -> str:
+def find_leaf(session: Session, entry_id: str) -> str:
     """The leaf of a branch with that entry: the active one if possible. Raises BadInput `unknown_entry`."""
     state = branch_state(session)
     if state.tree.descends(state.leaf_id, entry_id):

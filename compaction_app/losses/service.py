@@ -10,7 +10,7 @@ from django.conf import settings
 from compaction_app.core.draft_check import DRAFT_ID, draft_texts
 from compaction_app.core.gates import Restraints
 from compaction_app.core.summary_loss import Replacement, SummaryLoss, loss_of, replacement_by, summaries_on
-from compaction_app.entries.branches import BranchState, branch_state, leaf_below
+from compaction_app.entries.branches import BranchState, branch_state, find_leaf
 from compaction_app.models import SummaryDraft
 from compaction_app.summaries.drafts import shown_task_of
 from sessions_app.document.document import Document, indexed_texts
@@ -69,7 +69,7 @@ def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
 
 
 def _work_out(session: Session, entry_id: str) -> BranchSummary:
-    leaf_id = leaf_below(session, entry_id) if entry_id else ""
+    leaf_id = find_leaf(session, entry_id) if entry_id else ""
     state = branch_state(session, leaf_id)
     summaries = [entry.id for entry in summaries_on(state.branch, state.reading.reader)]
     replacement = _replacement(state, [entry_id] if entry_id else reversed(summaries))

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.core.branch_views import VIEWS, messages_in
 from compaction_app.core.states import FINISHED
-from compaction_app.entries.branches import branch_state, leaf_below
+from compaction_app.entries.branches import branch_state, find_leaf
 from compaction_app.entries.links import place_address
 from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
 from compaction_app.lookups import known_session
@@ -144,7 +144,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         return redirect(place_address(found.get_absolute_url(), within.next, within.typed))
     try:
         if entry and not leaf:
-            leaf = leaf_below(found, entry)
+            leaf = find_leaf(found, entry)
         shown = view_session(
             found,
             leaf_id=leaf,
