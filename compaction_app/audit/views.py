@@ -13,4 +13,4 @@ from .presenter import view_audit
 def audit(request: HttpRequest) -> HttpResponse:
     """Every change of a session, newest first, and whether the log is whole."""
     view = view_audit(request.GET.get("page"))
-    return render(request, "audit/audit.html", {"view": view, "here": "settings"})
+    return render(request, "audit/audit.html", {"view": view, "active_nav": "settings"})

@@ -70,7 +70,7 @@ def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
         "standings": {name: found.count(name) for name in ("holds", "broken", "unchecked")},
         "done": min(done, len(found.rows)),
         "is_asked_by_script": wants_fragment(request),
-        "here": "backups",
+        "active_nav": "backups",
     }
     part = "backups/overview.html#all" if wants_fragment(request) else "backups/overview.html"
     return render(request, part, context)
@@ -101,7 +101,7 @@ def backups(request: HttpRequest, root: int, path: str) -> HttpResponse:
         view = view_backups(session)
     except RedlineError as fault:
         return _refused(request, session, fault)
-    return render(request, "backups/list.html", {"session": session, "view": view, "here": "sessions"})
+    return render(request, "backups/list.html", {"session": session, "view": view, "active_nav": "sessions"})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -143,7 +143,7 @@ def _show_restore(
         "fault": fault,
         "form": form,
         "missing": missing_in(form, view.confirmations) if isinstance(fault, ConfirmationNeeded) else [],
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     return render(request, "backups/restore.html", context, status=status_of(fault))
 
@@ -168,7 +168,7 @@ def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
         view = view_deletion(session, name)
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
-    context = {"session": session, "view": view, "fault": fault, "here": "sessions"}
+    context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     return render(request, "backups/delete.html", context, status=status_of(fault))
 
 
@@ -219,6 +219,6 @@ def _refused(request: HttpRequest, session: Session, fault: RedlineError) -> Htt
     """A page that says why something could not be shown or done; htmx is redirected to the current list."""
     if wants_fragment(request):
         return HttpResponseClientRedirect(_address(session))
-    context = {"session": session, "fault": fault, "here": "sessions"}
+    context = {"session": session, "fault": fault, "active_nav": "sessions"}
     status = 404 if fault.code in NOT_THERE else status_of(fault)
     return render(request, "backups/refused.html", context, status=status)

@@ -132,7 +132,7 @@ def _show(
         "form": form,
         "missing": missing,
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
-        "here": "runs",
+        "active_nav": "runs",
         "asked": asked,
         "applied_by": applied_by(asked, view.preflight.writer).name if asked is not None and view is not None else "",
     }
@@ -143,7 +143,7 @@ def _show(
 
 def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
     """What would be approved with everything undecided, before it is."""
-    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "here": "runs"}
+    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "runs"}
     context["kept_query"] = "undecided=1&"
     try:
         look = undecided_look(account_of(run))
@@ -216,7 +216,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
         "rows": undo_rows(compaction),
         "asked": run.handshakes.filter(state=HandshakeState.APPLIED).last(),
         "fault": fault,
-        "here": "runs",
+        "active_nav": "runs",
     }
     if is_prepared(run):
         removals = removals_of(account_of(run))

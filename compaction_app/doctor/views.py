@@ -101,7 +101,7 @@ def _page(request: HttpRequest, session: Session, fault: RedlineError | None = N
         view = view_diagnosis(session)
     except RedlineError as unreadable:
         fault = fault or unreadable
-    context = {"session": session, "view": view, "fault": fault, "here": "sessions"}
+    context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     return render(request, "doctor/doctor.html", context, status=status_of(fault))
 
 

@@ -47,7 +47,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
 
 def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = None) -> HttpResponse:
     shown = view_handshake(shown_now(found, timezone.now()))
-    context = {**shown, "fault": fault, "here": "agents"}
+    context = {**shown, "fault": fault, "active_nav": "agents"}
     return render(request, "handshakes/handshake.html", context, status=status_of(fault))
 
 
@@ -109,6 +109,6 @@ def handshakes(request: HttpRequest) -> HttpResponse:
         "waits": waits,
         "passes": passes,
         "fault": fault,
-        "here": "agents",
+        "active_nav": "agents",
     }
     return render(request, "handshakes/handshakes.html", context, status=status_of(fault))

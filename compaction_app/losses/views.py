@@ -51,7 +51,7 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
         "draft_view": view_draft(found) if view is not None else None,
         "view": view,
         "fault": fault,
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     return render(request, "losses/lost.html", context, status=status_of(fault))
 
@@ -65,7 +65,7 @@ def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResp
         if isinstance(failure, BadInput) and failure.code == "unknown_entry":
             raise Http404(failure.message) from failure
         fault = failure
-    context = {"session": session, "view": view, "fault": fault, "here": "sessions"}
+    context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
     if view is None:
         return render(request, "losses/lost.html", context, status=status_of(fault))
     return render(request, template, context)

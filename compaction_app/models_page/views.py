@@ -45,7 +45,7 @@ from .service import (
     test_model,
 )
 
-HERE = {"here": "models"}
+ACTIVE_NAV = {"active_nav": "models"}
 OUTPUT_LIMIT: Final = 8_192
 """Tokens of one answer, for a new model."""
 
@@ -57,7 +57,7 @@ def models(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
-    return render(request, "models_page/list.html", {"shown": models_page(), **more, **HERE}, status=status)
+    return render(request, "models_page/list.html", {"shown": models_page(), **more, **ACTIVE_NAV}, status=status)
 
 
 def _address_of(provider: str) -> str:
@@ -110,7 +110,7 @@ def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
 def _model_page(
     request: HttpRequest, form: PlannerModelForm, fault: FormInvalid | None = None, **more: Any
 ) -> HttpResponse:
-    context = {"form": form, "providers": providers(), "fault": fault, **more, **HERE}
+    context = {"form": form, "providers": providers(), "fault": fault, **more, **ACTIVE_NAV}
     return render(request, "models_page/model.html", context, status=status_of(fault))
 
 
@@ -122,7 +122,7 @@ def remove(request: HttpRequest, model: int) -> HttpResponse:
         remove_model(found.pk)
         _say(request, "Removed", found.planner)
         return redirect("compaction:models")
-    return render(request, "models_page/remove.html", {"model": found, **HERE})
+    return render(request, "models_page/remove.html", {"model": found, **ACTIVE_NAV})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -226,7 +226,7 @@ def _provider_page(
         "presets": PRESETS,
         "retype": bool(request.POST.get("key")),
         "fault": fault,
-        **HERE,
+        **ACTIVE_NAV,
     }
     return render(request, "models_page/provider.html", context, status=status_of(fault))
 
@@ -246,7 +246,7 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
         except RedlineError as failure:
             fault = failure
     found = [model for model in known_models() if model.provider.name == known.name]
-    context = {"provider": known, "models": found, "fault": fault, **HERE}
+    context = {"provider": known, "models": found, "fault": fault, **ACTIVE_NAV}
     return render(request, "models_page/remove.html", context, status=status_of(fault))
 
 

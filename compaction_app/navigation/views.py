@@ -146,7 +146,7 @@ def _show(
         "form": form,
         "fault": fault,
         "missing": missing,
-        "here": "sessions",
+        "active_nav": "sessions",
         "tree": _tree(found, at=entry_id),
     }
     return render(request, template, context, status=status_of(fault))

@@ -220,7 +220,7 @@ def _context(desk: ReviewDesk, page: Page) -> dict[str, Any]:
         "chosen": page.chosen,
         "version": page.version,
         "mark": desk.mark,
-        "here": "runs",
+        "active_nav": "runs",
     }
 
 
@@ -340,7 +340,7 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
         "start": start,
         "version": desk.version,
         "mark": mark_of(found),
-        "here": "runs",
+        "active_nav": "runs",
     }
     part = "review/stays.html#rows" if wants_fragment(request) else "review/stays.html"
     return render(request, part, context)
@@ -427,7 +427,7 @@ def _closed(
         "changed": reviewable and fault is not None and fault.code in ("session_rewritten", "no_such_file"),
         "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
         "later": run.replaced_by.order_by("-pk").first(),
-        "here": "runs",
+        "active_nav": "runs",
         **(again or {}),
     }
     return render(request, "review/review_closed.html", context, status=status_of(fault))

@@ -86,7 +86,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "waiting": Run.objects.unseen().numbers(),
         "drafts": SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")[:DRAFTS_SHOWN],
         "automatic": automatic_planning(timezone.now(), Path.home()),
-        "here": "runs",
+        "active_nav": "runs",
     }
     return render(request, "runs/list.html", context)
 
@@ -130,7 +130,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
         "first": None if part in ("planning", "target") else form.first_request(),
         "part": part,
         "fault": fault,
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     template = f"runs/compact.html#{part}" if part in PARTS else "runs/compact.html"
     return render(request, template, context, status=status_of(fault))
@@ -141,7 +141,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call as it comes, and the plan's progress."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
-    context = {"run": found, "view": view, "steps": view.steps, "parameters": view.parameters, "here": "runs"}
+    context = {"run": found, "view": view, "steps": view.steps, "parameters": view.parameters, "active_nav": "runs"}
     return render(request, "runs/run.html", context)
 
 
@@ -152,7 +152,7 @@ def words(request: HttpRequest, run: int, seq: int) -> HttpResponse:
     turn = model_turn(found, seq)
     if turn is None:
         raise Http404
-    return render(request, "runs/words.html", {"run": found, "turn": turn, "here": "runs"})
+    return render(request, "runs/words.html", {"run": found, "turn": turn, "active_nav": "runs"})
 
 
 def _page(run: int) -> str:
@@ -188,7 +188,9 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
 
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     """A page that says why something was not done to a run."""
-    return render(request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=status_of(fault))
+    return render(
+        request, "runs/refused.html", {"run": run, "fault": fault, "active_nav": "runs"}, status=status_of(fault)
+    )
 
 
 @require_safe

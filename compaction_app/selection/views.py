@@ -78,7 +78,7 @@ class SelectionDecisionForm(SelectionForm):
 def select(request: HttpRequest, run: int) -> HttpResponse:
     """What a criterion selects in a review; a POST decides about it, in one step."""
     found = known_run(run)
-    context = {"run": found, "session": found.session, "here": "runs"}
+    context = {"run": found, "session": found.session, "active_nav": "runs"}
     try:
         if request.method == "POST":
             return _decide(request, found)
@@ -93,7 +93,7 @@ def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """What a criterion selects of a branch; a POST starts a run that proposes it."""
     session = known_session(root, path)
     leaf = (request.POST if request.method == "POST" else request.GET).get("leaf", "")
-    context = {"session": session, "leaf": leaf, "here": "sessions"}
+    context = {"session": session, "leaf": leaf, "active_nav": "sessions"}
     try:
         require_writable(session)
         if request.method == "POST":

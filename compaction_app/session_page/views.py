@@ -201,7 +201,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "planned": _waiting_plan(found),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
         "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
-        "here": "sessions",
+        "active_nav": "sessions",
     }
 
 
@@ -287,7 +287,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     if is_plain:
         return HttpResponse(escape_text(whole.shown.text), content_type="text/plain; charset=utf-8")
     part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
-    context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "here": "sessions"}
+    context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "active_nav": "sessions"}
     return render(request, part, context)
 
 
@@ -355,7 +355,7 @@ def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> 
         "title": UNREADABLE.get(fault.code, "This session cannot be shown"),
         "is_missing": fault.code == "no_such_file",
         "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     status = 200 if context["is_empty"] else status_of(fault)
     return render(request, "session_page/unreadable.html", context, status=status)

@@ -17,5 +17,5 @@ from .presenter import view_settings
 def compaction_settings(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """The settings in force for the compaction of a session, each with its default and the file that sets it."""
     session = known_session(root, path)
-    context = {"session": session, "view": view_settings(session, Path.home()), "here": "sessions"}
+    context = {"session": session, "view": view_settings(session, Path.home()), "active_nav": "sessions"}
     return render(request, "settings_in_force/settings.html", context)

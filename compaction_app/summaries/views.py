@@ -93,7 +93,7 @@ def _show_start(request: HttpRequest, form: SummaryForm, fault: RedlineError | N
         "models": models(),
         "drafts": form.session.drafts.unfinished().order_by("-pk")[:5],
         "fault": fault,
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     template = f"{START}#sent" if wants_fragment(request) else START
     return render(request, template, context, status=status_of(fault))
@@ -149,7 +149,7 @@ def _show_draft(
 ) -> HttpResponse:
     """`typed` is a text that was not saved, and is shown in the place of the stored one."""
     view: DraftView | None = None
-    context: dict[str, Any] = {"draft": found, "session": found.session, "here": "sessions"}
+    context: dict[str, Any] = {"draft": found, "session": found.session, "active_nav": "sessions"}
     if found.state == STATES.READY:
         show = request.GET.get("show", "")
         try:
@@ -246,6 +246,6 @@ def _show_append(
         "form": form,
         "missing": missing,
         "fault": fault,
-        "here": "sessions",
+        "active_nav": "sessions",
     }
     return render(request, APPEND, context, status=status_of(fault))

@@ -43,5 +43,5 @@ def _show(request: HttpRequest, found: Session, query: QueryDict, fault: Redline
         if isinstance(failure, BadInput) and failure.code == "unknown_entry":
             raise Http404(failure.message) from failure
         fault = fault or failure
-    context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "here": "sessions"}
+    context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "active_nav": "sessions"}
     return render(request, "timeline/timeline.html", context, status=status_of(fault))

@@ -36,7 +36,7 @@ def tree(request: HttpRequest, root: int, path: str) -> HttpResponse:
         "session": found,
         "at": at,
         "query": query,
-        "here": "sessions",
+        "active_nav": "sessions",
         "page": _address(found, "tree", at=at, open=opened),
         "comparing": _address(found, "compare_branches"),
         "selecting": _address(found, "tree", **{"from": start}, open=opened),
@@ -59,7 +59,7 @@ def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
     a, b, start = (request.GET.get(name, "") for name in ("a", "b", "from"))
     context = {
         "session": found,
-        "here": "sessions",
+        "active_nav": "sessions",
         "page": _address(found, "compare_branches", a=a, b=b),
         "exchanged": _address(found, "compare_branches", a=b, b=a)[:-1],
     }

@@ -86,6 +86,6 @@ def _show(
         "form": form,
         "missing": missing,
         "is_choice_missing": is_choice_missing,
-        "here": "runs",
+        "active_nav": "runs",
     }
     return render(request, "undo/undo.html", context, status=status_of(fault))

@@ -23,7 +23,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         view = view_overview(timezone.now(), request.GET.get("agent", ""), request.GET.get("month", ""))
     except RedlineError as failure:
         fault = failure
-    context = {"view": view, "fault": fault, "here": "lab"}
+    context = {"view": view, "fault": fault, "active_nav": "lab"}
     return render(request, "hindsight/overview.html", context, status=status_of(fault))
 
 
@@ -36,7 +36,7 @@ def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
         view = view_session(found, request.GET.get("entry", ""), request.GET.get("leaf", ""))
     except RedlineError as failure:
         fault = failure
-    context = {"session": found, "view": view, "fault": fault, "here": "sessions"}
+    context = {"session": found, "view": view, "fault": fault, "active_nav": "sessions"}
     template = "hindsight/session.html"
     if wants_fragment(request):
         return render(request, f"{template}#since", context)

@@ -26,7 +26,7 @@ from .forms import ExperimentForm
 from .presenter import about, tried_sessions, view_experiment
 
 PAGE_SIZE: Final = 50
-HERE: Final = {"here": "lab"}
+ACTIVE_NAV: Final = {"active_nav": "lab"}
 
 
 @require_safe
@@ -34,7 +34,7 @@ def experiments(request: HttpRequest) -> HttpResponse:
     """All experiments, the newest first."""
     rows = Experiment.objects.with_counts().order_by("-pk")
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
-    return render(request, "lab/list.html", {"page": page, **HERE})
+    return render(request, "lab/list.html", {"page": page, **ACTIVE_NAV})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -58,7 +58,7 @@ def new_experiment(request: HttpRequest) -> HttpResponse:
 
 def _show_new(request: HttpRequest, form: ExperimentForm, fault: RedlineError | None = None) -> HttpResponse:
     template = "lab/new.html#chosen" if wants_fragment(request) else "lab/new.html"
-    context = {"form": form, "models": models(), "fault": fault, **HERE}
+    context = {"form": form, "models": models(), "fault": fault, **ACTIVE_NAV}
     return render(request, template, context, status=status_of(fault))
 
 
@@ -74,7 +74,7 @@ def experiment(request: HttpRequest, experiment: int) -> HttpResponse:
 
 def _show(request: HttpRequest, found: Experiment, fault: RedlineError | None = None) -> HttpResponse:
     chosen = {name: request.GET.get(name, "") for name in ("keep", "strategy", "other")}
-    context = {"experiment": found, "view": view_experiment(found, **chosen), "fault": fault, **HERE}
+    context = {"experiment": found, "view": view_experiment(found, **chosen), "fault": fault, **ACTIVE_NAV}
     part = request.GET.get("part") if wants_fragment(request) else None
     template = "lab/experiment.html#progress" if part == "progress" else "lab/experiment.html"
     return render(request, template, context, status=status_of(fault))

@@ -208,8 +208,8 @@ def redline_command(directory: Path | None = None) -> str:
 
     The agent may be started without the variables that determine the data directory.
     """
-    beside = Path(sys.executable).with_name("redline")
-    found = str(beside) if beside.exists() else shutil.which("redline")
+    installed = Path(sys.executable).with_name("redline")
+    found = str(installed) if installed.exists() else shutil.which("redline")
     command = shlex.quote(found) if found is not None else f"{shlex.quote(sys.executable)} -m redline"
     if directory is None and not any(map(os.environ.get, DATA_VARIABLES)):
         return command

@@ -39,7 +39,7 @@ from .service import (
 )
 from .trial import ConnectionTest, try_connection
 
-HERE: Final = {"here": "agents"}
+ACTIVE_NAV: Final = {"active_nav": "agents"}
 Plan = Callable[[str, Path | None], ConfigurationChange]
 
 
@@ -51,7 +51,7 @@ def _page(key: str) -> str:
 @require_safe
 def agents(request: HttpRequest) -> HttpResponse:
     """All agents that can request reviews, and whether they are connected."""
-    return render(request, "connections/agents.html", {"agents": shown_agents(), **HERE})
+    return render(request, "connections/agents.html", {"agents": shown_agents(), **ACTIVE_NAV})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -147,7 +147,7 @@ def _show(
         "change": change,
         "fault": fault,
         "revocation_note": note,
-        **HERE,
+        **ACTIVE_NAV,
     }
     is_read = request.method != "POST" and isinstance(fault, BadInput)
     return render(request, template, context, status=200 if is_read else status_of(fault))

@@ -82,7 +82,7 @@ def _outcome(upload: UploadedFile[Any]) -> ImportResult:
 def _page(
     request: HttpRequest, results: Sequence[ImportResult] = (), fault: str = "", status: int = 200
 ) -> HttpResponse:
-    context = {"results": results, "fault": fault, "kept": kept_sessions(), "here": "sessions"}
+    context = {"results": results, "fault": fault, "kept": kept_sessions(), "active_nav": "sessions"}
     return render(request, "imports/import.html", context, status=status)
 
 
@@ -102,5 +102,5 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
         removal = removal_of(name)
     except BadInput as missing:
         raise Http404(missing.message) from missing
-    context = {"removal": removal, "fault": fault, "here": "sessions"}
+    context = {"removal": removal, "fault": fault, "active_nav": "sessions"}
     return render(request, "imports/remove.html", context, status=status_of(fault))

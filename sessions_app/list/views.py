@@ -17,4 +17,4 @@ def sessions(request: HttpRequest) -> HttpResponse:
     """The list of sessions. htmx requests the same URL and receives only the list."""
     listing = browse(ListFilters.of(request.GET), timezone.now())
     template = "list/list.html#listing" if wants_fragment(request) else "list/list.html"
-    return render(request, template, {"listing": listing, "here": "sessions"})
+    return render(request, template, {"listing": listing, "active_nav": "sessions"})

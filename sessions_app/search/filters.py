@@ -72,9 +72,9 @@ class SearchFilters:
         # Words have no unprintable characters, and the query is shown.
         text = "".join(one if one.isprintable() else " " for one in text[:MAX_LENGTH]).strip()
         query = SearchQuery.of(text)
-        beside = tuple((name, value) for name, value in given if value)
+        separate = tuple((name, value) for name, value in given if value)
         values: dict[str, list[str]] = {}
-        for name, value in (*query.filters, *beside):
+        for name, value in (*query.filters, *separate):
             values.setdefault(name, []).append(value)
         return cls(
             text=text,
@@ -86,7 +86,7 @@ class SearchFilters:
             projects=frozenset(values.get("project", ())),
             since=max(_days(values, "since", "after"), default=None),
             until=min(_days(values, "before", "until"), default=None),
-            given=beside,
+            given=separate,
             ignored=tuple(f"{name}:{one}" for name in values for one in values[name] if not _is_known(name, one)),
             **other,  # type: ignore[arg-type]  # the fields of this class
         )

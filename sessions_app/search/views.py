@@ -40,7 +40,7 @@ def results(request: HttpRequest) -> HttpResponse:
         "sorts": SORTS,
         "title": _title(found),
         "typed": filters.text,
-        "here": "search",
+        "active_nav": "search",
     }
     return render(request, template, context)
 

@@ -29,5 +29,5 @@ def settings(request: HttpRequest) -> HttpResponse:
             return redirect(reverse("sessions:settings", fragment=section))
         fault = FormInvalid(form)
     adding = form if isinstance(form, AddRootForm) else AddRootForm()
-    context = {"shown": effective_settings(Path.home()), "adding": adding, "fault": fault, "here": "settings"}
+    context = {"shown": effective_settings(Path.home()), "adding": adding, "fault": fault, "active_nav": "settings"}
     return render(request, "settings_page/settings.html", context, status=status_of(fault))
