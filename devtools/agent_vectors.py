@@ -43,7 +43,7 @@ WRITERS: Final[Mapping[str, str]] = {
 }
 """The names of writers in plans, and Redline's. Other forms in plans are not written."""
 WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
-BESIDE: Final = Path("/sessions/session.jsonl")
+OFF_BRANCH: Final = Path("/sessions/session.jsonl")
 """The path of the session for the writers, which do not open it."""
 
 
@@ -170,9 +170,9 @@ def write_facts(session: RecordedSession) -> WriteFacts:
         new_id=lambda: next(new_ids),
         session_id="00000000-0000-4000-8000-000000000000",
         written_at=WRITTEN_AT,
-        session=BESIDE,
+        session=OFF_BRANCH,
         header=session.header or Header("", PI.current_version, "", "", ""),
-        backup=BESIDE,
+        backup=OFF_BRANCH,
         line=lambda entry: session.lines[entry.number - 1],
         labels=labels(session.tree),
     )

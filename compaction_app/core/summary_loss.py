@@ -222,7 +222,7 @@ def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> 
     """What a summary at the end of a branch says of the branch that was left: the one written to before it."""
     summary = branch[-1]
     written = tree.entries[: tree.position(summary.id)]
-    last = next((entry for entry in reversed(written) if not entry.is_beside), None)
+    last = next((entry for entry in reversed(written) if not entry.is_off_branch), None)
     after = reader.rebuild(branch)
     message = next((message for message in after.messages if message.entry is summary), None)
     if last is None or message is None:

@@ -255,7 +255,7 @@ def _pieces(
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
     """Where other branches with messages leave this one. A branch with every entry has no others."""
     here = {entry.id for entry in branch}
-    if all(entry.is_beside or entry.id in here for entry in tree.entries):
+    if all(entry.is_off_branch or entry.id in here for entry in tree.entries):
         return
     on_branch = {tree.position(entry.id) for entry in branch}
     places = [NO_PARENT, *(tree.position(entry.id) for entry in branch)]

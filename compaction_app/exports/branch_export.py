@@ -83,7 +83,7 @@ class BranchExport:
         """The lines of the session without those that only have entries of other branches, or of other views."""
         own = {message.source.number for message in self.messages}
         is_whole = self.view == "all"
-        others = {entry.number for entry in self.tree.entries if not (is_whole and entry.is_beside)} - own
+        others = {entry.number for entry in self.tree.entries if not (is_whole and entry.is_off_branch)} - own
         read_texts(self.path, self.fingerprint, ())
         with self.agent.open(self.path) as reader:
             for line in split_lines(reader.chunks(0)):

@@ -474,5 +474,5 @@ class Scan:
 
 def _last_time(entries: Sequence[Entry]) -> str:
     """The last time that an entry of the conversation records; empty if none does."""
-    times = (entry.timestamp for entry in reversed(entries) if not entry.is_beside)
+    times = (entry.timestamp for entry in reversed(entries) if not entry.is_off_branch)
     return next((time for time in times if moment_of(time) is not None), "")

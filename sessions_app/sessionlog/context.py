@@ -183,7 +183,7 @@ class Tally(msgspec.Struct):
 
     def carries(self, entry: Entry) -> bool:
         """Whether an appended entry only adds to the totals."""
-        if entry.kind is EntryKind.BESIDE:
+        if entry.kind is EntryKind.OFF_BRANCH:
             # One that names the end of the session may name another one.
             return entry.parent_id in (None, self.leaf_id)
         return entry.parent_id == self.leaf_id and not entry.rebuilds and not self.open_ended
@@ -191,7 +191,7 @@ class Tally(msgspec.Struct):
     def add(self, entry: Entry) -> None:
         """Count an entry that `carries` accepted."""
         kind, role = entry.kind, entry.role
-        if kind is EntryKind.BESIDE:
+        if kind is EntryKind.OFF_BRANCH:
             if entry.usage:
                 self._report(entry.usage)
             return

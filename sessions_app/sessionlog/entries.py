@@ -87,7 +87,7 @@ class EntryKind(IntEnum):
     """It makes the agent continue before a compaction of Redline's, on a branch without it."""
     BOUNDARY = 10
     """It replaces what precedes it by the entries that it lists."""
-    BESIDE = 11
+    OFF_BRANCH = 11
     """It is recorded beside the conversation: no branch contains it."""
 
 
@@ -97,7 +97,7 @@ def _among(*kinds: EntryKind) -> tuple[bool, ...]:
 
 
 _MESSAGE: Final = EntryKind.MESSAGE
-_BESIDE: Final = EntryKind.BESIDE
+_OFF_BRANCH: Final = EntryKind.OFF_BRANCH
 _IS_COMPACTION: Final = _among(EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY)
 _HAS_TEXT: Final = _among(EntryKind.MESSAGE, EntryKind.SUMMARY, EntryKind.EDIT)
 _REBUILDS: Final = _among(EntryKind.DELETION, EntryKind.SUMMARY, EntryKind.BOUNDARY, EntryKind.EDIT)
@@ -198,9 +198,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return _MESSAGE < self.kind < EntryKind.UNDO
 
     @property
-    def is_beside(self) -> bool:
+    def is_off_branch(self) -> bool:
         """Whether no branch contains it."""
-        return self.kind is _BESIDE
+        return self.kind is _OFF_BRANCH
 
     @property
     def has_text(self) -> bool:

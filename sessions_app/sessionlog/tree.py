@@ -39,7 +39,7 @@ class SessionTree:
     @property
     def leaf(self) -> Entry:
         """The last entry of the conversation in the file. Raises BadInput `no_entries` if there is none."""
-        last = next((entry for entry in reversed(self.entries) if not entry.is_beside), None)
+        last = next((entry for entry in reversed(self.entries) if not entry.is_off_branch), None)
         if last is None:
             raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
         return last
@@ -82,7 +82,7 @@ class SessionTree:
         children: dict[int, list[int]] = {}
         for position, parent in enumerate(self.parents):
             entry = self.entries[position]
-            if self._position[entry.id] == position and not entry.is_beside:
+            if self._position[entry.id] == position and not entry.is_off_branch:
                 children.setdefault(parent, []).append(position)
         return children
 

@@ -40,7 +40,7 @@ ABNORMAL = 1006
 """The close code of a broken connection."""
 PACE = 0.15
 """Seconds between two pieces from the scripted provider: slow enough to be observed."""
-BESIDE = (
+OFF_BRANCH = (
     "['heading', 'note', 'meter', 'brief', 'nothing', 'steps', 'traffic', 'asked', 'foot']"
     ".map((id) => document.getElementById(id).textContent)"
 )
@@ -125,7 +125,7 @@ def is_same(page: Page, later: Page, seq: int) -> None:
     up_to(page, seq)
     later.reload()
     up_to(later, seq)
-    for what in (LOG, IDS, BESIDE):
+    for what in (LOG, IDS, OFF_BRANCH):
         assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
 
 

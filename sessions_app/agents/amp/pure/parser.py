@@ -65,7 +65,7 @@ class AmpParser(LineParser):
         self.state.header = Header(thread_id, CURRENT_VERSION, _directory(data), created, "")
         name = NameControl(fields.stored_text(data, "title") or None)
         place = _place(line, thread_id, None)
-        entry = msgspec.structs.replace(place, type=THREAD, kind=EntryKind.BESIDE, timestamp=created, control=name)
+        entry = msgspec.structs.replace(place, type=THREAD, kind=EntryKind.OFF_BRANCH, timestamp=created, control=name)
         return Recorded(entry, NO_TEXTS, data)
 
     def _message(self, data: dict[str, Any], line: Line) -> Iterator[Recorded]:

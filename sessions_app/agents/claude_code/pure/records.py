@@ -147,7 +147,7 @@ def _describe_beside(data: Mapping[str, Any], recorded_type: str, common: dict[s
     title = fields.stored_text(data, TITLES[recorded_type]) if recorded_type in TITLES else ""
     control = NameControl(title) if title else None
     named = fields.stored_text(data, "leafUuid") or None if recorded_type == LAST_PROMPT else None
-    return Entry(**{**common, "parent_id": named}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
+    return Entry(**{**common, "parent_id": named}, kind=EntryKind.OFF_BRANCH, control=control), NO_TEXTS
 
 
 # ---- what was said -----------------------------------------------------------------------------------------

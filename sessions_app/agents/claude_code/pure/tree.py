@@ -55,7 +55,7 @@ class ClaudeCodeTree(SessionTree):
         self._current = [
             position
             for position, entry in enumerate(self.entries)
-            if self._position[entry.id] == position and not entry.is_beside
+            if self._position[entry.id] == position and not entry.is_off_branch
         ]
         """The positions of the entries that are part of the tree."""
         self._passed = bytearray(map(is_passed, self.entries))
@@ -94,7 +94,7 @@ class ClaudeCodeTree(SessionTree):
     # ---- rule 4 ----------------------------------------------------------------------------------------
 
     def _parent_of(self, entry: Entry) -> int:
-        if entry.is_beside:
+        if entry.is_off_branch:
             return NO_PARENT
         if entry.kind is EntryKind.BOUNDARY:
             return self._position.get(entry.parent_id or "", NO_PARENT)
@@ -122,7 +122,7 @@ class ClaudeCodeTree(SessionTree):
         dated = []
         for position, entry in enumerate(self.entries):
             time = _seconds(entry.timestamp)
-            is_last = self._position[entry.id] == position and not entry.is_beside
+            is_last = self._position[entry.id] == position and not entry.is_off_branch
             if time is not None and is_last and entry.type != SIDECHAIN:
                 dated.append((time, position))
         dated.sort()

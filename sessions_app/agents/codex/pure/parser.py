@@ -110,7 +110,7 @@ class RolloutParser(LineParser):
             "parent_id": state.previous_id,
         }
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
-        if entry.is_beside:
+        if entry.is_off_branch:
             state.window = _window_in(payload) or state.window
             if started := started_agent(payload):
                 self._started_agents[started[0]] = started[1]

@@ -88,8 +88,8 @@ def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: 
         control = ModelControl("", model[1])
         entry = Entry(**common, type=recorded_type, kind=EntryKind.MODEL, model=model, control=control)
         return entry, NO_TEXTS
-    kind = LINE_KINDS.get(recorded_type, EntryKind.BESIDE)
-    if kind is EntryKind.BESIDE:
+    kind = LINE_KINDS.get(recorded_type, EntryKind.OFF_BRANCH)
+    if kind is EntryKind.OFF_BRANCH:
         common["parent_id"] = None
     return Entry(**common, type=recorded_type, kind=kind), NO_TEXTS
 

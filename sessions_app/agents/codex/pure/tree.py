@@ -15,7 +15,7 @@ def thread_tree(entries: Sequence[Entry]) -> SessionTree:
     reported = list(entries)
     answer = None
     for place, entry in enumerate(entries):
-        if entry.is_beside:
+        if entry.is_off_branch:
             if entry.usage and answer is not None:
                 reported[answer] = msgspec.structs.replace(reported[answer], usage=entry.usage)
                 answer = None

@@ -72,7 +72,7 @@ class OpenCodeParser(LineParser):
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         recorded = self._read_row(data, line)
         for found in recorded:
-            if not found.entry.is_beside:
+            if not found.entry.is_off_branch:
                 self.state.previous_id = found.entry.id
         return recorded
 
@@ -109,7 +109,7 @@ class OpenCodeParser(LineParser):
             self.state.extra[INFO] = stringify(data[INFO])
         title = fields.stored_text(data, "title")
         name = None if title.startswith(_DEFAULT_TITLES) else title
-        entry = _entry(line, row_id, None, SESSION, kind=EntryKind.BESIDE, control=NameControl(name))
+        entry = _entry(line, row_id, None, SESSION, kind=EntryKind.OFF_BRANCH, control=NameControl(name))
         return [Recorded(entry, NO_TEXTS, data)]
 
     def _message(self, row_id: str, data: dict[str, Any], line: Line) -> Recorded:

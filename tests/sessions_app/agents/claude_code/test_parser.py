@@ -178,7 +178,7 @@ def test_every_branch_is_finite_and_pairs_calls_with_results_and_an_entry_is_the
         again = CLAUDE_CODE.reparse_entry(line_in(raw)(entry), entry, 1)
         assert again is not None
         found, _ = again
-        assert found == entry or entry.is_beside
+        assert found == entry or entry.is_off_branch
 
 
 def assert_paired(messages: list[Any]) -> None:
@@ -230,7 +230,7 @@ def test_any_field_may_be_anything(kind):
     for field, odd in itertools.product(FIELDS, ANYTHING):
         raw = json.dumps({**usual, field: odd}).encode() + b"\n"
         entries = entries_of(raw)
-        if any(not entry.is_beside for entry in entries):
+        if any(not entry.is_off_branch for entry in entries):
             tree = CLAUDE_CODE.tree(entries)
             sent_of(raw, tree.branch(tree.leaf.id))
 

@@ -158,7 +158,7 @@ def test_the_first_line_records_the_version_that_began_the_thread(version, numbe
 def test_lines_beside_the_conversation_are_in_no_branch():
     beside = line("event_msg", {"type": "task_started"}), line("token_usage_record", {}), line("new", {})
     found = thread(user("go"), *beside)
-    assert [entry.is_beside for entry in found.entries] == [False, False, True, True, True]
+    assert [entry.is_off_branch for entry in found.entries] == [False, False, True, True, True]
     assert [entry.id for entry in found.branch] == ["0", "1"]
     assert found.entries[2].type == "task_started"
 
@@ -185,7 +185,7 @@ def test_a_report_of_tokens_belongs_to_the_answer_or_call_before_it_and_counts_o
     first = (user("go"), answer("a"), call("c1"), usage_record(100, 100), output("c1"))
     found = thread(*first, token_count(100, 100), answer("b"), token_count(150, 250))
     assert reported(found) == {"3": 100, "7": 150}
-    assert [entry.usage for entry in found.entries if entry.is_beside] == [100, None, 150]
+    assert [entry.usage for entry in found.entries if entry.is_off_branch] == [100, None, 150]
     assert found.context().usage.tokens == 150
     found = thread(user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
     assert reported(found) == {"2": 100}
@@ -444,6 +444,6 @@ payloads = json_values | st.fixed_dictionaries(
 def test_nothing_raises(recorded, tail):
     raws = [json.dumps({"type": kind, "payload": payload, "ordinal": place}) for kind, payload, place in recorded]
     found = Parsed("".join(one + "\n" for one in raws).encode() + tail)
-    if found.entries and not all(entry.is_beside for entry in found.entries):
+    if found.entries and not all(entry.is_off_branch for entry in found.entries):
         assert len(found.sent()) >= 0
     assert len({entry.id for entry in found.entries}) == len(found.entries)
