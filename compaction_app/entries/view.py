@@ -35,7 +35,7 @@ from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
-from sessions_app.storage.session_loader import read_again
+from sessions_app.storage.session_loader import reparse_entry
 
 from .branches import BranchState
 from .text import NO_TEXT, ShownText, TextSource, beginning, kind_of, source_of_text
@@ -548,7 +548,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
         return []
     agent = session.agent
     with agent.open(session.real_path()) as reader:
-        read_again(agent, reader, entry, session.version)
+        reparse_entry(agent, reader, entry, session.version)
         line = reader.read_at(entry.offset, entry.length)
     message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
     found = list(pictures_in(dict(agent.message_json(message, line, None))))

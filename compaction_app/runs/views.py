@@ -28,7 +28,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .commands import plan_again, resume_run, start_run, stop_run
 from .forms import CompactForm
-from .presenter import automatic_planning, compact_page, transcript_lines, view_run, model_turn
+from .presenter import automatic_planning, compact_page, model_turn, transcript_lines, view_run
 from .streaming import stream
 
 _FILTERS: Final[dict[str, tuple[str, Collection[RunState]]]] = {
