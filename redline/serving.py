@@ -137,7 +137,7 @@ async def _look_after_workers(processes: WorkerProcesses) -> None:
 
 
 async def _look_after_agents() -> None:
-    """Bring the questions of running agents up to date."""
+    """Bring the review requests of running agents up to date."""
     while True:
         try:
             # In a separate thread: a session may be long, and is read again to see whether a plan was applied.

@@ -1,4 +1,4 @@
-"""What running agents ask, their reports, and what each is answered: the fields of docs/handshake.md.
+"""The review requests and reports of running agents, and the answers: the fields of docs/handshake.md.
 
 Only connected agents are admitted.
 """
@@ -27,7 +27,7 @@ from sessions_app.web.credentials import Credentials, page_address
 from .automatic_approval import approve_by_rule
 from .lifecycle import advance
 from .outcomes import confirm, report_applied, report_failed, report_withdrawn
-from .questions import ask, question_in, require_in_scope, start_asked
+from .review_requests import request_review, require_in_scope, review_request_in, start_requested
 
 POLL_SECONDS: Final = 0.5
 PLANNING_POLL_SECONDS: Final = 0.2
@@ -54,12 +54,12 @@ class AgentReport(BaseModel):
 
 @json_view("POST")
 def handshakes(request: HttpRequest) -> HttpResponse:
-    """A question."""
+    """A review request."""
     connection = _connection(request)
-    question = question_in(request.body, connection)
-    if question.test:
+    requested = review_request_in(request.body, connection)
+    if requested.test:
         return JsonResponse(TESTED)
-    return _answer(request, ask(question, connection, timezone.now()), status=201)
+    return _answer(request, request_review(requested, connection, timezone.now()), status=201)
 
 
 @json_view("GET", "POST")
@@ -81,7 +81,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     if request.method == "POST":
         _report(found, request.body)
     elif found.is_open:
-        start_asked(found, now)
+        start_requested(found, now)
         approve_by_rule(advance(found, now), now)
     elif found.state == HandshakeState.APPROVED and found.note is not None:
         confirm(found, now)
@@ -112,7 +112,7 @@ def _connection(request: HttpRequest) -> ConnectedAgent:
 
 
 def _answer(request: HttpRequest, handshake: Handshake, status: int = 200) -> JsonResponse:
-    """The answer to a question, a poll or a report."""
+    """The answer to a review request, a poll or a report."""
     now, step, page = timezone.now(), _step_of(handshake), partial(page_address, request)
     fields = {
         "id": handshake.pk,

@@ -121,7 +121,7 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
         return handshake
     run = _follow(handshake)
     if handshake.state == HandshakeState.ASKED:
-        # Its run starts once an earlier one has been stopped: see `questions.start_asked`.
+        # Its run starts once an earlier one has been stopped: see `review_requests.start_requested`.
         if now >= handshake.ends_at:
             _expire(handshake, now)
     elif run is None:

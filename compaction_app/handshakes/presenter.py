@@ -62,7 +62,7 @@ def asking_agents() -> list[str]:
 
 
 def asked_lately() -> list[Handshake]:
-    """The latest questions."""
+    """The latest review requests."""
     return list(Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN])
 
 

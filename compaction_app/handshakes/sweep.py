@@ -1,6 +1,6 @@
 """What the server does each second for the agents that wait: it plans, expires, approves by rules, and verifies.
 
-It also ends the question of an agent that asks for the answer no more: nobody is to review for an agent that is gone.
+It also ends the review request of an agent that no longer polls: nobody should review for an agent that is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from .automatic_approval import approve_by_rule
 from .lifecycle import advance, end_handshake
 from .outcomes import settle_approved
-from .questions import start_asked
+from .review_requests import start_requested
 
 SILENT_SECONDS: Final = 120
 """After so long without a poll an agent is gone: bridges give up after half a minute without an answer."""
@@ -41,7 +41,7 @@ def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
             is_gone = handshake.pk in silent
             if is_gone:
                 _end(handshake, now)
-            start_asked(handshake, now)
+            start_requested(handshake, now)
             approve_by_rule(advance(handshake, now), now)
             settle_approved(handshake, now, is_gone=is_gone)
         except RedlineError as fault:
@@ -61,7 +61,7 @@ def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
 
 
 def _end(handshake: Handshake, now: datetime) -> None:
-    """End the open question of an agent that is gone; should it come back, it does what it does without an answer."""
+    """End the open review request of an agent that is gone; if it comes back, it continues as without an answer."""
     step = NextStep.CONTINUE if handshake.is_manual else NextStep.COMPACT
     words = f"{handshake.agent_label} does not ask for the answer any more."
     end_handshake(handshake, HandshakeState.FAILED, step, words, now)

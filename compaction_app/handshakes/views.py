@@ -37,7 +37,7 @@ def _page(handshake: int) -> str:
 
 @require_safe
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """What became of a question, and what can be done about it; nothing for a page that shows its state already."""
+    """A review request and what can be done about it; nothing for a page that already shows its state."""
     found = _known(handshake)
     shown = request.GET.get("shown")
     if shown is not None and shown == shown_now(found, timezone.now()).state:
@@ -89,7 +89,7 @@ def _misfilled(wrong: Sequence[BaseForm]) -> BadInput:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def handshakes(request: HttpRequest) -> HttpResponse:
-    """What agents have asked, how long they may wait, and which plans pass without a review."""
+    """The latest review requests, how long agents may wait, and which plans pass without a review."""
     is_of_waits = "waits" in request.POST
     agents = asking_agents()
     waits = wait_forms(agents, request.POST if is_of_waits else None)

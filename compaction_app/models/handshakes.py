@@ -1,4 +1,4 @@
-"""Running agents that ask for a review before they compact."""
+"""Running agents that request a review before they compact."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HandshakeQuerySet(models.QuerySet["Handshake"]):
 
 
 class Handshake(models.Model):
-    """One question of a running agent that is about to compact a session, and what became of it."""
+    """One review request of a running agent that is about to compact a session, and its outcome."""
 
     connection = models.TextField()
     """The name of the connection, see `sessions_app.connections.connection_files`."""
@@ -63,7 +63,7 @@ class Handshake(models.Model):
     ends_at = models.DateTimeField()
     """Until when it waits for a decision."""
     polled_at = models.DateTimeField()
-    """When the agent last asked for the answer."""
+    """When the agent last polled for the answer."""
     ended_at = models.DateTimeField(null=True)
     """When it was decided or ended."""
     then = models.CharField(max_length=10, choices=[(one.value, one.value) for one in OUTCOMES])

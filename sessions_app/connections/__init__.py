@@ -1,1 +1,1 @@
-"""Running agents that ask for a review before they compact: their connections, and the files that make them ask."""
+"""Running agents that request a review before they compact: their connections, and the files that make them do so."""

@@ -81,7 +81,7 @@ def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], 
             words = agent.bridge.try_out(program, home, connection_path(data, one.name), redline(data))
         except ClientUnusable as fault:
             return ConnectionTest(False, None, f"The test did not work: {label} could not be used: {fault}")
-        if not listener.questions:
+        if not listener.requests:
             return ConnectionTest(False, None, f"The test failed: {label} ran, but did not ask. It said: {words}")
         how = f"{label} was run in an empty home with this bridge, and asked"
         if not url:
@@ -98,7 +98,7 @@ class Listener:
 
     def __init__(self, token: str, url: str) -> None:
         self.token = new_secret()
-        self.questions: list[Mapping[str, Any]] = []
+        self.requests: list[Mapping[str, Any]] = []
         self.failures: list[str] = []
         self._onward = (token, url)
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
@@ -124,14 +124,14 @@ class Listener:
     def receive(self, path: str, authorization: str, body: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer to a request."""
         try:
-            question = json.loads(body)
+            requested = json.loads(body)
         except ValueError:
-            question = None
-        if path != PATH or authorization != f"Bearer {self.token}" or not isinstance(question, dict):
+            requested = None
+        if path != PATH or authorization != f"Bearer {self.token}" or not isinstance(requested, dict):
             return 404, b"{}"
-        self.questions.append(question)
+        self.requests.append(requested)
         token, url = self._onward
-        if not url or question.get("test") is not True:
+        if not url or requested.get("test") is not True:
             return 200, json.dumps(TESTED).encode()
         try:
             status, answer = _send_on(url, token, body)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from compaction_app.handshakes.questions import branch_of
+from compaction_app.handshakes.review_requests import branch_of
 from sessions_app.agents.opencode.edge.bridge import PluginBridge
 from sessions_app.storage.session_loader import load_session
 from tests.interop.stand_in import (

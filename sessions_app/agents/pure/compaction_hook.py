@@ -27,7 +27,7 @@ class HookStep(StrEnum):
     STOP = "stop"
 
 
-class HookQuestion(NamedTuple):
+class HookRequest(NamedTuple):
     """What the agent says about the compaction that it is about to make."""
 
     session: str
@@ -49,8 +49,8 @@ class HookReply(NamedTuple):
 class CompactionHook(Protocol):
     """The hook of one agent."""
 
-    def question(self, sent: bytes) -> HookQuestion:
-        """What the agent sent on standard input. Raises ValueError if it is something else."""
+    def review_request(self, sent: bytes) -> HookRequest:
+        """The request that the agent sent on standard input. Raises ValueError if it sent anything else."""
         ...
 
     def reply(self, step: HookStep, message: str) -> HookReply:
@@ -66,8 +66,8 @@ def hook_fields(sent: bytes) -> Mapping[str, Any]:
     return found
 
 
-def hook_question(session: object, trigger: object, preparation: Mapping[str, object]) -> HookQuestion:
-    """A question of values of any shape; texts of the preparation are shortened, and other values left out.
+def hook_request(session: object, trigger: object, preparation: Mapping[str, object]) -> HookRequest:
+    """A review request from values of any shape; texts of the preparation are shortened, and other values left out.
 
     Raises ValueError if no session is named.
     """
@@ -78,4 +78,4 @@ def hook_question(session: object, trigger: object, preparation: Mapping[str, ob
         for name, text in preparation.items()
         if isinstance(text, str) and text
     }
-    return HookQuestion(session, MANUAL if trigger == MANUAL else THRESHOLD, shown)
+    return HookRequest(session, MANUAL if trigger == MANUAL else THRESHOLD, shown)

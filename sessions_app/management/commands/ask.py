@@ -8,11 +8,11 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.bridges import TEST_VARIABLE
-from sessions_app.agents.pure.compaction_hook import BRIDGE, CompactionHook, HookQuestion
+from sessions_app.agents.pure.compaction_hook import BRIDGE, CompactionHook, HookRequest
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
-from sessions_app.connections.asking import ask
 from sessions_app.connections.caller import Caller, report_if_killed
+from sessions_app.connections.review_request import request_review
 from sessions_app.connections.server_requests import ServerRequests
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
@@ -41,21 +41,21 @@ class Command(RedlineCommand):
         hook = agent.compaction_hook if agent is not None else None
         if hook is None:
             raise BadInput("no_hook", f"No agent {options['agent']} calls a command before it compacts.")
-        asked = _question(hook)
-        question = {
+        requested = _requested(hook)
+        fields = {
             "agent": options["agent"],
             "bridge": BRIDGE,
-            "session": asked.session,
-            "reason": asked.reason,
+            "session": requested.session,
+            "reason": requested.reason,
             "honours": "nothing",
             "leaf": "",
             "branch": None,
-            "preparation": asked.preparation,
+            "preparation": requested.preparation,
             **({"test": True} if os.environ.get(TEST_VARIABLE) == "1" else {}),
         }
         requests = ServerRequests(settings.REDLINE_DATA_DIR, options["connection"])
         with Caller(sys.stdout.fileno()) as caller:
-            decision = ask(requests, question, caller.still_waits, if_killed=report_if_killed)
+            decision = request_review(requests, fields, caller.still_waits, if_killed=report_if_killed)
         reply = hook.reply(decision.step, decision.message)
         if reply.output:
             self.say(reply.output)
@@ -65,7 +65,7 @@ class Command(RedlineCommand):
         return reply.code
 
 
-def _question(hook: CompactionHook) -> HookQuestion:
+def _requested(hook: CompactionHook) -> HookRequest:
     """The review request that the agent sent. Raises BadInput `not_of_agent`."""
     if sys.stdin.isatty():
         raise BadInput("not_of_agent", "Agents call this command, and send it what they are about to do.")
@@ -73,7 +73,7 @@ def _question(hook: CompactionHook) -> HookQuestion:
     if len(sent) > INPUT_LIMIT:
         raise _not_of_agent(f"it is larger than {INPUT_LIMIT} bytes")
     try:
-        return hook.question(sent)
+        return hook.review_request(sent)
     except ValueError as fault:
         raise _not_of_agent(str(fault)) from fault
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from django.conf import settings as django_settings
 
-from compaction_app.handshakes.questions import honoured_by
+from compaction_app.handshakes.review_requests import honoured_by
 from compaction_app.models import Handshake, Run
 from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.registry import AGENTS

@@ -16,7 +16,7 @@ from compaction_app.changes.compaction import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import ReviewedPlan, approve
-from compaction_app.handshakes.questions import branch_of
+from compaction_app.handshakes.review_requests import branch_of
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
 from compaction_app.runs.commands import plan_again, start_run, stop_run
@@ -303,7 +303,7 @@ def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(agent, monk
         look_after_handshakes(timezone.now())
         return start_run(*given, **named)
 
-    monkeypatch.setattr("compaction_app.handshakes.questions.start_run", look_and_start)
+    monkeypatch.setattr("compaction_app.handshakes.review_requests.start_run", look_and_start)
     assert agent.ask()["state"] == "planning"
 
 

@@ -91,7 +91,7 @@ def test_the_server_gets_the_question_with_the_token_of_the_connection(tried, on
     server.token = one.token
     trial = tried(ASKING, server.url)
     assert (trial.has_asked, trial.is_answered) == (True, True)
-    assert server.questions == [{"test": True, "agent": "claude-code"}]
+    assert server.requests == [{"test": True, "agent": "claude-code"}]
 
 
 def test_a_server_that_refuses_the_token_or_is_gone(tried, server):
@@ -112,4 +112,4 @@ def test_the_listener_takes_nothing_without_its_token(server):
         connection.request("POST", "/api/handshakes", json.dumps({"test": True}), headers)
         assert connection.getresponse().read() == b"{}"
         connection.close()
-    assert server.questions == []
+    assert server.requests == []

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessions_app.agents.pure.compaction_hook import HookQuestion, HookReply, HookStep, hook_fields, hook_question
+from sessions_app.agents.pure.compaction_hook import HookReply, HookRequest, HookStep, hook_fields, hook_request
 
 BLOCKED: Final = 2
 
 
 class ClaudeCodeHook:
-    def question(self, sent: bytes) -> HookQuestion:
+    def review_request(self, sent: bytes) -> HookRequest:
         fields = hook_fields(sent)
         instructions = {"instructions": fields.get("custom_instructions")}
-        return hook_question(fields.get("transcript_path"), fields.get("trigger"), instructions)
+        return hook_request(fields.get("transcript_path"), fields.get("trigger"), instructions)
 
     def reply(self, step: HookStep, message: str) -> HookReply:
         """The client knows no other way to stop than not to compact."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 
-from sessions_app.agents.pure.compaction_hook import HookQuestion, HookReply, HookStep, hook_fields, hook_question
+from sessions_app.agents.pure.compaction_hook import HookReply, HookRequest, HookStep, hook_fields, hook_request
 
 
 class CodexHook:
-    def question(self, sent: bytes) -> HookQuestion:
+    def review_request(self, sent: bytes) -> HookRequest:
         fields = hook_fields(sent)
         session = fields.get("transcript_path") or fields.get("session_id")
-        return hook_question(session, fields.get("trigger"), {"model": fields.get("model")})
+        return hook_request(session, fields.get("trigger"), {"model": fields.get("model")})
 
     def reply(self, step: HookStep, message: str) -> HookReply:
         if step is HookStep.COMPACT:

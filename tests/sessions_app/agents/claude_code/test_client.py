@@ -78,12 +78,12 @@ def sent(**fields: Any) -> bytes:
 
 
 def test_a_question_names_the_session_by_its_path_and_passes_instructions_on_so_far_as_there_is_room():
-    assert HOOK.question(sent()) == (SENT["transcript_path"], "manual", {})
-    assert HOOK.question(sent(trigger="auto")).reason == "threshold"
-    assert HOOK.question(sent(custom_instructions="keep names")).preparation == {"instructions": "keep names"}
+    assert HOOK.review_request(sent()) == (SENT["transcript_path"], "manual", {})
+    assert HOOK.review_request(sent(trigger="auto")).reason == "threshold"
+    assert HOOK.review_request(sent(custom_instructions="keep names")).preparation == {"instructions": "keep names"}
     for text in ("😀" * 10_000, "\x01" * 10_000, "\ud800" * 10_000):
-        assert len(json.dumps(HOOK.question(sent(custom_instructions=text)).preparation)) <= 4_000
-    assert HOOK.question(sent(custom_instructions=None)).preparation == {}
+        assert len(json.dumps(HOOK.review_request(sent(custom_instructions=text)).preparation)) <= 4_000
+    assert HOOK.review_request(sent(custom_instructions=None)).preparation == {}
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_question_names_the_session_by_its_path_and_passes_instructions_on_so_
 )
 def test_another_question_is_refused(content):
     with pytest.raises(ValueError):
-        HOOK.question(content)
+        HOOK.review_request(content)
 
 
 def test_nothing_is_printed_that_would_become_a_part_of_the_summary():

@@ -212,14 +212,14 @@ def sent(**fields: Any) -> bytes:
 
 
 def test_the_session_is_named_by_its_path_or_by_its_id():
-    assert HOOK.question(sent()) == (SENT["transcript_path"], "threshold", {"model": "gpt"})
-    assert HOOK.question(sent(transcript_path=None, trigger="manual"))[:2] == ("0199", "manual")
+    assert HOOK.review_request(sent()) == (SENT["transcript_path"], "threshold", {"model": "gpt"})
+    assert HOOK.review_request(sent(transcript_path=None, trigger="manual"))[:2] == ("0199", "manual")
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b"{}", sent(transcript_path=None, session_id=None)])
 def test_another_question_is_refused(content):
     with pytest.raises(ValueError):
-        HOOK.question(content)
+        HOOK.review_request(content)
 
 
 def test_codex_compacts_without_output_and_stops_with_its_reason():

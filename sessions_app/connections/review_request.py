@@ -57,9 +57,9 @@ def lost(reason: str, why: str) -> HookOutcome:
     return HookOutcome(HookStep.COMPACT, f"{why} The compaction runs as usual.")
 
 
-def ask(
+def request_review(
     requests: Requests,
-    question: Mapping[str, Any],
+    fields: Mapping[str, Any],
     still_waits: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
     if_killed: Callable[[Callable[[], object]], AbstractContextManager[object]] = nullcontext,
@@ -70,14 +70,14 @@ def ask(
     in which its argument is called if this process is killed.
     """
     try:
-        answer = requests.post("", question, FIRST_SECONDS)
+        answer = requests.post("", fields, FIRST_SECONDS)
     except RequestRefused as refused:
         return HookOutcome(HookStep.COMPACT, str(refused))
     except NoAnswer as fault:
         return HookOutcome(HookStep.COMPACT, f"Redline was not asked: {fault}. The compaction runs as usual.")
     if answer.do == WAIT:
         with if_killed(lambda: _withdraw(requests, f"/{answer.id}")):
-            return _decision(requests, question["reason"], answer, still_waits, clock)
+            return _decision(requests, fields["reason"], answer, still_waits, clock)
     return HookOutcome(HookStep(answer.do), answer.message)
 
 

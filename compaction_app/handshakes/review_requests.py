@@ -1,6 +1,6 @@
-"""The question of a running agent: its fields, the session that it names, and the run that plans for it.
+"""The review request of a running agent: its fields, the session that it names, and the run that plans for it.
 
-A connection asks about sessions of its agent, in its project, and in a directory that Redline lists; about no others.
+A connection may request reviews only for sessions of its agent, in its project, and in a directory that Redline lists.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class AskedBranch(BaseModel):
     sha256: str = pydantic.Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class Question(BaseModel):
-    """The fields of a question, as docs/handshake.md describes them."""
+class ReviewRequest(BaseModel):
+    """The fields of a review request, as docs/handshake.md describes them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -90,46 +90,46 @@ class Question(BaseModel):
         return value
 
 
-def question_in(body: bytes, connection: ConnectedAgent) -> Question:
-    """The question in a body. Raises BadInput `bad_body`, and `other_agent` if it is not of the connected agent."""
+def review_request_in(body: bytes, connection: ConnectedAgent) -> ReviewRequest:
+    """The review request in a body. Raises BadInput `bad_body`, and `other_agent` if another agent is connected."""
     try:
-        question = Question.model_validate_json(body)
+        requested = ReviewRequest.model_validate_json(body)
     except pydantic.ValidationError as fault:
         first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
         name = ".".join(map(str, first["loc"])) or "the body"
         raise BadInput("bad_body", f"{name}: {first['msg']}. {COMPACTS}") from fault
-    if question.agent != connection.agent:
+    if requested.agent != connection.agent:
         raise BadInput(
             "other_agent",
-            f"The connection {connection.name} is of {connection.agent}, and {question.agent} asked. {COMPACTS} "
+            f"The connection {connection.name} is of {connection.agent}, and {requested.agent} asked. {COMPACTS} "
             "`redline connect` connects each agent.",
         )
-    return question
+    return requested
 
 
-def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handshake:
-    """Start planning for an agent that asks.
+def request_review(requested: ReviewRequest, connection: ConnectedAgent, now: datetime) -> Handshake:
+    """Record the review request of an agent, and start planning for it.
 
     Raises BadInput `unknown_session` and `unlisted_session`, Conflict `moved_on`, and what reading the session raises:
     then nothing is recorded. Raises BadInput `other_agent`, `other_project` and `other_honours` as well: then a
     handshake that has failed says so to the user. If it cannot be planned, the handshake has failed.
     """
-    session = _session_of(question, connection)
+    session = _session_of(requested, connection)
     try:
-        require_in_scope(session, connection, question.session)
-        require_honoured(question.honours, connection)
+        require_in_scope(session, connection, requested.session)
+        require_honoured(requested.honours, connection)
     except BadInput as fault:
-        _record_refusal(_handshake_for(question, connection, session, now), fault)
+        _record_refusal(_handshake_for(requested, connection, session, now), fault)
         raise
-    _require_same_branch(question, session)
+    _require_same_branch(requested, session)
     for earlier in Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name):
-        # The agent asks again: whoever asked before is gone, and applies nothing any more.
+        # This request replaces an earlier one: the process that made that is gone, and no longer applies anything.
         end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, AGAIN, now)
         report_failed(earlier, AGAIN, now)
-    handshake = _handshake_for(question, connection, session, now)
+    handshake = _handshake_for(requested, connection, session, now)
     # It is recorded with its run: the server looks after handshakes each second, and would take one without for lost.
     try:
-        handshake.run = _run_for(handshake, session, wait_for(question.agent, question.reason).planner)
+        handshake.run = _run_for(handshake, session, wait_for(requested.agent, requested.reason).planner)
     except RedlineError as fault:
         handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
         handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
@@ -140,18 +140,18 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
     return handshake
 
 
-def _handshake_for(question: Question, connection: ConnectedAgent, session: Session, now: datetime) -> Handshake:
+def _handshake_for(requested: ReviewRequest, connection: ConnectedAgent, session: Session, now: datetime) -> Handshake:
     """A handshake that is not recorded yet."""
-    wait = wait_for(question.agent, question.reason)
+    wait = wait_for(requested.agent, requested.reason)
     return Handshake(
         connection=connection.name,
-        agent=question.agent,
-        version=question.version,
+        agent=requested.agent,
+        version=requested.version,
         session=session,
-        reason=question.reason,
-        honours=question.honours,
-        leaf_id=question.leaf,
-        preparation=question.preparation,
+        reason=requested.reason,
+        honours=requested.honours,
+        leaf_id=requested.leaf,
+        preparation=requested.preparation,
         asked_at=now,
         polled_at=now,
         ends_at=now + timedelta(seconds=wait.seconds),
@@ -166,8 +166,8 @@ def _record_refusal(handshake: Handshake, fault: BadInput) -> None:
     publish_change(handshake)
 
 
-def start_asked(handshake: Handshake, now: datetime) -> None:
-    """Start planning for a question that was asked while an earlier run of its session was being stopped."""
+def start_requested(handshake: Handshake, now: datetime) -> None:
+    """Start planning for a request that arrived while an earlier run of its session was being stopped."""
     if handshake.state != HandshakeState.ASKED:
         return
     planner = wait_for(handshake.agent, handshake.reason).planner
@@ -183,7 +183,7 @@ def start_asked(handshake: Handshake, now: datetime) -> None:
 
 
 def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None:
-    """A new run for a question, or the one that is under way; None while that is being stopped. Raises what `start_run`
+    """A new run for a review request, or the one in progress; None while that is being stopped. Raises what `start_run`
     raises."""
     under_way = session.runs.active().first()
     if under_way is not None:
@@ -214,54 +214,54 @@ def handed_writer(reading: Reading, honours: str) -> str:
     return next(names, "")
 
 
-def _session_of(question: Question, connection: ConnectedAgent) -> Session:
-    """The row of the session that is asked about, as its file is now."""
-    agent = AGENTS[question.agent]
-    path = Path(question.session)
+def _session_of(requested: ReviewRequest, connection: ConnectedAgent) -> Session:
+    """The row of the session of a review request, as its file is now."""
+    agent = AGENTS[requested.agent]
+    path = Path(requested.session)
     if not path.is_absolute():
-        rows = Session.objects.shown().present().filter(header_id=question.session).select_related("root")
+        rows = Session.objects.shown().present().filter(header_id=requested.session).select_related("root")
         found = [one for one in rows if one.agent_key == agent.key]
         if not found:
             raise BadInput(
                 "unknown_session",
-                f"Redline does not know the session {question.session or '(without an id)'} of {agent.label}. "
+                f"Redline does not know the session {requested.session or '(without an id)'} of {agent.label}. "
                 f"{COMPACTS}",
             )
         # Copies of a session have its id, too.
         path = max(found, key=lambda one: is_in_project(one, connection)).real_path()
     place = real_path(path)
     if not any(place.is_relative_to(root.path) for root in shown_roots()):
-        raise unlisted(question.session)  # before anything of the file is read
+        raise unlisted(requested.session)  # before anything of the file is read
     session = index_file(place)
     if not session.root.configured:
-        raise unlisted(question.session)
+        raise unlisted(requested.session)
     return session
 
 
-def _require_same_branch(question: Question, session: Session) -> None:
+def _require_same_branch(requested: ReviewRequest, session: Session) -> None:
     """Raise Conflict `moved_on` if the file does not have the branch that the agent has."""
-    if not question.leaf:
+    if not requested.leaf:
         return
     document = Document.of_index(session)
     path = document.path
-    if question.leaf not in document.tree:
-        raise Conflict("moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}")
-    branch = document.branch(question.leaf)
-    if question.branch is not None and question.branch != branch_of(branch):
+    if requested.leaf not in document.tree:
+        raise Conflict("moved_on", f"{path} has no entry {requested.leaf}, after which the agent continues. {COMPACTS}")
+    branch = document.branch(requested.leaf)
+    if requested.branch is not None and requested.branch != branch_of(branch):
         raise Conflict(
             "moved_on",
-            f"{path} has {plural(len(branch), 'entry')} up to {question.leaf}, and the agent has "
-            f"{question.branch.entries:,}, or others. {COMPACTS}",
+            f"{path} has {plural(len(branch), 'entry')} up to {requested.leaf}, and the agent has "
+            f"{requested.branch.entries:,}, or others. {COMPACTS}",
         )
 
 
 def branch_of(entries: Sequence[Entry]) -> AskedBranch:
-    """A branch in the form of a question."""
+    """A branch in the form of a review request."""
     ids = "".join(f"{entry.id}\n" for entry in entries)
     return AskedBranch(entries=len(entries), sha256=hashlib.sha256(ids.encode()).hexdigest())
 
 
-# ---- what a connection may ask about ------------------------------------------------------------------------
+# ---- the sessions of a connection ----------------------------------------------------------------------------
 
 
 def require_in_scope(session: Session, connection: ConnectedAgent, named: str = "") -> None:

@@ -19,9 +19,9 @@ import msgspec
 import pytest
 
 from sessions_app.agents.pure.compaction_hook import HookStep
-from sessions_app.connections.asking import ask
 from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed
 from sessions_app.connections.connection_files import connection, connection_path, keep_connection
+from sessions_app.connections.review_request import request_review
 from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerAnswer, ServerRequests
 from tests.standin_redline import HOST, WAITING, Asked, Said, StandInRedline, waiting
 from tests.wait import wait_until
@@ -77,7 +77,7 @@ class Played:
 
 def asked(reason: str, played: Played) -> tuple[HookStep, str]:
     question = {"session": "/s.jsonl", "reason": reason}
-    decision = ask(played, question, played.still_waits, lambda: played.now)
+    decision = request_review(played, question, played.still_waits, lambda: played.now)
     assert played.sent[0] == ("", question)
     return decision
 
