@@ -112,7 +112,7 @@ def salvage_database() -> Salvage:
         kept = _keep(path, undo)
         with _only_read(kept) as source, _used_instead(draft):
             _require_damaged(source, path)
-            tables = _bring_all_over(source, path)
+            tables = _copy_tables(source, path)
             call_command("migrate", interactive=False, verbosity=0)
             # The index may be out of date: all sessions are read again.
             Session.objects.update(schema=0)
@@ -214,7 +214,7 @@ def _used_instead(draft: Path) -> Iterator[None]:
 # Tables -----------------------------------------------------------------------------------------------------
 
 
-def _bring_all_over(source: sqlite3.Connection, path: Path) -> list[SalvagedTable]:
+def _copy_tables(source: sqlite3.Connection, path: Path) -> list[SalvagedTable]:
     """Create the tables of the version that wrote the database, and fill them. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     targets = _last_migrations(source, executor, path)
@@ -223,7 +223,7 @@ def _bring_all_over(source: sqlite3.Connection, path: Path) -> list[SalvagedTabl
     with transaction.atomic():
         for model in found.get_models(include_auto_created=True):
             if model._meta.label_lower not in INDEX:
-                tables[model._meta.db_table] = _bring_over(source, model)
+                tables[model._meta.db_table] = _copy_table(source, model)
         _drop_orphans(tables)
         _continue_numbers(source)
     return list(tables.values())
@@ -259,7 +259,7 @@ def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, pa
     return [key for key in applied if applied.isdisjoint(child.key for child in graph.node_map[key].children)]
 
 
-def _bring_over(source: sqlite3.Connection, model: type[models.Model]) -> SalvagedTable:
+def _copy_table(source: sqlite3.Connection, model: type[models.Model]) -> SalvagedTable:
     table = SalvagedTable(str(model._meta.verbose_name))
     name, columns = model._meta.db_table, [_Column(model, field) for field in model._meta.concrete_fields]
     quoted = ", ".join(connection.ops.quote_name(column.name) for column in columns)

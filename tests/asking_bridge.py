@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.connections.connection_files import ConnectedAgent, keep_connection, new_secret
+from sessions_app.connections.connection_files import ConnectedAgent, new_secret, write_connection
 from sessions_app.storage.session_loader import load_session
 from tests.wait import wait_until
 
@@ -25,7 +25,7 @@ class AskingBridge:
         self.number = 0
         self.name, within = (agent, "") if project is None else (f"{agent}-{project.name}", str(project))
         made_at = datetime(2026, 1, 1, tzinfo=UTC)
-        keep_connection(data, ConnectedAgent(self.name, agent, base, self.token, 1, made_at, within))
+        write_connection(data, ConnectedAgent(self.name, agent, base, self.token, 1, made_at, within))
 
     def ask(self, **fields: object) -> dict[str, Any]:
         """A question about the session as it is."""

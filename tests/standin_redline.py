@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sessions_app.connections.connection_files import ConnectedAgent, keep_connection
+from sessions_app.connections.connection_files import ConnectedAgent, write_connection
 from tests.wait import WAIT_SECONDS
 
 HOST: Final = "127.0.0.1"
@@ -103,7 +103,7 @@ class StandInRedline:
         """Write a connection into a data directory; returns its name."""
         made_at = datetime(2026, 1, 1, tzinfo=UTC)
         one = ConnectedAgent(name or agent, agent, self.url, "a-token", bridge=1, made_at=made_at)
-        keep_connection(directory, one)
+        write_connection(directory, one)
         return one.name
 
     def wait_for(self, is_there: Callable[[], bool]) -> None:

@@ -44,7 +44,7 @@ from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.sessionlog.targets import Target, request_of
-from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
+from sessions_app.storage.session_loader import LoadedSession, TornLine, find_torn_line
 from sessions_app.storage.token_sample import tally_of
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, apply, tolerated
@@ -263,7 +263,7 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     _require_writer_may(approved, present, writer)
     validated = _validate_again(approved, present, parent_id, reading.rules(writer.name))
     activity = activity_of(present.row, present.state, now)
-    torn = torn_line_of(present.path)
+    torn = find_torn_line(present.path)
     needs = dict(_needs(approved, present, parent_id, activity, torn)) if writer.appends else {}
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)

@@ -28,7 +28,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.printable import printable
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.storage.session_loader import torn_line_of
+from sessions_app.storage.session_loader import find_torn_line
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, apply
 from .compaction import require_writable
@@ -277,7 +277,7 @@ def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None =
     require_writable(present)
     change = make(present)
     activity = activity_of(present.row, present.state, now)
-    torn = torn_line_of(present.path)
+    torn = find_torn_line(present.path)
     needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
     return AppendPlan(activity, needs, torn, now, present, change, draft)
 

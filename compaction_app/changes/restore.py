@@ -78,7 +78,7 @@ def restored_session(backup: Path) -> Path:
             f"{backup} has rows of an agent's database, not a whole session. Nothing was done. Undo the compaction "
             "that it was made for: that puts them back.",
         )
-    return backup_files.session_of(backup)
+    return backup_files.backed_up_session(backup)
 
 
 def keeps_its_bytes(session: Path) -> bool:

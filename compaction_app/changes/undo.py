@@ -37,7 +37,7 @@ from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target, blocks_by_entry, request_of
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import remove_session, require_as_written
-from sessions_app.storage.session_loader import LoadedSession, torn_line_of
+from sessions_app.storage.session_loader import LoadedSession, find_torn_line
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, RowPlan, apply, database_of
 from .compaction import require_writable
@@ -237,7 +237,7 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
         _require_no_dependents(made[0], reading)
     touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
     activity = activity_of(session_row(touched), reading.agent.state(touched), now)
-    torn = torn_line_of(present.path) if way.appends else None
+    torn = find_torn_line(present.path) if way.appends else None
     plan = UndoPlan(
         now=now,
         present=present,

@@ -23,7 +23,7 @@ from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.pure.contexts import Moved
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
-from sessions_app.index.roots import managed_place
+from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
@@ -253,7 +253,7 @@ class ResultView:
     @property
     def is_imported(self) -> bool:
         """Whether the session is in Redline's own directory, where no agent looks for it."""
-        return self.compaction.session.root.path == str(managed_place())
+        return self.compaction.session.root.path == str(managed_path())
 
     @property
     def is_restored(self) -> bool:

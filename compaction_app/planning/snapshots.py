@@ -39,7 +39,7 @@ from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import TornLine, read_place, torn_line_of
+from sessions_app.storage.session_loader import TornLine, find_torn_line, read_place
 from sessions_app.storage.token_sample import tally_of
 
 CACHED_ENTRIES: Final = 60_000
@@ -88,7 +88,7 @@ _decode: Final = msgspec.msgpack.Decoder(Prepared).decode
 def known_torn_line(session: Session) -> TornLine | None:
     """The last line of a session, if it is torn; also None if the file cannot be read, which is reported elsewhere."""
     try:
-        return torn_line_of(session.real_path())
+        return find_torn_line(session.real_path())
     except RedlineError:
         return None
 

@@ -23,7 +23,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.connections.connection_files import PATH, ConnectedAgent, keep_connection, new_secret
+from sessions_app.connections.connection_files import PATH, ConnectedAgent, new_secret, write_connection
 
 from .figures import Figure
 from .pages import WAIT_SECONDS, BenchBrowser, BenchServer, address_of
@@ -52,7 +52,7 @@ class BenchBridge:
         self._token = new_secret()
         self._place = ""
         url = f"http://{self._address[0]}:{self._address[1]}"
-        keep_connection(data, ConnectedAgent("pi", "pi", url, self._token, bridge=1, made_at=datetime.now(tz=UTC)))
+        write_connection(data, ConnectedAgent("pi", "pi", url, self._token, bridge=1, made_at=datetime.now(tz=UTC)))
 
     def ask(self, path: Path, ids: Iterable[str]) -> dict[str, Any]:
         """The answer to a question about a session whose branch has these entries."""

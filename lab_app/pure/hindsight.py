@@ -163,8 +163,8 @@ def hindsights(
                 if (message.entry.id, message.role) not in shown and message.role != Role.SYSTEM
             ]
             if any(message.role == Role.ASSISTANT for message in later):
-                look = _Look(change, later, read_texts, project)
-                yield look.back(following.point.first.id if following is not None else "")
+                aftermath = _Aftermath(change, later, read_texts, project)
+                yield aftermath.back(following.point.first.id if following is not None else "")
         change = following
 
 
@@ -183,7 +183,7 @@ class _Call(NamedTuple):
     """What it has of a file, or its output."""
 
 
-class _Look:
+class _Aftermath:
     """One change and what followed, with its texts."""
 
     def __init__(self, change: ContextChange, later: Sequence[Message], read_texts: ReadTexts, project: str) -> None:

@@ -89,7 +89,7 @@ def connections(directory: Path) -> list[ConnectedAgent]:
     return found
 
 
-def keep_connection(directory: Path, one: ConnectedAgent) -> None:
+def write_connection(directory: Path, one: ConnectedAgent) -> None:
     """Write a connection, replacing any of the same name. Raises OSError."""
     path = connection_path(directory, one.name)
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +100,7 @@ def keep_connection(directory: Path, one: ConnectedAgent) -> None:
     draft.replace(path)
 
 
-def forget_connection(directory: Path, name: str) -> None:
+def delete_connection(directory: Path, name: str) -> None:
     """Delete a connection, if there is one: its token stops working. Raises OSError."""
     connection_path(directory, name).unlink(missing_ok=True)
 
@@ -109,7 +109,7 @@ def announce_server(directory: Path, port: int) -> None:
     """Write the server's address into all connections. Raises OSError, and what `only_one_change` raises."""
     with only_one_change(directory):
         for one in connections(directory):
-            keep_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
+            write_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
 
 
 @contextmanager

@@ -43,10 +43,10 @@ from .connection_files import (
     connection,
     connection_path,
     connections,
-    forget_connection,
-    keep_connection,
+    delete_connection,
     new_secret,
     only_one_change,
+    write_connection,
 )
 
 DATA_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME")
@@ -242,7 +242,7 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
             sha256_of(change.after),
             (*made, *(one for one in missing if one not in made)),
         )
-        keep_connection(directory, one)
+        write_connection(directory, one)
         try:
             if change.changes_file:
                 replace_configuration_file(change.file, change.after)
@@ -262,7 +262,7 @@ def disconnect(change: ConfigurationChange) -> None:
         if change.known is not None:
             if change.after is None:
                 remove_directories(change.known.made_directories)
-            forget_connection(directory, change.name)
+            delete_connection(directory, change.name)
             if change.known.backup:
                 Path(change.known.backup).unlink(missing_ok=True)
 
@@ -271,7 +271,7 @@ def revoke(one: ConnectedAgent) -> None:
     """Delete the token of a connection and leave the agent's file unchanged. Raises Conflict `busy`, SystemFailure."""
     directory: Path = settings.REDLINE_DATA_DIR
     with reported(directory, NOTHING), only_one_change(directory):
-        forget_connection(directory, one.name)
+        delete_connection(directory, one.name)
 
 
 def revocation_note(one: ConnectedAgent) -> str:
@@ -322,9 +322,9 @@ def _write_private(name: str, content: bytes) -> str:
 
 def _keep_as_it_was(change: ConfigurationChange) -> None:
     if change.known is not None:
-        keep_connection(settings.REDLINE_DATA_DIR, change.known)
+        write_connection(settings.REDLINE_DATA_DIR, change.known)
         return
-    forget_connection(settings.REDLINE_DATA_DIR, change.name)
+    delete_connection(settings.REDLINE_DATA_DIR, change.name)
     (settings.REDLINE_DATA_DIR / DIRECTORY / f"{change.name}.before").unlink(missing_ok=True)
 
 

@@ -26,7 +26,7 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable
 from sessions_app.agents.edge.installed_version import installed_version, program_on_path
 
-from .connection_files import PATH, ConnectedAgent, connection_path, keep_connection, new_secret
+from .connection_files import PATH, ConnectedAgent, connection_path, new_secret, write_connection
 
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1_000_000
@@ -76,7 +76,7 @@ def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], 
         stand_in = msgspec.structs.replace(
             one, url=listener.url, token=listener.token, project="", made_at=datetime.now(UTC)
         )
-        keep_connection(data, stand_in)
+        write_connection(data, stand_in)
         try:
             words = agent.bridge.try_out(program, home, connection_path(data, one.name), redline(data))
         except ClientUnusable as fault:

@@ -21,7 +21,7 @@ from django.utils import timezone
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import only_indexer, remember_own_write, remove_entries
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import configured_roots, managed_place, managed_root
+from sessions_app.index.roots import configured_roots, managed_path, managed_root
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
@@ -166,7 +166,7 @@ def _linked(path: Path, upload: Path) -> bool:
 
 def _files() -> list[Path]:
     """The session files directly in the managed root, without links."""
-    root = managed_place()
+    root = managed_path()
     if not root.exists():
         return []
     with reported(root, "It was not listed."), os.scandir(root) as entries:
@@ -177,7 +177,7 @@ def _files() -> list[Path]:
         )
 
 
-def kept_sessions() -> list[ImportedFile]:
+def imported_sessions() -> list[ImportedFile]:
     """The sessions in the managed root, latest import first. Raises SystemFailure."""
     rows = {row.relative_path: row for row in _rows()}
     kept = [ImportedFile(path.name, path.stat().st_size, rows.get(path.name)) for path in _files()]
@@ -190,13 +190,13 @@ def _imported_at(kept: ImportedFile) -> datetime:
 
 
 def _rows() -> Iterator[Session]:
-    return Session.objects.shown().filter(root__path=str(managed_place())).for_display().iterator()
+    return Session.objects.shown().filter(root__path=str(managed_path())).for_display().iterator()
 
 
 # ---- removing ----------------------------------------------------------------------------------------------
 
 
-def removal_of(name: str) -> ImportRemoval:
+def import_removal(name: str) -> ImportRemoval:
     """Everything that would be removed with the session of that name. Raises BadInput `no_such_import`."""
     path = next((path for path in _files() if path.name == name), None)
     if path is None:
@@ -229,9 +229,9 @@ def remove(name: str, backups: int) -> ImportRemoval:
     `backups` is the number shown to the user. Raises BadInput `no_such_import`, Conflict `other_backups` if the number
     has changed, `session_locked`, and SystemFailure.
     """
-    path = managed_place() / removal_of(name).name
+    path = managed_path() / import_removal(name).name
     with lock_session(path):
-        removal = removal_of(name)
+        removal = import_removal(name)
         if len(removal.backups) != backups:
             raise Conflict(
                 "other_backups",

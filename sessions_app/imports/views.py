@@ -20,7 +20,7 @@ from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
-from .service import ImportResult, import_session, kept_sessions, removal_of
+from .service import ImportResult, import_removal, import_session, imported_sessions
 from .service import remove as remove_import
 
 LISTED: Final = 10
@@ -82,7 +82,7 @@ def _outcome(upload: UploadedFile[Any]) -> ImportResult:
 def _page(
     request: HttpRequest, results: Sequence[ImportResult] = (), fault: str = "", status: int = 200
 ) -> HttpResponse:
-    context = {"results": results, "fault": fault, "kept": kept_sessions(), "active_nav": "sessions"}
+    context = {"results": results, "fault": fault, "kept": imported_sessions(), "active_nav": "sessions"}
     return render(request, "imports/import.html", context, status=status)
 
 
@@ -99,7 +99,7 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
         except RedlineError as failure:
             fault = failure
     try:
-        removal = removal_of(name)
+        removal = import_removal(name)
     except BadInput as missing:
         raise Http404(missing.message) from missing
     context = {"removal": removal, "fault": fault, "active_nav": "sessions"}

@@ -29,8 +29,8 @@ def configured_windows() -> dict[str, SourcedValue[int]]:
 
 def chosen_windows() -> dict[str, SourcedValue[int]]:
     """The windows that the user chose, by model: the configuration takes precedence over the settings page."""
-    here = ChosenWindow.objects.values_list("model", "tokens")
-    return {model: SourcedValue(tokens, "this page") for model, tokens in here} | configured_windows()
+    chosen = ChosenWindow.objects.values_list("model", "tokens")
+    return {model: SourcedValue(tokens, "this page") for model, tokens in chosen} | configured_windows()
 
 
 @dataclass(slots=True)

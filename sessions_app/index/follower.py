@@ -25,11 +25,11 @@ from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
-from .index_store import lost_below, mark_missing
+from .index_store import mark_missing, missing_below
 from .indexed_files import IndexedFile, SeenFile, known_files, present_files, seen_file, seen_session
 from .indexer import IndexTotals, batches, index_batch
 from .progress import ReadSoFar
-from .roots import configured_roots, discover_in, keep_unread, managed_root
+from .roots import configured_roots, discover_in, managed_root, record_unread
 
 SCAN_SECONDS: Final = 60
 """Between two full scans; longer if a scan itself takes long."""
@@ -205,13 +205,13 @@ class Follower:
     def _scan_root(self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]) -> list[int]:
         """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
-            lost = lost_below(root, present_files(known), set())
+            lost = missing_below(root, present_files(known), set())
             mark_missing(lost)
             return lost
         if keeps_database(self._roots[root]):
             self._listed[root] = databases_in(root)
         found = discover_in(root, self._roots[root])
-        keep_unread(root, found.unread)
+        record_unread(root, found.unread)
         there = set()
         for path in found.paths:
             row = known.get(path)
@@ -222,7 +222,7 @@ class Follower:
                 continue
             if row is None or not row.is_still(seen):
                 waiting[path] = seen
-        lost = lost_below(root, present_files(known), there, [refused.path for refused in found.refused])
+        lost = missing_below(root, present_files(known), there, [refused.path for refused in found.refused])
         mark_missing(lost)
         return lost
 

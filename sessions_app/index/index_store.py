@@ -145,12 +145,12 @@ def remember_own_write(path: Path, size: int, measure: Measure | None = None, ma
     Session.objects.filter(pk=session.pk).update(**own_write)
 
 
-def keep_fault(session: Session, fault: RedlineError) -> None:
+def record_fault(session: Session, fault: RedlineError) -> None:
     """Record why a session could not be read."""
     Session.objects.filter(pk=session.pk).update(fault=fault.message, missing=fault.code == "no_such_file")
 
 
-def lost_below(
+def missing_below(
     directory: Path, known: Iterable[tuple[int, Path]], seen: set[int], unlisted: Iterable[Path] = ()
 ) -> list[int]:
     """The keys of sessions below a directory that were not seen there, unless their directory could not be listed.

@@ -24,17 +24,17 @@ from sessions_app.storage.files import real_path, reported
 from .context_window_lookup import ContextWindowLookup, refresh_windows
 from .index_store import (
     find_rows,
-    keep_fault,
     known_paths,
-    lost_below,
     mark_missing,
+    missing_below,
     only_indexer,
+    record_fault,
     require_name,
     write_read,
 )
 from .indexed_files import IndexedFile, known_files, seen_session
 from .progress import Report
-from .roots import configured_roots, discover_in, keep_unread, root_for
+from .roots import configured_roots, discover_in, record_unread, root_for
 from .scan import ReadTexts, Scan
 
 FILES_AT_ONCE: Final = 32
@@ -108,7 +108,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
             if _is_directory(path):
                 _index_directory(path, total, _Job(rebuild, report, texts), known)
             else:
-                mark_missing(lost_below(path, known_paths(), set()))
+                mark_missing(missing_below(path, known_paths(), set()))
         except RedlineError as fault:
             total.faults.append(RefusedPath(path, fault.message))
             total.unlisted.append(total.faults[-1])
@@ -163,7 +163,7 @@ def index_file(
             if is_new:
                 session.delete()
             else:
-                keep_fault(session, fault)
+                record_fault(session, fault)
             raise
         _write([scan])
     return session
@@ -184,7 +184,7 @@ def _index_directory(
     indexed = indexed or {}
     known = known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)
-    keep_unread(directory, found.unread)
+    record_unread(directory, found.unread)
     total.unread += [RefusedPath(directory, found.unread)] if found.unread else []
     total.faults.extend(found.refused)
     total.unlisted.extend(found.unlisted)
@@ -199,7 +199,7 @@ def _index_directory(
             # Reading will report a file that cannot be inspected.
             sizes[path] = seen.size if seen is not None else 0
     there |= _index_files(sizes, total, job)
-    mark_missing(lost_below(directory, known, there, [refused.path for refused in found.refused]))
+    mark_missing(missing_below(directory, known, there, [refused.path for refused in found.refused]))
 
 
 def _index_files(sizes: Mapping[Path, int], total: IndexTotals, job: _Job) -> set[int]:
@@ -298,7 +298,7 @@ def _index_locked(
             is_new = path in found.made
             scans.append(_read(session, path, total, report, is_new=is_new, from_start=rebuild, texts=texts))
         except RedlineError as fault:
-            keep_fault(session, fault)
+            record_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))
         else:
             listed.append(IndexResult(path, session.pk))

@@ -19,7 +19,7 @@ MANAGED: Final = "sessions"
 """The name of the managed root in the data directory."""
 
 
-def managed_place() -> Path:
+def managed_path() -> Path:
     """The path of the managed root, whether it exists or not."""
     return real_path(settings.REDLINE_DATA_DIR / MANAGED)
 
@@ -29,7 +29,7 @@ def managed_root() -> Path:
 
     Raises SystemFailure.
     """
-    path = managed_place()
+    path = managed_path()
     with reported(path, "No session can be stored there."):
         path.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -40,12 +40,12 @@ def discover_in(root: Path, agent: str) -> Discovery:
 
     Raises BadInput `no_such_root`.
     """
-    if root == managed_place():
+    if root == managed_path():
         return discover(root, (SESSION_SUFFIX, DOCUMENT_SUFFIX))
     return discover_sessions(root, agent)
 
 
-def keep_unread(root: Path, unread: str) -> None:
+def record_unread(root: Path, unread: str) -> None:
     """Record a sentence about what an agent has in a root that Redline cannot read yet; empty if there is nothing."""
     outdated = Root.objects.filter(path=str(root)).exclude(unread=unread)
     if outdated.exists():
@@ -93,7 +93,7 @@ def _wanted(rows: Iterable[Root]) -> dict[str, tuple[str, str]]:
     for row in rows:
         if row.added:
             wanted.setdefault(row.path, (row.agent, ""))
-    managed = managed_place()
+    managed = managed_path()
     if managed.is_dir():
         wanted.setdefault(str(managed), ("", ""))
     return wanted

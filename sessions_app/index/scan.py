@@ -41,7 +41,7 @@ from sessions_app.sessionlog.titles import title_of, title_of_prompt
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_place
-from sessions_app.storage.token_sample import sample_of
+from sessions_app.storage.token_sample import branch_sample
 
 from .context_window_lookup import ContextWindowLookup
 from .index_store import BATCH, insert_entries, remove_entries
@@ -335,7 +335,7 @@ class Scan:
         def read(entry: Entry) -> Texts:
             return read_place(agent, self._reader, entry, version)[1]
 
-        return sample_of(self._branch(leaf_id), read)
+        return branch_sample(self._branch(leaf_id), read)
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""

@@ -17,7 +17,7 @@ from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
 from sessions_app.index.open_sessions import OpenSessions, open_sessions
 from sessions_app.index.progress import Indexing, TextProgress
-from sessions_app.index.roots import managed_place, shown_roots
+from sessions_app.index.roots import managed_path, shown_roots
 from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
 
 from .session_badges import SessionBadge, find_badges
@@ -115,7 +115,7 @@ class ListColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListedRoot:
     """A root in the list."""
 
     path: str
@@ -157,7 +157,7 @@ class Listing:
     models: list[str]
     known: int
     bytes: int
-    roots: list[Place]
+    roots: list[ListedRoot]
     indexing: Indexing | None
     """The progress of the current indexing, or None."""
     texts: TextProgress | None
@@ -168,7 +168,7 @@ class Listing:
     next: str
 
     @property
-    def searched(self) -> list[Place]:
+    def searched(self) -> list[ListedRoot]:
         """The roots that agents write to."""
         return [root for root in self.roots if not root.kept]
 
@@ -202,7 +202,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
             SessionRow(session, _live_reason(session, held, now), badges.get(session.pk, ()))
             for session in page.object_list
         ],
-        managed=str(managed_place()),
+        managed=str(managed_path()),
         columns=_columns(choice),
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
@@ -214,7 +214,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         models=models,
         known=totals.sessions,
         bytes=totals.bytes,
-        roots=_places(roots),
+        roots=_listed_roots(roots),
         indexing=progress.indexing(),
         texts=progress.texts(),
         indexed_at=totals.indexed_at,
@@ -224,10 +224,10 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     )
 
 
-def _places(roots: Iterable[Root]) -> list[Place]:
-    managed = str(managed_place())
+def _listed_roots(roots: Iterable[Root]) -> list[ListedRoot]:
+    managed = str(managed_path())
     return [
-        Place(
+        ListedRoot(
             root.path,
             AGENTS[root.agent].label if root.agent in AGENTS else "",
             Path(root.path).exists(),

@@ -49,9 +49,9 @@ def search_session(session: Session, typed: str, entry_id: str = "") -> SessionS
             matches = Matches(store, filters)
             wanted = [group for group in matches.groups if filters.accepts(group.kind, group.state, group.tool)]
             keys = entries_of(wanted)
-    here = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
-    before = bisect_left(keys, here) if here is not None else 0
-    after = bisect_right(keys, here) if here is not None else 0
+    current = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
+    before = bisect_left(keys, current) if current is not None else 0
+    after = bisect_right(keys, current) if current is not None else 0
     ends = [keys[before - 1], keys[after % len(keys)]] if keys else []
     ids = dict(session.entries.filter(pk__in=ends).values_list("pk", "entry_id"))
     previous, following = [ids.get(key, "") for key in ends] or ("", "")

@@ -20,7 +20,7 @@ from django.db.models import Count, Q, Sum
 from sessions_app.agents.registry import AGENTS, READERS, model_windows
 from sessions_app.index.context_window_lookup import chosen_windows, configured_windows
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import is_in_configuration, managed_place, shown_roots
+from sessions_app.index.roots import is_in_configuration, managed_path, shown_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.context_windows import window_of
 from sessions_app.sessionlog.errors import RedlineError
@@ -193,7 +193,7 @@ def _plain(value: Any) -> str:
 
 
 def _roots(roots: list[Root]) -> list[EffectiveRoot]:
-    managed = str(managed_place())
+    managed = str(managed_path())
     there = Q(missing=False)
     counted = Session.objects.values_list("root").annotate(
         known=Count("pk", filter=there),

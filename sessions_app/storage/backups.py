@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .copies import BACKUP_DRAFT, created, draft_of, require_space
+from .copies import BACKUP_DRAFT, created, draft_path, require_space
 from .copies import create_beside as create_beside
 from .files import (
     BACKUP_LABELS,
@@ -85,7 +85,7 @@ def backup_name(session: Path, taken_at: datetime) -> str:
     return f"{session.name}.{moment.replace(':', '-').replace('.', '-')}{BACKUP_SUFFIX}"
 
 
-def session_of(backup: Path) -> Path:
+def backed_up_session(backup: Path) -> Path:
     """The session of `backup`, by its name. Raises BadInput `not_a_backup`."""
     named = _parse(backup.name)
     if named is None:
@@ -163,7 +163,7 @@ def recorded_sha256(backup: Path) -> str | None:
 
 def verify(backup: Path, recorded: str | None) -> Verification:
     """Read all of `backup` and compare its digest with the `recorded` one."""
-    session_of(backup)
+    backed_up_session(backup)
     actual = file_digest(backup)
     return Verification(None if recorded is None else actual == recorded, actual)
 
@@ -180,7 +180,7 @@ def file_digest(path: Path) -> str:
 
 def delete_backup(backup: Path) -> None:
     """Remove a backup and the digest beside it. Raises BadInput if it does not have a backup's name or is missing."""
-    session_of(backup)
+    backed_up_session(backup)
     with opened(backup, os.O_RDONLY, "It was not deleted."):
         pass
     with reported(backup, "It was not deleted, or not for good."):
@@ -241,7 +241,7 @@ def copy_beside(
     """A backup of the first `size` bytes of the opened file, compared with `segments` on the way."""
     session = reader.path
     with reported(session, not_done), ExitStack() as undo:
-        unfinished = draft_of(session, BACKUP_DRAFT)
+        unfinished = draft_path(session, BACKUP_DRAFT)
         unfinished.unlink(missing_ok=True)
         like = reader.stat()
         with created(unfinished, like, undo) as fd:
@@ -256,7 +256,7 @@ def copy_beside(
 def write_backup(session: Path, content: bytes, like: os.stat_result, now: datetime) -> Backup:
     """A backup with this content, as if it were beside a session at this path; synced to disk on return."""
     with reported(session, NO_BACKUP), ExitStack() as undo:
-        unfinished = draft_of(session, BACKUP_DRAFT)
+        unfinished = draft_path(session, BACKUP_DRAFT)
         unfinished.unlink(missing_ok=True)
         with created(unfinished, like, undo) as fd:
             write_all(fd, content)

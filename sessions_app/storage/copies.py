@@ -24,7 +24,7 @@ DRAFTS: Final = (BACKUP_DRAFT, RESTORE_DRAFT, FORK_DRAFT)
 """The drafts beside a session while its lock is held. Others under that lock belong to a dead process."""
 
 
-def draft_of(path: Path, purpose: str) -> Path:
+def draft_path(path: Path, purpose: str) -> Path:
     """The name of a file while it is written."""
     return path.with_name(f".{path.name}.{purpose}")
 
@@ -37,7 +37,7 @@ def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> i
     with reported(path, "No copy was made."), ExitStack() as undo:
         if os.path.lexists(path):
             raise BadInput("exists", f"{path} exists already. No copy was made. Move it away first.")
-        draft = draft_of(path, "redline-copy")
+        draft = draft_path(path, "redline-copy")
         draft.unlink(missing_ok=True)
         size = 0
         with created(draft, like, undo) as fd:

@@ -27,7 +27,7 @@ import msgspec
 
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
-from .copies import DRAFTS, draft_of
+from .copies import DRAFTS, draft_path
 from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
 from .row_steps import RowMark, backed_up_steps, was_made
 from .served_rows import CHANGED_BY_OTHERS, put_back
@@ -343,7 +343,7 @@ def _cut_off_torn(path: Path, start: int, mine: bytes) -> bool:
 
 def _remove_drafts(locked: LockedSession) -> None:
     """Remove the unfinished files of a killed process: regular files with our names, never links."""
-    for draft in (_draft(locked.intent), *(draft_of(locked.path, purpose) for purpose in DRAFTS)):
+    for draft in (_draft(locked.intent), *(draft_path(locked.path, purpose) for purpose in DRAFTS)):
         try:
             is_file = stat.S_ISREG(draft.lstat().st_mode)
         except (FileNotFoundError, NotADirectoryError):  # a session in a database has none

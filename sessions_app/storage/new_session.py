@@ -19,7 +19,7 @@ from typing import NamedTuple
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 from .backups import file_digest
-from .copies import FORK_DRAFT, created, draft_of, require_space
+from .copies import FORK_DRAFT, created, draft_path, require_space
 from .files import CHUNK, FileState, file_state, reported, sync_directory, write_all
 from .locks import CreateIntent, LockedSession, RemoveIntent
 from .open_files import describe, writers_of
@@ -60,7 +60,7 @@ def create_session(
     with reported(path, NOT_MADE), ExitStack() as undo:
         like = locked.path.stat()
         require_space(locked.path, like.st_size, NOT_MADE)
-        draft = draft_of(locked.path, FORK_DRAFT)
+        draft = draft_path(locked.path, FORK_DRAFT)
         draft.unlink(missing_ok=True)
         made = _write(draft, path, pieces, like, undo)
         check(draft)

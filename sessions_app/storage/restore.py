@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-from .backups import Backup, copy_beside, copy_checked, file_digest, session_of, verify
-from .copies import RESTORE_DRAFT, created, draft_of, require_space
+from .backups import Backup, backed_up_session, copy_beside, copy_checked, file_digest, verify
+from .copies import RESTORE_DRAFT, created, draft_path, require_space
 from .files import FileState, SessionReader, file_state, reported, sync_directory
 from .locks import LockedSession, ReplaceIntent
 from .open_files import Writer, writers_of
@@ -85,7 +85,7 @@ def restore(
     """
     locked.require_held()
     session = locked.path
-    if session_of(backup) != session:
+    if backed_up_session(backup) != session:
         message = f"{backup} is not beside {session}. {NOT_RESTORED} Choose a backup that is listed for it."
         raise BadInput("not_a_backup", message)
     checked = verify(backup, recorded)
@@ -151,7 +151,7 @@ def _writers_left(replaced: SessionReader) -> tuple[Writer, ...]:
 
 def _write_ready(backup: Path, session: Path, digest: str, undo: ExitStack) -> Path:
     """A verified copy of `backup`, under the name from which it will replace the session."""
-    ready = draft_of(session, RESTORE_DRAFT)
+    ready = draft_path(session, RESTORE_DRAFT)
     ready.unlink(missing_ok=True)
     with SessionReader(backup) as reader:
         like = reader.stat()

@@ -99,7 +99,7 @@ class TornLine(NamedTuple):
         return f"a torn line of {plural(self.length, 'byte')}, from byte {self.offset:,} on"
 
 
-def torn_line_of(path: Path) -> TornLine | None:
+def find_torn_line(path: Path) -> TornLine | None:
     """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
     with agent_at(path).open(path) as reader:
         size, first = reader.state().size, reader.own_offset

@@ -35,11 +35,11 @@ def tally_of(
     """
     tally = Tally.of(context, branch, rebuild, inherited)
     if tally.wants_sample:
-        tally.take_sample(sample_of(branch, read))
+        tally.take_sample(branch_sample(branch, read))
     return tally
 
 
-def sample_of(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measured:
+def branch_sample(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measured:
     """What is counted in the first messages of a branch, about SAMPLE tokens by their estimate."""
     model = model_of(branch)
     counted = without_text = estimate = 0
@@ -51,10 +51,10 @@ def sample_of(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measur
             estimate += entry.tokens
         if estimate >= SAMPLE:
             break
-    return Measured(round(factor_of(model) * counted) + without_text, estimate)
+    return Measured(round(token_factor(model) * counted) + without_text, estimate)
 
 
-def factor_of(model: tuple[str, str] | None) -> float:
+def token_factor(model: tuple[str, str] | None) -> float:
     """The tokens of a model for one token of the tokenizer. A model is a provider and an id; None if it is unknown."""
     return CLAUDE if model is not None and "claude" in model[1].lower() else 1.0
 

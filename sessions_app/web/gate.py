@@ -72,7 +72,7 @@ def admitted_body(scope: Scope, receive: Receive) -> Receive:
     if scope["method"] != "POST" or not may_send_body(credentials, scope["path"]):
         return EmptyBody()
     try:
-        limit = limit_of(resolve(scope["path"]))
+        limit = body_limit(resolve(scope["path"]))
     except Resolver404:
         return EmptyBody()
     headers = dict(scope["headers"])
@@ -89,7 +89,7 @@ def may_send_body(credentials: Credentials, path: str) -> bool:
     return credentials.bring_token_to(path) or not credentials.origin or credentials.come_from_our_page()
 
 
-def limit_of(route: ResolverMatch) -> int:
+def body_limit(route: ResolverMatch) -> int:
     """Bytes of the longest body that a route accepts."""
     if is_for_uploads(route.func):
         return upload_room()

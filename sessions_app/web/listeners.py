@@ -44,7 +44,7 @@ def listening_from(port: int, hosts: Sequence[str]) -> Iterator[list[socket.sock
     raise Conflict("port_taken", message)
 
 
-def port_of(listeners: Sequence[socket.socket]) -> int:
+def shared_port(listeners: Sequence[socket.socket]) -> int:
     """The port that all of them share."""
     port: int = listeners[0].getsockname()[1]
     return port

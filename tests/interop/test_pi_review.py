@@ -16,7 +16,7 @@ import pytest
 
 from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app.connections.connection_files import ConnectedAgent, connection_path, keep_connection, new_secret
+from sessions_app.connections.connection_files import ConnectedAgent, connection_path, new_secret, write_connection
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
@@ -49,7 +49,7 @@ def connected_home(
 ) -> PiHome:
     """A home whose agent is connected with the server."""
     made_at = datetime.now(UTC)
-    keep_connection(server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at))
+    write_connection(server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at))
     options: dict[str, Any] = {"base_url": provider.base_url("openai"), "api": "openai-completions", "window": window}
     options["connection_file"] = connection_path(server.data, agent)
     return PiHome(base / agent, **options) if agent == "pi" else AtomicHome(base / agent, OLD, **options)

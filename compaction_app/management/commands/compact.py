@@ -46,7 +46,7 @@ from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Redline
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.files import real_path
-from sessions_app.storage.session_loader import torn_line_of
+from sessions_app.storage.session_loader import find_torn_line
 from sessions_app.storage.token_sample import tally_of
 
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
@@ -105,7 +105,7 @@ class Command(ChangeCommand):
             for line in screen.totals():
                 self.say(line)
         preflight = _commit_command(planned.approved, options)
-        torn = torn_line_of(planned.document.path)
+        torn = find_torn_line(planned.document.path)
         if not self.as_json:
             # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])

@@ -12,7 +12,7 @@ from compaction_app.scripted.server import base_url, server_of
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column
-from sessions_app.web.listeners import listening, port_of
+from sessions_app.web.listeners import listening, shared_port
 
 PORT: Final = 8099
 LONGEST_PACE: Final = 60.0
@@ -42,7 +42,7 @@ class Command(RedlineCommand):
             )
         app = ScriptedApp(script=script, pace=options["pace"], keeps=0)
         with listening(options["port"]) as listeners:
-            port = port_of(listeners)
+            port = shared_port(listeners)
             anthropic, openai = base_url(port, "anthropic"), base_url(port, "openai")
             self.show_json({"anthropic": anthropic, "openai": openai})
             self._report(anthropic, openai, script)

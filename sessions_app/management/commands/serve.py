@@ -22,7 +22,7 @@ from sessions_app.web.connections import (
     RefusableSocket,
     raise_descriptor_limit,
 )
-from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
+from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, shared_port
 from sessions_app.web.running_server import RunningServer, launch_address, only_server
 from sessions_app.web.server_log import kept_log
 from sessions_app.web.uploads import upload_directory
@@ -67,7 +67,7 @@ class Command(RedlineCommand):
         with only_server(directory), kept_log(directory), listen as listeners, only_this_database() as database:
             managed_root()
             settings.REDLINE_PLAIN = plain
-            server = RunningServer(port_of(listeners), plain, database)
+            server = RunningServer(shared_port(listeners), plain, database)
             with reported(directory, "The server was not started."):
                 server.keep(directory)
                 announce_server(directory, server.port)

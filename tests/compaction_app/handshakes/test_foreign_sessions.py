@@ -15,7 +15,7 @@ from compaction_app.handshakes.review_requests import honoured_by
 from compaction_app.models import Handshake, Run
 from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.registry import AGENTS
-from sessions_app.connections.connection_files import forget_connection
+from sessions_app.connections.connection_files import delete_connection
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Root, Session
@@ -170,7 +170,7 @@ def read_from_another_project(m: Machine) -> list[Answer]:
 
 def asked_and_read_by_a_removed_connection(m: Machine) -> list[Answer]:
     removed, m.is_attacked = m.waiting(), True
-    forget_connection(django_settings.REDLINE_DATA_DIR, removed.name)
+    delete_connection(django_settings.REDLINE_DATA_DIR, removed.name)
     return [removed.ask(), removed.poll(), removed.report("withdrawn")]
 
 

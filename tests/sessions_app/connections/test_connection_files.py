@@ -21,7 +21,7 @@ def connected(name: str = "pi") -> connection_files.ConnectedAgent:
 
 def test_a_connection_is_kept_privately_read_again_and_told_the_port_of_a_starting_server(tmp_path):
     one = connected()
-    connection_files.keep_connection(tmp_path, one)
+    connection_files.write_connection(tmp_path, one)
     assert connection_files.connection(tmp_path, "pi") == one
     assert connection_files.connections(tmp_path) == [one]
     assert stat.S_IMODE(connection_files.connection_path(tmp_path, "pi").stat().st_mode) == 0o600
@@ -38,33 +38,33 @@ def test_no_other_file_can_be_named(tmp_path, name):
 
 def test_the_token_of_a_forgotten_connection_is_nowhere(tmp_path):
     one, other = connected("pi"), connected("codex")
-    connection_files.keep_connection(tmp_path, one)
-    connection_files.keep_connection(tmp_path, other)
+    connection_files.write_connection(tmp_path, one)
+    connection_files.write_connection(tmp_path, other)
     assert connection_files.connection_with(tmp_path, one.token) == one
-    connection_files.forget_connection(tmp_path, "pi")
+    connection_files.delete_connection(tmp_path, "pi")
     assert connection_files.connection_with(tmp_path, one.token) is None
     assert connection_files.connection_with(tmp_path, other.token) == other
-    connection_files.forget_connection(tmp_path, "pi")
+    connection_files.delete_connection(tmp_path, "pi")
 
 
 @pytest.mark.parametrize("token", ["", "x", "é"])
 def test_no_other_token_admits_nor_does_a_connection_without_one(tmp_path, token):
-    connection_files.keep_connection(tmp_path, connected())
-    connection_files.keep_connection(tmp_path, msgspec.structs.replace(connected("codex"), token=""))
+    connection_files.write_connection(tmp_path, connected())
+    connection_files.write_connection(tmp_path, msgspec.structs.replace(connected("codex"), token=""))
     assert connection_files.connection_with(tmp_path, token) is None
 
 
 def test_a_damaged_file_admits_nobody(tmp_path):
-    connection_files.keep_connection(tmp_path, connected("pi"))
+    connection_files.write_connection(tmp_path, connected("pi"))
     connection_files.connection_path(tmp_path, "pi").write_text("{")
-    connection_files.keep_connection(tmp_path, connected("codex"))
+    connection_files.write_connection(tmp_path, connected("codex"))
     connection_files.connection_path(tmp_path, "codex").rename(connection_files.connection_path(tmp_path, "other"))
     assert connection_files.connections(tmp_path) == []
 
 
 def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline):
     one = connected()
-    connection_files.keep_connection(settings.REDLINE_DATA_DIR, one)
+    connection_files.write_connection(settings.REDLINE_DATA_DIR, one)
     agent = Credentials("127.0.0.1:8000", "", "", f"Bearer {one.token}")
     script = replace(agent, authorization=f"Bearer {api_token(settings.REDLINE_DATA_DIR)}")
     for path in ("/api/handshakes", "/api/handshakes/7"):

@@ -20,7 +20,7 @@ import pytest
 
 from sessions_app.agents.pure.compaction_hook import HookStep
 from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed
-from sessions_app.connections.connection_files import connection, connection_path, keep_connection
+from sessions_app.connections.connection_files import connection, connection_path, write_connection
 from sessions_app.connections.review_request import request_review
 from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerAnswer, ServerRequests
 from tests.standin_redline import HOST, WAITING, Asked, Said, StandInRedline, waiting
@@ -237,7 +237,7 @@ def requests(server, tmp_path):
 def redirect(tmp_path: Path, url: str) -> ServerRequests:
     """The same connection, with another address."""
     one: Any = connection(tmp_path, NAME)
-    keep_connection(tmp_path, msgspec.structs.replace(one, url=url))
+    write_connection(tmp_path, msgspec.structs.replace(one, url=url))
     return ServerRequests(tmp_path, NAME)
 
 

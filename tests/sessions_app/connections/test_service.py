@@ -359,7 +359,7 @@ def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_
 @each_agent
 def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(redline, key):
     one = made(key)
-    with patch.object(service, "forget_connection", lambda *_: None):
+    with patch.object(service, "delete_connection", lambda *_: None):
         removed(key)
     assert all_connections() == [one]
     removed(key)
@@ -423,14 +423,14 @@ def file(redline):
 def test_a_start_of_the_server_does_not_bring_back_what_is_removed_meanwhile(file, monkeypatch):
     one = made("claude-code")
     removal = threading.Thread(target=lambda: removed("claude-code"))
-    usual = connection_files.keep_connection
+    usual = connection_files.write_connection
 
     def keep_after_a_while(directory: Path, kept: connection_files.ConnectedAgent) -> None:
         removal.start()
         removal.join(0.3)  # it has to wait
         usual(directory, kept)
 
-    monkeypatch.setattr(connection_files, "keep_connection", keep_after_a_while)
+    monkeypatch.setattr(connection_files, "write_connection", keep_after_a_while)
     connection_files.announce_server(settings.REDLINE_DATA_DIR, 8_123)
     removal.join()
     assert (is_admitted(one), file.read_text()) == (False, BEFORE)

@@ -299,11 +299,11 @@ def acts_on(data: Path, session: Path, path: Path) -> list[Callable[[], object]]
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", DIGEST, NAME[7:]])
 def test_a_backup_knows_its_session_and_a_file_not_named_like_one_is_no_backup(session, data, name):
-    assert backups.session_of(session.with_name(NAME)) == session
+    assert backups.backed_up_session(session.with_name(NAME)) == session
     twice = session.with_name(f"{NAME}.2026-02-05T10-00-00-123Z.compact.bak")
-    assert backups.session_of(twice) == session.with_name(NAME)
+    assert backups.backed_up_session(twice) == session.with_name(NAME)
     path = place(session.with_name(name), CONTENT)
-    for act in (lambda: backups.session_of(path), *acts_on(data, session, path)):
+    for act in (lambda: backups.backed_up_session(path), *acts_on(data, session, path)):
         assert refusal(act) == "2 not_a_backup"
     assert path.read_bytes() == CONTENT
 

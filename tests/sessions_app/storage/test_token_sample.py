@@ -13,7 +13,7 @@ import pytest
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.measure import Measured
 from sessions_app.storage.session_loader import load_session
-from sessions_app.storage.token_sample import sample_of
+from sessions_app.storage.token_sample import branch_sample
 from tests import claude_sessions
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
@@ -50,7 +50,7 @@ def test_the_blocks_of_a_message_are_not_compared_with_each_other(tmp_path):
         for entry in loaded.tree.branch(loaded.leaf_id)
     ]
     texts: dict[str, Texts] = loaded.texts(branch)
-    assert sample_of(branch, lambda entry: texts[entry.id]).tokens > BLOCKS
+    assert branch_sample(branch, lambda entry: texts[entry.id]).tokens > BLOCKS
     assert Index.compared <= BLOCKS
 
 
@@ -58,7 +58,7 @@ def measured(path: Path) -> Measured:
     loaded = load_session(path)
     branch = loaded.tree.branch(loaded.leaf_id)
     texts = loaded.texts(branch)
-    return sample_of(branch, lambda entry: texts[entry.id])
+    return branch_sample(branch, lambda entry: texts[entry.id])
 
 
 def test_halves_of_a_character_are_counted_and_no_vocabulary_is_decoded_for_it(tmp_path):

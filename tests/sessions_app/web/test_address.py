@@ -19,7 +19,7 @@ from sessions_app.management.commands import serve
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.web import listeners
 from sessions_app.web.launch_tokens import api_token, browser_host
-from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
+from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, shared_port
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
 from tests.html import missing
 from tests.installation import Installation, refusal
@@ -153,9 +153,9 @@ def test_a_port_taken_on_either_address_is_not_used_and_the_other_address_is_rel
             stack.enter_context(listening(port, (IPV4, IPV6)))
         take(stack, other, port)
         found = stack.enter_context(listening_from(port, (IPV4, IPV6)))
-        assert port_of(found) > port
+        assert shared_port(found) > port
         assert [one.getsockname()[0] for one in found] == [IPV4, IPV6]
-        assert {one.getsockname()[1] for one in found} == {port_of(found)}
+        assert {one.getsockname()[1] for one in found} == {shared_port(found)}
 
 
 def test_an_automatic_port_is_free_on_both_addresses(monkeypatch):
