@@ -83,7 +83,7 @@ class Salvage:
     kept: Path
     """The damaged database under its new name."""
     tables: tuple[SalvagedTable, ...]
-    """Those that had rows, or may have had some."""
+    """The tables that had rows, or may have had some."""
 
 
 def salvage_database() -> Salvage:

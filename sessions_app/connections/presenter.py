@@ -1,4 +1,4 @@
-"""What the pages about connected agents show."""
+"""The content of the pages about connected agents."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Scan:
         self._tree_damaged: int = kept["tree_damaged"] if kept else 0
         self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else self._first_tally()
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
-        """What the agent would send, without the entries in `_carried`; None before the first."""
+        """The conversation that the agent would send, without the entries in `_carried`; None before the first."""
         self._asked: list[Any] | None = kept.get("asked")
         """The agent whose installed version decided the reader, this version if there is one, and the reader of the
         versions that the lines recorded; None if the reader depends on no version."""

@@ -75,7 +75,7 @@ class ModelWindow:
     is_configured: bool
     """Whether the configuration sets it, so that it cannot be changed on the page."""
     chosen: int | None
-    """What was chosen on the page."""
+    """The window that was chosen on the page."""
 
     @property
     def has_plain_name(self) -> bool:
@@ -239,7 +239,8 @@ def _agent_files(home: Path) -> list[AgentFile]:
 def choose_root_reader(root: Root, reader: str) -> None:
     """Store the user's choice of a reader for a root; "" leaves the choice to Redline again.
 
-    Figures that the index computed with another reader are updated at the next indexing; session pages follow at once.
+    Figures that the index computed with another reader are updated at the next indexing; session pages follow
+    immediately.
     """
     Root.objects.filter(pk=root.pk).update(chosen_reader=reader)
     Session.objects.filter(root=root, reader="").exclude(read_as=reader).update(read_as="")

@@ -24,7 +24,7 @@ def is_locked(path: Path) -> bool | None:
 
 
 def locked_among(paths: Iterable[Path]) -> set[Path] | None:
-    """Those of these files on which a process holds an exclusive `flock`; None if the system does not say."""
+    """The files among these on which a process holds an exclusive `flock`; None if the system does not report locks."""
     if sys.platform != "linux":
         return None
     try:

@@ -40,7 +40,7 @@ def tally_of(
 
 
 def branch_sample(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measured:
-    """What is counted in the first messages of a branch, about SAMPLE tokens by their estimate."""
+    """The tokens counted in the first messages of a branch, which have about SAMPLE tokens by their estimate."""
     model = model_of(branch)
     counted = without_text = estimate = 0
     for entry in branch:

@@ -40,7 +40,7 @@ def relay_through(parent: TextIO | None) -> None:
 
 
 def publish(group: str, **fact: Any) -> None:
-    """Send a fact to a group, from any thread. Never waits, and never fails if nobody listens."""
+    """Send a fact to a group, from any thread. Never waits, and never fails without listeners."""
     if _parent is not None:
         try:
             with _line:
