@@ -13,8 +13,8 @@ from sessions_app.sessionlog.titles import title_of
 
 from .mentions import Statement
 
-WORDS: Final = 160
-"""Characters of what the user said."""
+PROMPT_CHARS: Final = 160
+"""Characters of a user message that are kept."""
 
 
 class FileTouch(NamedTuple):
@@ -85,5 +85,5 @@ def turns_of(
 
 def _words(user: Message, texts: Mapping[str, Texts]) -> str:
     text = user.text(texts[user.source.id])
-    words = title_of(text, WORDS + 1)
-    return words if len(words) <= WORDS else f"{words[:WORDS]}…"
+    words = title_of(text, PROMPT_CHARS + 1)
+    return words if len(words) <= PROMPT_CHARS else f"{words[:PROMPT_CHARS]}…"
