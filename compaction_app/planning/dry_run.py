@@ -42,7 +42,7 @@ def dry_run(
     reading, leaf = document.reading, leaf_id or document.leaf_id
     branch = document.branch(leaf)
     model = model_of(branch)
-    effective = effective_parameters(reading.agent.settings(document.log.cwd, home, model), own)
+    effective = effective_parameters(reading.agent.settings.for_project(document.log.cwd, home, model), own)
     transcript = prepare(branch, document.texts(branch), effective.values, reading.rules(writer), is_noise)
     if transcript is None:
         raise BadInput(

@@ -41,13 +41,13 @@ class SettingsView:
 def view_settings(session: Session, home: Path) -> SettingsView:
     """The settings in force for a session's project and model."""
     agent, found = session.continuing_agent, session.agent_settings(home)
-    window = session.window
+    window, user_file = session.window, agent.settings.user_file(home)
     hooks = [(str(file.path), file.hooks[:HOOKS_SHOWN]) for file in found.files if file.hooks]
     return SettingsView(
         agent=agent.label,
         of_agent=found.in_force,
         of_plans=effective_parameters(found, {}).found,
-        user_file=str(agent.user_settings(home).path),
+        user_file=str(user_file.path) if user_file is not None else "",
         switched_off_in=str(found.switched_off_in or ""),
         compacts_automatically=found.compacts_automatically,
         threshold=max(0, window - found.budget.reserve(window)) if window and found.compacts_automatically else None,

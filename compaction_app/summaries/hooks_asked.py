@@ -46,7 +46,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         changed = keeping(task.with_focus(answers.focus), answers.supplied)
         return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
     branch = present.tree.branch(present.leaf_id)
-    settings = task.present.reading.agent.settings(present.log.cwd, Path.home())
+    settings = task.present.reading.agent.settings.for_project(present.log.cwd, Path.home())
     transcript = prepare(
         branch,
         present.texts(branch),

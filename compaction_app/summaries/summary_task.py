@@ -222,7 +222,7 @@ def branch_task(
     leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
     left = branch_left(present.tree, present.leaf_id, leaf_id)
     context = present.context()
-    settings = reading.agent.settings(present.log.cwd, Path.home()).branch_summary
+    settings = reading.agent.settings.for_project(present.log.cwd, Path.home()).branch_summary
     reserve = settings.reserve_tokens if settings is not None else RESERVE
     fitting = within_budget(left.entries, branch_budget(window, reserve), context.removed)
     if not fitting.entries:
@@ -263,7 +263,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
     if not form.honours_compactions:
         raise _no_form(present)
     reading, branch, context = present.reading, present.branch(), present.context()
-    budget = reading.agent.settings(present.log.cwd, Path.home(), model_of(branch)).budget
+    budget = reading.agent.settings.for_project(present.log.cwd, Path.home(), model_of(branch)).budget
     found = compaction_range(branch, budget.keep_recent_tokens or KEEP_RECENT, context)
     if found is None:
         raise BadInput(

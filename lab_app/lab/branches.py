@@ -13,7 +13,7 @@ from sessions_app.sessionlog.context import model_of
 def branch_to_measure(document: Document) -> Branch:
     """The branch of the last entry, with the settings that its project has. Raises what reading texts raises."""
     reading, entries = document.reading, document.branch() if document.tree.entries else []
-    agent_settings = reading.agent.settings(document.log.cwd, Path.home(), model_of(entries))
+    agent_settings = reading.agent.settings.for_project(document.log.cwd, Path.home(), model_of(entries))
     return Branch(
         document.tree,
         entries,

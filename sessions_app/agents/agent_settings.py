@@ -1,4 +1,4 @@
-"""An agent's settings of its own compaction."""
+"""An agent's settings of its own compaction, and where they are read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from sessions_app.sessionlog.model_prices import InputPrices
 
 from .settings_in_force import SettingInForce
 
@@ -77,3 +79,27 @@ class AgentSettings:
     def compacts_automatically(self) -> bool:
         """Whether the agent compacts at all, and no file disables that."""
         return bool(self.in_force) and self.switched_off_in is None
+
+
+class Settings:
+    """Reads an agent's files of settings. This base is that of an agent without any: it does not compact."""
+
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """The effective settings for a project and a model, given by provider and id; both are data from a session."""
+        del cwd, home, model
+        return AgentSettings((), CompactionBudget(), None)
+
+    def user_file(self, home: Path) -> SettingsFile | None:
+        """The user's own settings, for all projects; None if the agent has no such file."""
+        del home
+        return None
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        """Context windows in tokens by model id, from the user's configuration of the agent."""
+        del home
+        return {}
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        """Prices by model id, from the user's configuration of the agent."""
+        del home
+        return {}

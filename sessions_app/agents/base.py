@@ -26,7 +26,7 @@ from sessions_app.sessionlog.versions import RecordedVersion
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.files import FileState, SessionReader
 
-from .agent_settings import AgentSettings, SettingsFile
+from .agent_settings import Settings
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
 from .programs import AgentClient, AgentPackage, AgentServer
@@ -330,25 +330,12 @@ class Agent(Protocol):
         the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
         ...
 
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        """The settings for a project and a model, given by provider and id; all of it is data from a session."""
-        ...
+    @property
+    def settings(self) -> Settings: ...
 
     @property
     def bridge(self) -> Bridge | None:
         """How it is made to ask Redline before it compacts; None if it cannot ask."""
-        ...
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        """The user's own settings of this agent, for all projects."""
-        ...
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        """Context windows in tokens by model id, from the user's configuration of the agent."""
-        ...
-
-    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
-        """Prices by model id, from the user's configuration of the agent."""
         ...
 
     def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:

@@ -86,12 +86,12 @@ def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 def model_windows(home: Path, own: Agent | None = None) -> dict[str, int]:
     """Context windows in tokens by model id, from the agents' configurations: that of a session's `own` agent takes
     precedence, then the first of AGENTS."""
-    return _of_configurations(lambda agent: agent.model_windows(home), own)
+    return _of_configurations(lambda agent: agent.settings.model_windows(home), own)
 
 
 def model_prices(home: Path, own: Agent | None = None) -> dict[str, InputPrices]:
     """Prices by model id, from the agents' configurations, in the same order."""
-    return _of_configurations(lambda agent: agent.model_prices(home), own)
+    return _of_configurations(lambda agent: agent.settings.model_prices(home), own)
 
 
 def _of_configurations(read: Callable[[Agent], Mapping[str, T]], own: Agent | None) -> dict[str, T]:

@@ -34,6 +34,7 @@ from sessions_app.sessionlog.versions import RecordedVersion
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
+from .agent_settings import Settings
 from .base import Generation, OpenElsewhere
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
@@ -70,6 +71,7 @@ class SessionFileAgent(ABC):
     has_client: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
     bridge: Bridge | None = None
+    settings: Settings = Settings()
     generations: Sequence[Generation]
 
     @property
@@ -256,14 +258,6 @@ class SessionFileAgent(ABC):
         del state
         return {}
 
-    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
-        del home
-        return {}
-
     def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
         del lines, model
         return None
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        del home
-        return {}

@@ -455,8 +455,8 @@ class Session(models.Model):
         return agent_with_reader(self.read_as) or self.agent
 
     def agent_settings(self, home: Path) -> AgentSettings:
-        """The settings of that agent for its project and model."""
-        return self.continuing_agent.settings(self.cwd, home, (self.provider, self.model))
+        """What that agent's settings say for its project and model."""
+        return self.continuing_agent.settings.for_project(self.cwd, home, (self.provider, self.model))
 
     @property
     def parser_state(self) -> ParserState:

@@ -224,7 +224,7 @@ def _fault_of(path: Path) -> str:
 
 
 def _agent_files(home: Path) -> list[AgentFile]:
-    found = [agent.user_settings(home) for agent in AGENTS.values()]
+    found = [agent.settings.user_file(home) for agent in AGENTS.values()]
     return [
         AgentFile(
             str(file.path),
@@ -233,6 +233,7 @@ def _agent_files(home: Path) -> list[AgentFile]:
             [(name, json.dumps(value)[:VALUE_LENGTH]) for name, value in file.compaction.items()][:SHOWN],
         )
         for file in found
+        if file is not None
     ]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import Settings, SettingsFile
 from sessions_app.agents.base import Generation
 from sessions_app.agents.pi.pure.rules import ContextRules
 from sessions_app.agents.session_file import SessionFileAgent
@@ -32,6 +32,13 @@ _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')
 _READER: Final = AmpReader()
 
 
+class AmpSettings(Settings):
+    """Amp does not compact."""
+
+    def user_file(self, home: Path) -> SettingsFile:
+        return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
+
+
 class AmpAgent(SessionFileAgent):
     """Amp until its threads moved to its servers."""
 
@@ -40,6 +47,7 @@ class AmpAgent(SessionFileAgent):
     format: str = "amp"
     program: str = "amp"
     current_version: int = CURRENT_VERSION
+    settings: Settings = AmpSettings()
     generations: Sequence[Generation] = (
         Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
     )
@@ -102,14 +110,6 @@ class AmpAgent(SessionFileAgent):
         """A new thread: an old one is not continued from its file."""
         del path
         return (self.program,)
-
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        """Amp does not compact."""
-        del cwd, home, model
-        return AgentSettings((), CompactionBudget(0), None)
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
 
 
 AMP: Final = AmpAgent()

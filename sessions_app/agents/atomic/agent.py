@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.agents.base import Generation
 from sessions_app.agents.pi.agent import PiAgent
-from sessions_app.agents.pi.edge.settings import read_settings
+from sessions_app.agents.pi.edge.settings import SharedSettings
 from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.fork import ForkWriter
 from sessions_app.agents.pi.pure.rules import ContextRules
@@ -40,20 +39,12 @@ class AtomicAgent(PiAgent):
     label = "Atomic"
     directory = ".atomic"
     has_package = False
-    settings_directories = (".atomic", ".pi")
+    settings = SharedSettings(".atomic", ".pi")
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
         Generation(ATOMIC_0_8, _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
     )
-
-    def settings(
-        self,
-        cwd: str,
-        home: Path,
-        model: tuple[str, str] | None = None,  # noqa: ARG002  # Atomic has no settings for single models
-    ) -> AgentSettings:
-        return read_settings(self.settings_directories, cwd, home)
 
     @property
     def summary_format(self) -> SummaryFormat:

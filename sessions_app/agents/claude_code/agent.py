@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.edge.dry_resume.client import find_client
@@ -26,7 +26,7 @@ from .edge.bridge import SettingsBridge
 from .edge.client import ClaudeCodeProgram
 from .edge.companion import companion_of
 from .edge.running_clients import PROJECTS, open_elsewhere, open_sessions
-from .edge.settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
+from .edge.settings import DIRECTORY, ClaudeCodeSettings, config_directory
 from .pure.boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .pure.fork import ClaudeForkWriter
 from .pure.hook import ClaudeCodeHook
@@ -52,6 +52,7 @@ class ClaudeCodeAgent(SessionFileAgent):
     has_client: bool = True
     compaction_hook: CompactionHook | None = ClaudeCodeHook()
     bridge: Bridge = SettingsBridge()
+    settings: Settings = ClaudeCodeSettings()
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",
@@ -140,15 +141,6 @@ class ClaudeCodeAgent(SessionFileAgent):
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         found = refusal(state)
         return {NAME: found} if found else {}
-
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        return read_settings(cwd, home, model)
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        return user_settings(home)
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        return model_windows(home)
 
 
 def _version_behaviour(context: ActiveContext) -> VersionBehaviour:

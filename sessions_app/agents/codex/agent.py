@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.edge.dry_resume.client import find_client
@@ -29,7 +29,7 @@ from .edge.bridge import HooksBridge
 from .edge.chained_file import RolloutReader, threads_based_on
 from .edge.client import CodexProgram
 from .edge.directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
-from .edge.settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
+from .edge.settings import DIRECTORY, CodexSettings, home_directory
 from .edge.writer_lock import lock_of, open_threads, thread_id_of, writer_lock
 from .pure.compacted import CompactedWriter, FullerList
 from .pure.fork import ThreadForkWriter
@@ -58,6 +58,7 @@ class CodexAgent(SessionFileAgent):
     has_client: bool = True
     compaction_hook: CompactionHook | None = CodexHook()
     bridge: Bridge = HooksBridge()
+    settings: Settings = CodexSettings()
     generations: Sequence[Generation] = (
         Generation(
             "Codex 0.169 and newer",
@@ -161,16 +162,6 @@ class CodexAgent(SessionFileAgent):
 
     def unarchive_command(self, path: Path) -> Sequence[str]:
         return (self.key, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
-
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        del cwd, model
-        return read_settings(home)
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        return user_settings(home)
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        return model_windows(home)
 
 
 CODEX: Final = CodexAgent()

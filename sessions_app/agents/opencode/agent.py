@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.edge.dry_resume.client import find_client
@@ -21,7 +21,6 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.documents import opened_document
@@ -35,7 +34,7 @@ from .edge.client import OpenCodeProgram
 from .edge.documents import opened_documents, storage_of
 from .edge.listing import discover
 from .edge.server import OpenCodeServer, is_same_row
-from .edge.settings import model_prices, model_windows, read_settings, user_settings
+from .edge.settings import OpenCodeSettings
 from .edge.store import SESSION_TABLES, database_of, opened_session, session_owner, session_state, session_within
 from .edge.takeover import MARKS, SENTENCES
 from .pure.export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
@@ -71,6 +70,7 @@ class OpenCodeAgent(SessionFileAgent):
     program: str = "opencode"
     has_client: bool = True
     bridge: Bridge = PluginBridge()
+    settings: Settings = OpenCodeSettings()
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True
     has_server: bool = True
@@ -197,18 +197,6 @@ class OpenCodeAgent(SessionFileAgent):
         """An export has no rows."""
         writers = self.generations[0].writers
         return {writer.name: _NO_ROWS for writer in writers if writer.appends and INFO in state.extra}
-
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        return read_settings(cwd, home, model)
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        return user_settings(home)
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        return model_windows(home)
-
-    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
-        return model_prices(home)
 
 
 OPENCODE: Final = OpenCodeAgent()

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.programs import AgentPackage
@@ -23,7 +23,7 @@ from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .edge.bridge import ExtensionBridge
 from .edge.package import find_package
-from .edge.settings import model_prices, model_windows, read_model_settings, user_settings
+from .edge.settings import PiSettings
 from .pure.consequences import PI_0_87, PI_BEFORE_0_87
 from .pure.context_edit import ContextEditWriter, restore_lines
 from .pure.costs import recorded_prices
@@ -51,8 +51,7 @@ class PiAgent(SessionFileAgent):
     label: str = "pi"
     directory: str = ".pi"
     has_package: bool = True
-    settings_directories: Sequence[str] = (".pi",)
-    """Where its settings are, in the user's home and in a project; of a setting, the first that has it counts."""
+    settings: Settings = PiSettings(".pi")
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -138,18 +137,6 @@ class PiAgent(SessionFileAgent):
 
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
         return repair(read, new_header)
-
-    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        return read_model_settings(self.settings_directories, cwd, home, model)
-
-    def user_settings(self, home: Path) -> SettingsFile:
-        return user_settings(self.directory, home)
-
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        return model_windows(self.directory, home)
-
-    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
-        return model_prices(self.directory, home)
 
     def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
         return recorded_prices(lines, model)

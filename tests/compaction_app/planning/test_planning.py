@@ -31,11 +31,11 @@ def put(tmp_path):
 def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path, put):
     of_project = put("p/.atomic", '{"compression_ratio": 0.3}')
     of_user = put(".atomic/agent", '{"compression_ratio": 0.9, "preserve_recent": 7}')
-    found = effective_parameters(ATOMIC.settings(str(tmp_path / "p"), tmp_path), {"query": "parser"})
+    found = effective_parameters(ATOMIC.settings.for_project(str(tmp_path / "p"), tmp_path), {"query": "parser"})
     assert dict(found.values) == {"query": "parser", "compression_ratio": 0.3, "preserve_recent": 7}
     sources = {"query": "this run", "compression_ratio": str(of_project), "preserve_recent": str(of_user)}
     assert found.sources == sources
-    of_pi = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {})
+    of_pi = effective_parameters(PI.settings.for_project(str(tmp_path / "p"), tmp_path), {})
     assert (of_pi.values, set(of_pi.sources.values())) == ({}, {"default"})
 
 
@@ -51,7 +51,7 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path, put):
 def test_a_value_has_the_form_in_which_it_counts_or_the_default_stays(tmp_path, put, name, recorded, value):
     of_project = put("p/.pi", f'{{"{name}": {recorded}}}')
     put(".pi/agent", '{"compression_ratio": 0.9, "preserve_recent": 7, "query": "y"}')
-    found = effective_parameters(PI.settings(str(tmp_path / "p"), tmp_path), {})
+    found = effective_parameters(PI.settings.for_project(str(tmp_path / "p"), tmp_path), {})
     refused = {} if value is not None else {name: (str(of_project),)}
     assert (found.values.get(name), {one.name: one.refused for one in found.found if one.refused}) == (value, refused)
     assert found.sources[name] == ("default" if refused else str(of_project))

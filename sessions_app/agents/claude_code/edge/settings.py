@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, Settings, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hook_commands import hook_commands
@@ -56,31 +56,28 @@ def config_directory(home: Path, environment: Mapping[str, str] = os.environ) ->
     return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
 
 
-def read_settings(cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-    """The effective settings for a project and a model."""
-    files = tuple(map(_settings_file, _json_files(cwd, home)))
-    window = model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
-    in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
-    by_name = {one.setting.name: one for one in in_force}
-    reserve = window - _threshold(by_name, window)
-    disabled_by = _file_with_off_variable(files) or by_name[ENABLED].switched_off_in
-    return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
+class ClaudeCodeSettings(Settings):
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        files = tuple(map(_settings_file, _json_files(cwd, home)))
+        window = self.model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
+        in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
+        by_name = {one.setting.name: one for one in in_force}
+        reserve = window - _threshold(by_name, window)
+        disabled_by = _file_with_off_variable(files) or by_name[ENABLED].switched_off_in
+        return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
 
+    def user_file(self, home: Path) -> SettingsFile:
+        path = config_directory(home) / "settings.json"
+        found = read_json_file(path)
+        return _settings_file(found) if found is not None else SettingsFile(path, False, {})
 
-def user_settings(home: Path) -> SettingsFile:
-    """The user's settings for all projects."""
-    path = config_directory(home) / "settings.json"
-    found = read_json_file(path)
-    return _settings_file(found) if found is not None else SettingsFile(path, False, {})
-
-
-def model_windows(home: Path) -> dict[str, int]:
-    """The long window of the model that the user's settings ask for with it."""
-    found = read_json_file(config_directory(home) / "settings.json")
-    model = fields.text(found.values, "model") if found is not None else ""
-    if not model.endswith(LONG_MARK):
-        return {}
-    return {model.removesuffix(LONG_MARK): LONG_WINDOW}
+    def model_windows(self, home: Path) -> dict[str, int]:
+        """The long window of the model that the user's settings ask for with it."""
+        found = read_json_file(config_directory(home) / "settings.json")
+        model = fields.text(found.values, "model") if found is not None else ""
+        if not model.endswith(LONG_MARK):
+            return {}
+        return {model.removesuffix(LONG_MARK): LONG_WINDOW}
 
 
 def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, Settings, SettingsFile
 from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hook_commands import hook_commands
@@ -31,32 +31,32 @@ def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> P
     return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
 
 
-def read_settings(home: Path) -> AgentSettings:
-    """The effective settings."""
-    found = user_settings(home)
-    files = (found,) if found.exists else ()
-    in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
-    budget = CompactionBudget(reserve_percent=10, limit=_count(in_force[0].value))
-    return AgentSettings((*files, *_hooks_file(home)), budget, None, in_force=in_force)
+class CodexSettings(Settings):
+    """They are the same in all projects and for all models."""
 
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        del cwd, model
+        found = self.user_file(home)
+        files = (found,) if found.exists else ()
+        in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+        budget = CompactionBudget(reserve_percent=10, limit=_count(in_force[0].value))
+        return AgentSettings((*files, *_hooks_file(home)), budget, None, in_force=in_force)
 
-def user_settings(home: Path) -> SettingsFile:
-    """The user's settings for all projects."""
-    path = home_directory(home) / "config.toml"
-    found = read_toml_file(path)
-    if found is None:
-        return SettingsFile(path, False, {})
-    values = _effective(found.values)
-    compaction = {name: values[name] for name in SHOWN if name in values}
-    return SettingsFile(path, True, compaction, found.fault)
+    def user_file(self, home: Path) -> SettingsFile:
+        path = home_directory(home) / "config.toml"
+        found = read_toml_file(path)
+        if found is None:
+            return SettingsFile(path, False, {})
+        values = _effective(found.values)
+        compaction = {name: values[name] for name in SHOWN if name in values}
+        return SettingsFile(path, True, compaction, found.fault)
 
-
-def model_windows(home: Path) -> dict[str, int]:
-    """The window that the user has set for the model in use."""
-    found = read_toml_file(home_directory(home) / "config.toml")
-    values = _effective(found.values) if found is not None else {}
-    model, window = fields.text_or_none(values, "model"), _count(values.get(WINDOW))
-    return {model: window} if model is not None and window is not None else {}
+    def model_windows(self, home: Path) -> dict[str, int]:
+        """The window that the user has set for the model in use."""
+        found = read_toml_file(home_directory(home) / "config.toml")
+        values = _effective(found.values) if found is not None else {}
+        model, window = fields.text_or_none(values, "model"), _count(values.get(WINDOW))
+        return {model: window} if model is not None and window is not None else {}
 
 
 def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, Settings, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.settings_in_force import (
@@ -26,15 +26,37 @@ BUFFER: Final = 20_000
 """The most tokens that it leaves free of a model's limit of input, unless its settings say otherwise."""
 
 
-def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
-    """The effective settings for a project and a model: the project's take precedence over the user's."""
-    found = list(_files(cwd, home))
-    files = tuple(_settings_file(file) for file in found)
-    limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
-    in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
-    automatic, reserved, *_ = in_force
-    budget = CompactionBudget(_reserve(limits, _count(reserved.value)))
-    return AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
+class OpenCodeSettings(Settings):
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """The project's take precedence over the user's."""
+        found = list(_files(cwd, home))
+        files = tuple(_settings_file(file) for file in found)
+        limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
+        in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+        automatic, reserved, *_ = in_force
+        budget = CompactionBudget(_reserve(limits, _count(reserved.value)))
+        return AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
+
+    def user_file(self, home: Path) -> SettingsFile:
+        directory = user_directory(home)
+        found = next(_existing(directory, None), None)
+        return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {})
+
+    def model_windows(self, home: Path) -> dict[str, int]:
+        windows: dict[str, int] = {}
+        for name, model in _configured_models(home):
+            window = _count(fields.mapping(model, "limit").get("context"))
+            if window:
+                windows.setdefault(name, window)
+        return windows
+
+    def model_prices(self, home: Path) -> dict[str, InputPrices]:
+        prices: dict[str, InputPrices] = {}
+        for name, model in _configured_models(home):
+            configured = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
+            if configured is not None:
+                prices.setdefault(name, configured)
+        return prices
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
@@ -47,33 +69,6 @@ def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
         return output
     buffer = min(BUFFER, output) if reserved is None else reserved
     return max(0, limits["context"] - limits["input"]) + buffer
-
-
-def user_settings(home: Path) -> SettingsFile:
-    """The user's own settings, for all projects."""
-    directory = user_directory(home)
-    found = next(_existing(directory, None), None)
-    return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {})
-
-
-def model_windows(home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, of the models that the user has configured."""
-    windows: dict[str, int] = {}
-    for name, model in _configured_models(home):
-        window = _count(fields.mapping(model, "limit").get("context"))
-        if window:
-            windows.setdefault(name, window)
-    return windows
-
-
-def model_prices(home: Path) -> dict[str, InputPrices]:
-    """Prices by model id, of the models that the user has configured."""
-    prices: dict[str, InputPrices] = {}
-    for name, model in _configured_models(home):
-        configured = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
-        if configured is not None:
-            prices.setdefault(name, configured)
-    return prices
 
 
 def _configured_models(home: Path) -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -11,6 +11,7 @@ from sessions_app.agents.agent_settings import (
     AgentSettings,
     BranchSummarySettings,
     CompactionBudget,
+    Settings,
     SettingsFile,
 )
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
@@ -65,55 +66,78 @@ SUMMARY_SETTINGS: Final = (
 ENABLED: Final = CompactionSetting("enabled", "Whether it compacts automatically.", "true", is_switch, example=False)
 
 
-def read_settings(directories: Sequence[str], cwd: str, home: Path) -> AgentSettings:
-    """The effective settings for a project, of an agent that reads the files in these directories, in their order.
+class SharedSettings(Settings):
+    """Those of an agent that reads the files in these directories of the home and the project, in their order: of a
+    setting, the first file that has it counts, and the project's files come first."""
 
-    The project's own files take precedence over the user's.
-    """
-    files = tuple(map(_settings_file, _json_files(directories, cwd, home)))
-    of_summaries = [SettingsSection(found.path, found.branch_summary) for found in files]
-    enabled, reserve = settings_in_force((ENABLED, RESERVE), _sections(files))
-    summary_reserve, skips = settings_in_force(SUMMARY_SETTINGS, of_summaries)
-    return AgentSettings(
-        files,
-        CompactionBudget(_count(reserve, DEFAULT_RESERVE)),
-        enabled.switched_off_in,
-        BranchSummarySettings(_count(summary_reserve, DEFAULT_RESERVE), skips.value is True),
-        (enabled, reserve, summary_reserve, skips),
-        SECTION,
-    )
+    def __init__(self, *directories: str) -> None:
+        self._directories = directories
+
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """The same for all models."""
+        del model
+        files = tuple(map(_settings_file, self._json_files(cwd, home)))
+        of_summaries = [SettingsSection(found.path, found.branch_summary) for found in files]
+        enabled, reserve = settings_in_force((ENABLED, RESERVE), _sections(files))
+        summary_reserve, skips = settings_in_force(SUMMARY_SETTINGS, of_summaries)
+        return AgentSettings(
+            files,
+            CompactionBudget(_count(reserve, DEFAULT_RESERVE)),
+            enabled.switched_off_in,
+            BranchSummarySettings(_count(summary_reserve, DEFAULT_RESERVE), skips.value is True),
+            (enabled, reserve, summary_reserve, skips),
+            SECTION,
+        )
+
+    def user_file(self, home: Path) -> SettingsFile:
+        path = _user_path(self._directories[0], home)
+        found = read_json_file(path)
+        return _settings_file(found) if found is not None else SettingsFile(path, False, {})
+
+    def model_windows(self, home: Path) -> dict[str, int]:
+        found = read_json_file(home / self._directories[0] / "agent" / "models.json")
+        windows: dict[str, int] = {}
+        for model in _models(found.values) if found is not None else ():
+            name, window = fields.text_or_none(model, "id"), fields.integer(model, "contextWindow")
+            if name is not None and window is not None and window > 0:
+                windows[name] = window
+        return windows
+
+    def model_prices(self, home: Path) -> dict[str, InputPrices]:
+        found = read_json_file(home / self._directories[0] / "agent" / "models.json")
+        prices: dict[str, InputPrices] = {}
+        for model in _models(found.values) if found is not None else ():
+            name = fields.text_or_none(model, "id")
+            configured = configured_prices(fields.mapping(model, "cost"), "cacheRead", "cacheWrite")
+            if name is not None and configured is not None:
+                prices[name] = configured
+        return prices
+
+    def _json_files(self, cwd: str, home: Path) -> Iterator[JsonFile]:
+        project = Path(cwd)
+        found = []
+        if project.is_absolute() and "\0" not in cwd:
+            found = [
+                read_json_file(project / directory / "settings.json", inside=project) for directory in self._directories
+            ]
+        found += [read_json_file(_user_path(directory, home)) for directory in self._directories]
+        return (file for file in found if file is not None)
 
 
-def read_model_settings(
-    directories: Sequence[str], cwd: str, home: Path, model: tuple[str, str] | None
-) -> AgentSettings:
-    """The same for a model, of an agent with settings for single models: these take precedence in every file."""
-    found = read_settings(directories, cwd, home)
-    enabled, _, *of_summaries = found.in_force
-    sections = [*_sections_for(model, found.files), *_sections(found.files)]
-    reserve, keep_recent = settings_in_force((RESERVE, KEEP_RECENT), sections)
-    budget = CompactionBudget(_count(reserve, DEFAULT_RESERVE), _count(keep_recent, DEFAULT_KEEP_RECENT))
-    return replace(found, budget=budget, in_force=(enabled, reserve, keep_recent, *of_summaries))
+class PiSettings(SharedSettings):
+    """Those of an agent that also has settings for single models, which take precedence in every file."""
 
-
-def user_settings(directory: str, home: Path) -> SettingsFile:
-    """The user's settings in an agent's directory."""
-    path = _user_path(directory, home)
-    found = read_json_file(path)
-    return _settings_file(found) if found is not None else SettingsFile(path, False, {})
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        found = super().for_project(cwd, home)
+        enabled, _, *of_summaries = found.in_force
+        sections = [*_sections_for(model, found.files), *_sections(found.files)]
+        reserve, keep_recent = settings_in_force((RESERVE, KEEP_RECENT), sections)
+        budget = CompactionBudget(_count(reserve, DEFAULT_RESERVE), _count(keep_recent, DEFAULT_KEEP_RECENT))
+        return replace(found, budget=budget, in_force=(enabled, reserve, keep_recent, *of_summaries))
 
 
 def _user_path(directory: str, home: Path) -> Path:
     return home / directory / "agent" / "settings.json"
-
-
-def _json_files(directories: Sequence[str], cwd: str, home: Path) -> Iterator[JsonFile]:
-    project = Path(cwd)
-    found = []
-    if project.is_absolute() and "\0" not in cwd:
-        found = [read_json_file(project / directory / "settings.json", inside=project) for directory in directories]
-    found += [read_json_file(_user_path(directory, home)) for directory in directories]
-    return (file for file in found if file is not None)
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
@@ -139,29 +163,6 @@ def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) 
 def _count(found: SettingInForce, default: int) -> int:
     """The tokens of a setting, else the default."""
     return found.value if isinstance(found.value, int) else default
-
-
-def model_windows(directory: str, home: Path) -> dict[str, int]:
-    """Context windows in tokens by model id, from the user's models in an agent's directory."""
-    found = read_json_file(home / directory / "agent" / "models.json")
-    windows: dict[str, int] = {}
-    for model in _models(found.values) if found is not None else ():
-        name, window = fields.text_or_none(model, "id"), fields.integer(model, "contextWindow")
-        if name is not None and window is not None and window > 0:
-            windows[name] = window
-    return windows
-
-
-def model_prices(directory: str, home: Path) -> dict[str, InputPrices]:
-    """Prices by model id, from the user's models in an agent's directory."""
-    found = read_json_file(home / directory / "agent" / "models.json")
-    prices: dict[str, InputPrices] = {}
-    for model in _models(found.values) if found is not None else ():
-        name = fields.text_or_none(model, "id")
-        configured = configured_prices(fields.mapping(model, "cost"), "cacheRead", "cacheWrite")
-        if name is not None and configured is not None:
-            prices[name] = configured
-    return prices
 
 
 def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ import pytest
 from sessions_app.agents.claude_code.edge import running_clients
 from sessions_app.agents.claude_code.edge.client import ClaudeCodeProgram, sessions_directory
 from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
-from sessions_app.agents.claude_code.edge.settings import config_directory, model_windows, read_settings, user_settings
+from sessions_app.agents.claude_code.edge.settings import ClaudeCodeSettings, config_directory
 from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.dry_resume.scratch import new_scratch
@@ -27,6 +27,7 @@ from tests.claude_sessions import SESSION_ID, answer
 from tests.files import place
 
 CLIENT = ClaudeCodeProgram("claude")
+SETTINGS = ClaudeCodeSettings()
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def put(path: Path, **settings: Any) -> Path:
 
 def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
     """The least number of tokens at which the client compacts."""
-    reserve = read_settings(str(cwd), home, MODEL).budget.reserve_tokens
+    reserve = SETTINGS.for_project(str(cwd), home, MODEL).budget.reserve_tokens
     found = next(n for n in range(1_000, window, 250) if is_due(n, window, reserve))
     assert not is_due(found - 1, window, reserve)
     return found
@@ -154,7 +155,7 @@ def test_the_local_settings_come_first_then_the_projects_then_the_users(home, cw
     for window, path in zip((110_000, 120_000, 130_000), paths, strict=True):
         put(path, autoCompactWindow=window)
         assert compacts_from(home, cwd) == window - 33_000
-    assert [found.path for found in read_settings(str(cwd), home).files] == paths[::-1]
+    assert [found.path for found in SETTINGS.for_project(str(cwd), home).files] == paths[::-1]
 
 
 @pytest.mark.parametrize(
@@ -167,19 +168,19 @@ def test_the_local_settings_come_first_then_the_projects_then_the_users(home, cw
     ids=str,
 )
 def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final):
-    assert read_settings(str(cwd), home).switched_off_in is None
+    assert SETTINGS.for_project(str(cwd), home).switched_off_in is None
     path = put(home / ".claude" / "settings.json", **settings)
-    assert read_settings(str(cwd), home).switched_off_in == path
+    assert SETTINGS.for_project(str(cwd), home).switched_off_in == path
     put(cwd / ".claude" / "settings.json", autoCompactEnabled=True)
-    assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
+    assert (SETTINGS.for_project(str(cwd), home).switched_off_in == path) is is_final
 
 
 def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_name(home, cwd):
-    assert model_windows(home) == {}
+    assert SETTINGS.model_windows(home) == {}
     others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}, "model": "claude-opus-5-5[1m]"}
     put(home / ".claude" / "settings.json", autoCompactWindow=1_000_000, **others)
-    assert user_settings(home).compaction == {"autoCompactWindow": 1_000_000}
-    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
+    assert SETTINGS.user_file(home).compaction == {"autoCompactWindow": 1_000_000}
+    assert SETTINGS.model_windows(home) == {"claude-opus-5-5": 1_000_000}
     assert compacts_from(home, cwd, 1_000_000) == 967_000
 
 
@@ -187,7 +188,7 @@ def test_the_users_directory_can_be_configured(home, cwd, tmp_path, monkeypatch)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
     path = put(tmp_path / "elsewhere" / "settings.json", autoCompactWindow=120_000)
     assert config_directory(home) == path.parent
-    assert user_settings(home).path == path
+    assert SETTINGS.user_file(home).path == path
     assert compacts_from(home, cwd) == 87_000
     # One that is not absolute is ignored.
     assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
@@ -197,10 +198,10 @@ def test_no_link_out_of_the_project_is_followed_and_a_hostile_directory_of_a_ses
     secret = put(tmp_path / "secret.json", autoCompactEnabled=False)
     (cwd / ".claude").mkdir(parents=True)
     (cwd / ".claude" / "settings.json").symlink_to(secret)
-    (found,) = read_settings(str(cwd), home).files
+    (found,) = SETTINGS.for_project(str(cwd), home).files
     assert (found.compaction, bool(found.fault)) == ({}, True)
     for hostile in ("", "relative", "/home/\0", "/dev/null"):
-        assert read_settings(hostile, home).files == (), hostile
+        assert SETTINGS.for_project(hostile, home).files == (), hostile
 
 
 ELSEWHERE = "linux:0123456789abcdef0123456789abcdef:pid:[1]"

@@ -250,7 +250,7 @@ def configured(tmp_path, monkeypatch):
 )
 def test_codex_compacts_at_its_limit_or_at_90_percent(tmp_path, configured, text, allowed):
     configured(text.encode())
-    found = CODEX.settings("/work", tmp_path, ("openai", "gpt-5"))
+    found = CODEX.settings.for_project("/work", tmp_path, ("openai", "gpt-5"))
     assert 100_000 - found.budget.reserve(100_000) == allowed
     assert found.budget.reserve(None) == 0
 
@@ -258,10 +258,10 @@ def test_codex_compacts_at_its_limit_or_at_90_percent(tmp_path, configured, text
 def test_a_broken_configuration_is_reported_and_a_good_one_has_the_models_window(tmp_path, configured, monkeypatch):
     for text in (b"model = ", b"\xff"):
         configured(text)
-        assert "TOML" in CODEX.user_settings(tmp_path).fault
+        assert "TOML" in CODEX.settings.user_file(tmp_path).fault
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     configured(b'model = "own"\nmodel_context_window = 64000')
-    assert CODEX.model_windows(Path("/elsewhere")) == {"own": 64_000}
+    assert CODEX.settings.model_windows(Path("/elsewhere")) == {"own": 64_000}
 
 
 def test_sessions_are_in_the_directory_of_codex_and_are_recognised_anywhere(tmp_path):

@@ -18,7 +18,6 @@ from sessions_app.agents.opencode.edge import server as module
 from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL
 from sessions_app.agents.opencode.edge.client import SessionRows
 from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
-from sessions_app.agents.opencode.edge.settings import model_prices, model_windows, read_settings
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, read_row
 from sessions_app.storage.loopback import loopback_address
@@ -278,14 +277,14 @@ def limited(**limits: int) -> dict[str, Any]:
 def test_a_reply_or_the_limit_of_input_is_left_free(home, cwd, limits, reserved, reserve):
     compaction = {} if reserved is None else {"reserved": reserved}
     write(home / ".config" / "opencode", provider=limited(**limits), compaction=compaction)
-    assert read_settings(str(cwd), home, MODEL).budget.reserve_tokens == reserve
-    assert read_settings(str(cwd), home, None).budget.reserve_tokens == 32_000
+    assert OPENCODE.settings.for_project(str(cwd), home, MODEL).budget.reserve_tokens == reserve
+    assert OPENCODE.settings.for_project(str(cwd), home, None).budget.reserve_tokens == 32_000
 
 
 def test_the_settings_of_the_project_take_precedence(home, cwd):
     users = write(home / ".config" / "opencode", compaction={"auto": True}, provider=limited(output=8_000))
     own = write(cwd, "opencode.jsonc", compaction={"auto": False}, provider=limited(output=4_000))
-    found = read_settings(str(cwd), home, MODEL)
+    found = OPENCODE.settings.for_project(str(cwd), home, MODEL)
     assert [file.path for file in found.files] == [own, users]
     assert found.budget.reserve_tokens == 4_000
     assert found.switched_off_in == own
@@ -295,15 +294,15 @@ def test_the_windows_and_prices_of_configured_models_are_known(home):
     cost = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
     models = {"big": {"cost": cost, "limit": {"context": 77_000}}, "small": {"cost": "free"}}
     write(home / ".config" / "opencode", provider={"ours": {"models": models}})
-    assert model_windows(home) == {"big": 77_000}
-    assert model_prices(home) == {"big": (3, 0.3, 3.75)}
+    assert OPENCODE.settings.model_windows(home) == {"big": 77_000}
+    assert OPENCODE.settings.model_prices(home) == {"big": (3, 0.3, 3.75)}
 
 
 @pytest.mark.parametrize("values", [{"provider": 7}, {"provider": {"ours": []}}, {"compaction": "x"}, {}])
 def test_what_is_not_settings_changes_nothing(home, cwd, values):
     write(home / ".config" / "opencode", **values)
-    assert read_settings(str(cwd), home, MODEL).budget.reserve_tokens == 32_000
-    assert model_windows(home) == {}
+    assert OPENCODE.settings.for_project(str(cwd), home, MODEL).budget.reserve_tokens == 32_000
+    assert OPENCODE.settings.model_windows(home) == {}
 
 
 def test_a_program_of_opencode_2_is_not_run(tmp_path):

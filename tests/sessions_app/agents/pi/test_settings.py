@@ -26,7 +26,7 @@ def put(path: Path, content: object) -> Path:
 
 
 def settings_files(cwd: str, home: Path) -> list[SettingsFile]:
-    return list(ATOMIC.settings(cwd, home).files)
+    return list(ATOMIC.settings.for_project(cwd, home).files)
 
 
 def project_settings(cwd: Path, home: Path) -> SettingsFile:
@@ -43,7 +43,7 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis_and_
     assert [one.path for one in found] == places
     assert [one.compaction["rank"] for one in found] == [0, 1, 2, 3]
     assert not any(one.fault for one in found)
-    assert [one.path for one in PI.settings(str(cwd), home, BIG).files] == [places[1], places[3]]
+    assert [one.path for one in PI.settings.for_project(str(cwd), home, BIG).files] == [places[1], places[3]]
 
 
 @pytest.mark.parametrize(
@@ -184,15 +184,15 @@ BIG = ("p", "a/big")
 
 
 def budget(cwd: Path, home: Path, model: tuple[str, str] | None = BIG) -> CompactionBudget:
-    return PI.settings(str(cwd), home, model).budget
+    return PI.settings.for_project(str(cwd), home, model).budget
 
 
 def test_without_settings_pi_has_its_own_defaults_and_atomic_ignores_those_that_only_pi_has(cwd, home):
     assert budget(cwd, home) == CompactionBudget(16_384, 20_000)
-    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(16_384, 0)
+    assert ATOMIC.settings.for_project(str(cwd), home, BIG).budget == CompactionBudget(16_384, 0)
     override = {"p/a/big": {"reserveTokens": 400_000}}
     put(cwd / PIS, {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}})
-    assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
+    assert ATOMIC.settings.for_project(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 
 def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, home):
@@ -219,19 +219,19 @@ def test_what_cannot_be_used_is_skipped_also_in_a_section_on_branch_summaries(cw
     for section in (None, 7, [], "x"):
         put(cwd / PIS, {"branchSummary": section})
         assert project_settings(cwd, home).branch_summary == {}, section
-        assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
+        assert PI.settings.for_project(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
 
 
 @pytest.mark.parametrize("agent", [PI, ATOMIC])
 def test_settings_of_branch_summaries_are_the_first_usable_ones(agent, cwd, home):
-    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
+    assert agent.settings.for_project(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
     for place, section, expected in (
         (home / USERS, {"reserveTokens": 9, "skipPrompt": True}, (9, True)),
         (cwd / PIS, {"reserveTokens": 7, "skipPrompt": False}, (7, False)),
         (cwd / PIS, {"reserveTokens": "7", "skipPrompt": 0}, (9, True)),
     ):
         put(place, {"branchSummary": section})
-        assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(*expected)
+        assert agent.settings.for_project(str(cwd), home).branch_summary == BranchSummarySettings(*expected)
 
 
 def test_the_prices_of_configured_models_are_known(home):
@@ -242,7 +242,7 @@ def test_the_prices_of_configured_models_are_known(home):
         *({"id": "wrong", "cost": cost} for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})),
     ]
     put(home / MODELS, {"providers": {"p": {"models": models}}})
-    prices = PI.model_prices(home)
+    prices = PI.settings.model_prices(home)
     assert prices == {"cached": (3, 0.3, 3.75), "plain": (2, None, None), "free": (0, None, None)}
     assert (prices["cached"].read, prices["cached"].write) == (0.3, 3.75)
     assert (prices["plain"].read, prices["plain"].write) == (2, 2)
