@@ -34,7 +34,7 @@ def certify_again(compaction: Compaction, now: datetime) -> None:
         reading.reader,
         now,
         leaf_id="" if compaction.created else compaction.entry_id,
-        package=reading.agent.find_package(None),
+        package=reading.agent.client.find_package(None),
     )
     before = stored_certificate(compaction)
     found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)

@@ -302,7 +302,7 @@ def view_result(compaction: Compaction) -> ResultView:
 
 def _resume_command(compaction: Compaction) -> str:
     path = Path(compaction.created) if compaction.created else compaction.session.path
-    command = compaction.session.agent.resume_command(path)
+    command = compaction.session.agent.client.resume_command(path)
     return " ".join(map(shell_quoted, command))
 
 

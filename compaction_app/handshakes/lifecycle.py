@@ -157,7 +157,7 @@ def written_words(run: Run) -> str:
 
 def resume_words(run: Run, path: Path) -> str:
     """The command that continues a session, for a person."""
-    return " ".join(map(shell_quoted, run.session.agent.resume_command(path)))
+    return " ".join(map(shell_quoted, run.session.agent.client.resume_command(path)))
 
 
 def _follow(handshake: Handshake) -> Run | None:

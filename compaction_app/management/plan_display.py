@@ -228,7 +228,7 @@ def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
     """What was written, where, and how to continue, in words."""
     path = committed.plan.present.path
     if committed.made.created is not None:
-        resume = " ".join(map(shell_quoted, agent.resume_command(committed.made.created)))
+        resume = " ".join(map(shell_quoted, agent.client.resume_command(committed.made.created)))
         return [
             f"Made {printable(committed.made.created)}; {printable(path)} is as it was.",
             *_certificate_lines(committed),

@@ -110,7 +110,7 @@ def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
         made = fork_session(found.real_path(), entry_id, timezone.now())
     except RedlineError as fault:
         return _show(request, found, entry_id, FORK, view_fork, None, fault)
-    resume = " ".join(map(shell_quoted, made.agent.resume_command(made.path)))
+    resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
     _say(request, "fork", made=made, resume=resume)
     return redirect(_tree(found, at=entry_id, again=entry_id) if is_before else made)
 

@@ -106,7 +106,7 @@ def undo_rows(compaction: Compaction) -> list[UndoRow]:
             undo,
             len({raw["entryId"] for raw in undo.targets}),
             (
-                " ".join(map(shell_quoted, agent.resume_command(Path(undo.created))))
+                " ".join(map(shell_quoted, agent.client.resume_command(Path(undo.created))))
                 if undo.created and Path(undo.created).exists()
                 else ""
             ),

@@ -29,7 +29,7 @@ from sessions_app.storage.files import FileState, SessionReader
 from .agent_settings import Settings
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
-from .programs import AgentClient, AgentPackage, AgentServer
+from .programs import AgentServer, Client
 from .pure.compaction_hook import CompactionHook
 from .pure.contexts import PlanRules, Reader, TurnOrder
 from .pure.summary_format import SummaryFormat
@@ -80,11 +80,6 @@ class Agent(Protocol):
     @property
     def format(self) -> str:
         """The format of its sessions, which agents may share: their readers can be chosen for each other's sessions."""
-        ...
-
-    @property
-    def program(self) -> str:
-        """The name of its program on the PATH."""
         ...
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
@@ -231,32 +226,8 @@ class Agent(Protocol):
         """The entry at the position of an earlier one; None if there is none any more."""
         ...
 
-    @property
-    def has_package(self) -> bool:
-        """Whether its own package can rebuild a context: see `find_package`."""
-        ...
-
-    def find_package(self, directory: Path | None) -> AgentPackage | None:
-        """The agent's own package in a directory, or without one the installed package; None if there is none.
-
-        Raises BadInput `no_agent_package` if the directory has no package.
-        """
-        ...
-
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """What the requests that a session records show of its reading; None if it records none."""
-        ...
-
-    @property
-    def has_client(self) -> bool:
-        """Whether a client of it can continue a copy of a session: see `find_client`."""
-        ...
-
-    def find_client(self, program: Path | None) -> AgentClient | None:
-        """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
-
-        Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
-        """
         ...
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
@@ -297,15 +268,6 @@ class Agent(Protocol):
         """How it records summaries that Redline can append; None if it has no such form."""
         ...
 
-    def resume_command(self, path: Path) -> Sequence[str]:
-        """The command that continues a session in the agent, as arguments."""
-        ...
-
-    def unarchive_command(self, path: Path) -> Sequence[str]:
-        """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
-        continue it, nor another one beside it. Empty if it is not archived."""
-        ...
-
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         """What is wrong with a file, and what each agent that reads it makes of that.
 
@@ -329,6 +291,9 @@ class Agent(Protocol):
         """The writers that must not write to a session although the installed agent honours what they write; each with
         the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
         ...
+
+    @property
+    def client(self) -> Client: ...
 
     @property
     def settings(self) -> Settings: ...

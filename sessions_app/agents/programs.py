@@ -1,10 +1,11 @@
-"""Installed programs and packages of agents, which rebuild or send a context themselves, so that it can be compared."""
+"""The programs and packages of agents: how they are found, and how they rebuild or send a context to compare."""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sessions_app.sessionlog.certificate import PackageResult
@@ -100,3 +101,41 @@ class AgentClient(Protocol):
     def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
         ...
+
+
+class Client:
+    """How an agent's own program and package are found. This base is that of an agent of which none is used."""
+
+    program: str = ""
+    """The name of its program on the PATH."""
+    has_package: bool = False
+    """Whether its own package can rebuild a context: see `find_package`."""
+    can_be_run: bool = False
+    """Whether its program can continue a copy of a session: see `find_installed`."""
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        """The agent's own package in a directory, or without one the installed package; None if there is none.
+
+        Raises BadInput `no_agent_package` if the directory has no package.
+        """
+        del directory
+        return None
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
+
+        Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
+        """
+        del program
+        return None
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        """The command that continues a session in the agent, as arguments. Empty if there is none."""
+        del path
+        return ()
+
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
+        continue it, nor another one beside it. Empty if it is not archived."""
+        del path
+        return ()

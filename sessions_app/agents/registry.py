@@ -141,7 +141,7 @@ def require_reader_of(agent: Agent, name: str) -> None:
 
 def package_at(directory: Path) -> AgentPackage:
     """The agents' package in a directory. Raises BadInput `no_agent_package`."""
-    found = (agent.find_package(directory) for agent in AGENTS.values())
+    found = (agent.client.find_package(directory) for agent in AGENTS.values())
     return next(package for package in found if package is not None)
 
 
@@ -157,7 +157,7 @@ def generation_of(agent: Agent, version: Version) -> Generation:
 
 def version_installed(agent: str) -> Version | None:
     """The version of the installed agent with this key; None if it is not installed."""
-    return installed_version(AGENTS[agent].program)
+    return installed_version(AGENTS[agent].client.program)
 
 
 def discover_sessions(root: Path, agent: str) -> Discovery:

@@ -38,7 +38,7 @@ from .agent_settings import Settings
 from .base import Generation, OpenElsewhere
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
-from .programs import AgentClient, AgentPackage, AgentServer
+from .programs import AgentServer, Client
 from .pure.compaction_hook import CompactionHook
 from .pure.summary_format import SummaryFormat
 
@@ -67,19 +67,14 @@ class SessionFileAgent(ABC):
     current_version: int = 1
     keeps_database: bool = False
     has_server: bool = False
-    has_package: bool = False
-    has_client: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
     bridge: Bridge | None = None
+    client: Client = Client()
     settings: Settings = Settings()
     generations: Sequence[Generation]
 
     @property
     def format(self) -> str:
-        return self.key
-
-    @property
-    def program(self) -> str:
         return self.key
 
     def discover(self, root: Path) -> Discovery:
@@ -153,10 +148,6 @@ class SessionFileAgent(ABC):
     @abstractmethod
     def parser(self, state: ParserState, damage: list[Damage]) -> Parser: ...
 
-    def find_package(self, directory: Path | None) -> AgentPackage | None:
-        del directory
-        return None
-
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """Its sessions record none."""
         del entries, line
@@ -167,20 +158,10 @@ class SessionFileAgent(ABC):
         del context, line
         return ()
 
-    def find_client(self, program: Path | None) -> AgentClient | None:
-        """Its package is compared instead, if it has one."""
-        del program
-        return None
-
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         """There is only one version of the format."""
         del lines, header
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
-
-    def unarchive_command(self, path: Path) -> Sequence[str]:
-        """It puts none away."""
-        del path
-        return ()
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         """Damaged lines, faults of the tree, and what keeps versions from opening the session."""

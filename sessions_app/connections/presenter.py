@@ -59,7 +59,7 @@ def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
     own = [one for one in connected if one.agent == agent.key]
     return ShownAgent(
         agent,
-        program_on_path(agent.program) or "",
+        program_on_path(agent.client.program) or "",
         ".".join(map(str, version)) if version is not None else "",
         [ShownConnection(one, status_of_connection(one)) for one in own],
         _unconnected_bridge(agent) if all(one.project for one in own) else "",

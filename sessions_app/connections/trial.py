@@ -58,12 +58,12 @@ def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], 
 
     `redline` returns this installation's command for a data directory, quoted for a shell.
     """
-    program = program_on_path(agent.program)
+    program = program_on_path(agent.client.program)
     if program is None or agent.bridge is None:
         return ConnectionTest(
-            None, None, f"Not tested: the program {agent.program} was not found in the directories of PATH."
+            None, None, f"Not tested: the program {agent.client.program} was not found in the directories of PATH."
         )
-    version = ".".join(map(str, installed_version(agent.program) or ("(unknown version)",)))
+    version = ".".join(map(str, installed_version(agent.client.program) or ("(unknown version)",)))
     label = f"{agent.label} {version}"
     # What the program left running may still write.
     with (

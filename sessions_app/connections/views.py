@@ -139,7 +139,7 @@ def _show(
     if plan is planned_removal and form.is_valid() and (change is None or isinstance(fault, SystemFailure)):
         with suppress(RedlineError):  # not connected, or the connection is damaged
             note = revocation_note(connection_of(agent.key, form.directory))
-    program = program_on_path(agent.program)
+    program = program_on_path(agent.client.program)
     context = {
         "agent": agent,
         "program": program,

@@ -432,7 +432,7 @@ class Session(models.Model):
     @property
     def unarchive_command(self) -> str:
         """The command that makes its agent continue it again; empty if the agent has not archived it."""
-        return shlex.join(self.agent.unarchive_command(self.path))
+        return shlex.join(self.agent.client.unarchive_command(self.path))
 
     @property
     def reader_choice(self) -> str:

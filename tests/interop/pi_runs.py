@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage
 from tests.interop.install_atomic import BUN, CLI
 from tests.paths import PROJECT
 
@@ -40,7 +41,7 @@ def installed_pis() -> list[Path]:
 
 
 def package(directory: Path) -> PiPackage:
-    found = find_package(directory)
+    found = PI.client.find_package(directory)
     assert found is not None
     return found
 

@@ -34,7 +34,7 @@ IMAGE: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9Q
 def dry_resume(path: Path, program: Path) -> PackageResult:
     loaded = load_session(path)
     agent = agent_at(loaded.path)
-    client = agent.find_client(program)
+    client = agent.client.find_installed(program)
     assert client is not None
     reader = reader_of_version(agent, client.version)
     found = certify(loaded, agent, reader, NOW, client=client).client
@@ -177,7 +177,7 @@ def test_what_the_client_sends_of_another_session_is_different(field, runs):
     file = runs.files(runs.run("first", codex.TURNS[0]).session_id)[-1]
     loaded = load_session(file)
     agent = agent_at(file)
-    client = agent.find_client(Path(runs.program.program))
+    client = agent.client.find_installed(Path(runs.program.program))
     assert client is not None
     reader = reader_of_version(agent, client.version)
     context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))

@@ -98,4 +98,4 @@ def test_a_client_is_offered_instead_of_a_package_that_an_agent_does_not_have(re
     assert ("its client can be, with --client" in found, "--agent-package" in found) == (True, False)
     refused = redline.call("certify", path, "--json", "--client", PATH="/nowhere").json["error"]["message"]
     assert "claude is not on the PATH" in refused
-    assert {agent.key for agent in AGENTS.values() if agent.has_client} == {"claude-code", "codex", "opencode"}
+    assert {agent.key for agent in AGENTS.values() if agent.client.can_be_run} == {"claude-code", "codex", "opencode"}

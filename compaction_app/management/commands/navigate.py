@@ -115,7 +115,7 @@ class Command(ChangeCommand):
         self.confirmed(plan, "Make it", options, self._how(options, plan.needs))
         made = fork_session(path, entry_id, now)
         again = text_said(plan.present, entry_id) if plan.destination.is_before else None
-        resume = " ".join(map(shell_quoted, made.agent.resume_command(made.path)))
+        resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
         self.say(f"Made {printable(made.path)}.")
         self.say(f"Continue there with: {printable(resume)}")
         self._offer(again)

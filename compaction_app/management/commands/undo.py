@@ -78,7 +78,7 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
     if undone.made.created is not None:
-        resume = " ".join(map(shell_quoted, plan.present.reading.agent.resume_command(undone.made.created)))
+        resume = " ".join(map(shell_quoted, plan.present.reading.agent.client.resume_command(undone.made.created)))
         return [
             f"Made {printable(undone.made.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",

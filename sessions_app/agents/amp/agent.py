@@ -45,7 +45,6 @@ class AmpAgent(SessionFileAgent):
     key: str = "amp"
     label: str = "Amp"
     format: str = "amp"
-    program: str = "amp"
     current_version: int = CURRENT_VERSION
     settings: Settings = AmpSettings()
     generations: Sequence[Generation] = (
@@ -105,11 +104,6 @@ class AmpAgent(SessionFileAgent):
     def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
         return reparse_entry(raw, place)
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        """A new thread: an old one is not continued from its file."""
-        del path
-        return (self.program,)
 
 
 AMP: Final = AmpAgent()

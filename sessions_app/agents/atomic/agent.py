@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.base import Generation
 from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.pi.edge.package import SharedClient
 from sessions_app.agents.pi.edge.settings import SharedSettings
 from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.fork import ForkWriter
 from sessions_app.agents.pi.pure.rules import ContextRules
 from sessions_app.agents.pi.pure.summaries import PiSummaryFormat
-from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.agents.pure.summary_format import SummaryFormat
 
@@ -38,7 +37,7 @@ class AtomicAgent(PiAgent):
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
-    has_package = False
+    client = SharedClient("atomic")
     settings = SharedSettings(".atomic", ".pi")
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
@@ -50,11 +49,6 @@ class AtomicAgent(PiAgent):
     def summary_format(self) -> SummaryFormat:
         """It ignores compactions that are summaries."""
         return _SUMMARIES
-
-    def find_package(self, directory: Path | None) -> AgentPackage | None:
-        """Atomic's package cannot be run without Bun: its context is not compared."""
-        del directory
-        return None
 
 
 ATOMIC: Final = AtomicAgent()

@@ -10,8 +10,7 @@ from typing import Any, Final
 from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.programs import Client
 from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.certificate import LedgerResult
@@ -23,7 +22,7 @@ from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 from sessions_app.sessionlog.versions import RecordedVersion
 
 from .edge.bridge import SettingsBridge
-from .edge.client import ClaudeCodeProgram
+from .edge.client import ClaudeCodeClient
 from .edge.companion import companion_of
 from .edge.running_clients import PROJECTS, open_elsewhere, open_sessions
 from .edge.settings import DIRECTORY, ClaudeCodeSettings, config_directory
@@ -48,10 +47,9 @@ class ClaudeCodeAgent(SessionFileAgent):
     key: str = KEY
     label: str = "Claude Code"
     format: str = KEY
-    program: str = "claude"
-    has_client: bool = True
     compaction_hook: CompactionHook | None = ClaudeCodeHook()
     bridge: Bridge = SettingsBridge()
+    client: Client = ClaudeCodeClient()
     settings: Settings = ClaudeCodeSettings()
     generations: Sequence[Generation] = (
         Generation(
@@ -124,12 +122,6 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         return ledger_result(entries, line)
-
-    def find_client(self, program: Path | None) -> AgentClient | None:
-        return find_client(ClaudeCodeProgram, self.program, program)
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        return self.program, "--resume", path.stem
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """That of the last line."""

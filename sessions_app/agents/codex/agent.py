@@ -11,8 +11,7 @@ from typing import Any, Final
 from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.programs import Client
 from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -27,10 +26,10 @@ from sessions_app.storage.held_locks import is_locked
 
 from .edge.bridge import HooksBridge
 from .edge.chained_file import RolloutReader, threads_based_on
-from .edge.client import CodexProgram
+from .edge.client import CodexClient
 from .edge.directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
 from .edge.settings import DIRECTORY, CodexSettings, home_directory
-from .edge.writer_lock import lock_of, open_threads, thread_id_of, writer_lock
+from .edge.writer_lock import lock_of, open_threads, writer_lock
 from .pure.compacted import CompactedWriter, FullerList
 from .pure.fork import ThreadForkWriter
 from .pure.hook import CodexHook
@@ -54,10 +53,9 @@ class CodexAgent(SessionFileAgent):
     key: str = KEY
     label: str = "Codex"
     format: str = KEY
-    program: str = KEY
-    has_client: bool = True
     compaction_hook: CompactionHook | None = CodexHook()
     bridge: Bridge = HooksBridge()
+    client: Client = CodexClient()
     settings: Settings = CodexSettings()
     generations: Sequence[Generation] = (
         Generation(
@@ -147,21 +145,12 @@ class CodexAgent(SessionFileAgent):
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
         return sent_items(context, line, with_ids=context.reader == READER.name)
 
-    def find_client(self, program: Path | None) -> AgentClient | None:
-        return find_client(CodexProgram, self.program, program)
-
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """That of the client that began the file: later lines record none."""
         numbers = tuple(state.extra.get(CLIENT, ()))
         if not any(numbers):  # a client that was built from source calls itself 0.0.0
             return None
         return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} began it")
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        return self.key, "resume", thread_id_of(path) or path.stem
-
-    def unarchive_command(self, path: Path) -> Sequence[str]:
-        return (self.key, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
 
 
 CODEX: Final = CodexAgent()

@@ -14,12 +14,10 @@ from typing import Any, Final
 from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.programs import Client
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
@@ -30,7 +28,7 @@ from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
 from .edge.bridge import PluginBridge
-from .edge.client import OpenCodeProgram
+from .edge.client import OpenCodeClient
 from .edge.documents import opened_documents, storage_of
 from .edge.listing import discover
 from .edge.server import OpenCodeServer, is_same_row
@@ -67,9 +65,8 @@ class OpenCodeAgent(SessionFileAgent):
     key: str = "opencode"
     label: str = "OpenCode"
     format: str = "opencode"
-    program: str = "opencode"
-    has_client: bool = True
     bridge: Bridge = PluginBridge()
+    client: Client = OpenCodeClient()
     settings: Settings = OpenCodeSettings()
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True
@@ -177,21 +174,6 @@ class OpenCodeAgent(SessionFileAgent):
     def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
         return reparse_entry(raw, place)
-
-    def find_client(self, program: Path | None) -> AgentClient | None:
-        found = find_client(OpenCodeProgram, self.program, program)
-        if found is not None and int(found.version.partition(".")[0]) > 1:
-            raise BadInput(
-                "no_client",
-                f"{found.client.program} is OpenCode {found.version}, and what it sends is not known yet. Nothing was "
-                "checked. Give the path of OpenCode 1 after --client, or leave --client out.",
-            )
-        return found
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        if database_of(path) is None and storage_of(path) is None:
-            return self.key, "import", str(path)
-        return self.key, "--session", path.stem
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """An export has no rows."""

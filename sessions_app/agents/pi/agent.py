@@ -10,7 +10,7 @@ from typing import Any, Final
 from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile, WriteFacts
-from sessions_app.agents.programs import AgentPackage
+from sessions_app.agents.programs import Client
 from sessions_app.agents.pure.summary_format import SummaryFormat
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -22,7 +22,7 @@ from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .edge.bridge import ExtensionBridge
-from .edge.package import find_package
+from .edge.package import PiClient
 from .edge.settings import PiSettings
 from .pure.consequences import PI_0_87, PI_BEFORE_0_87
 from .pure.context_edit import ContextEditWriter, restore_lines
@@ -50,7 +50,7 @@ class PiAgent(SessionFileAgent):
     key: str = KEY
     label: str = "pi"
     directory: str = ".pi"
-    has_package: bool = True
+    client: Client = PiClient("pi")
     settings: Settings = PiSettings(".pi")
     current_version: int = CURRENT_VERSION
     generations: Sequence[Generation] = (
@@ -104,9 +104,6 @@ class PiAgent(SessionFileAgent):
     def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         return reparse_entry(raw, place, version)
 
-    def find_package(self, directory: Path | None) -> AgentPackage | None:
-        return find_package(directory)
-
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
 
@@ -128,9 +125,6 @@ class PiAgent(SessionFileAgent):
     @property
     def summary_format(self) -> SummaryFormat:
         return _SUMMARIES
-
-    def resume_command(self, path: Path) -> Sequence[str]:
-        return self.program, "--session", str(path)
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         return examine(lines, name)

@@ -18,7 +18,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import plural
 from sessions_app.storage.session_certificate import certify
 
-WITH_CLIENT: Final = tuple(agent.label for agent in AGENTS.values() if agent.has_client)
+WITH_CLIENT: Final = tuple(agent.label for agent in AGENTS.values() if agent.client.can_be_run)
 """The agents whose client can be run."""
 
 
@@ -53,7 +53,7 @@ class Command(RedlineCommand):
         reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state)
         reader, reason = reading.reader, reading.reason
         if options["agent_package"] is None:
-            package = reading.agent.find_package(None)
+            package = reading.agent.client.find_package(None)
         else:
             package = package_at(options["agent_package"])
             reader, reason = package.reader, f"the given package is {package.name} {package.version}"
@@ -74,18 +74,18 @@ def _client(reading: Reading, program: Path | None) -> AgentClient | None:
     if program is None:
         return None
     agent = reading.agent
-    if not agent.has_client:
-        runs = f"{agent.label} is checked through its package" if agent.has_package else f"{agent.label} cannot be run"
+    if not agent.client.can_be_run:
+        runs = "is checked through its package" if agent.client.has_package else "cannot be run"
         raise BadInput(
             "no_client",
-            f"{runs}; leave --client out. Nothing was checked. --client is for {', '.join(WITH_CLIENT)}.",
+            f"{agent.label} {runs}; leave --client out. Nothing was checked. --client is for {', '.join(WITH_CLIENT)}.",
         )
-    client = agent.find_client(program if program.name else None)
+    client = agent.client.find_installed(program if program.name else None)
     if client is None:
         raise BadInput(
             "no_client",
-            f"There is no client of {agent.label} to run: {agent.program} is not on the PATH, or does not print its "
-            "version. Nothing was checked. Give the path of its program after --client, or leave --client out.",
+            f"There is no client of {agent.label} to run: {agent.client.program} is not on the PATH, or does not print "
+            "its version. Nothing was checked. Give the path of its program after --client, or leave --client out.",
         )
     return client
 
@@ -115,10 +115,10 @@ def _lines(found: Certificate, reason: str, agent: Agent) -> list[str]:
 
 
 def _of_package(result: PackageResult | None, agent: Agent) -> str:
-    if result is None and agent.has_package:
+    if result is None and agent.client.has_package:
         return f"not compared, because the package of {agent.label} was not found. Use --agent-package."
     if result is None:
-        instead = "; its client can be, with --client" if agent.has_client else ""
+        instead = "; its client can be, with --client" if agent.client.can_be_run else ""
         return f"not compared: Redline runs no package of {agent.label}{instead}."
     name = f"{result.name} {result.version}"
     if result.outcome is PackageOutcome.EQUAL:

@@ -1,20 +1,33 @@
-"""EDGE: Claude Code's own program, as a dry resume runs it."""
+"""EDGE: Claude Code's own program: how it is found, and how a dry resume runs it."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
+from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.edge.dry_resume.scratch import Scratch
+from sessions_app.agents.programs import AgentClient, Client
 
 FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
 """Calls are sent with the names that they were recorded with, and fewer reminders are added."""
 _NOT_IN_SLUG: Final = re.compile(r"[^A-Za-z0-9]")
+
+
+class ClaudeCodeClient(Client):
+    program = "claude"
+    can_be_run = True
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        return find_client(ClaudeCodeProgram, self.program, program)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "--resume", path.stem
 
 
 @dataclass(frozen=True, slots=True)

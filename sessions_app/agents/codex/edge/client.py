@@ -1,23 +1,42 @@
-"""EDGE: Codex's own program, as a dry resume runs it."""
+"""EDGE: Codex's own program: how it is found, and how a dry resume runs it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.codex.pure.records import INJECTED_TEXTS, without_metadata
+from sessions_app.agents.codex.pure.records import INJECTED_TEXTS, KEY, without_metadata
 from sessions_app.agents.codex.pure.thread_files import THREAD_ID, ThreadFiles
+from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable
 from sessions_app.agents.edge.dry_resume.scratch import Scratch
+from sessions_app.agents.programs import AgentClient, Client
+
+from .directories import ARCHIVED
+from .writer_lock import thread_id_of
 
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})
 """Providers that a configuration cannot define."""
 MODEL: Final = "model"
 """The model of a thread that names none."""
+
+
+class CodexClient(Client):
+    program = KEY
+    can_be_run = True
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        return find_client(CodexProgram, self.program, program)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "resume", thread_id_of(path) or path.stem
+
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        return (self.program, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""EDGE: OpenCode's own program, as a dry resume runs it.
+"""EDGE: OpenCode's own program: how it is found, and how a dry resume runs it.
 
 The client makes a database with a session of its own. The rows of the session take the place of those, so that
 everything else is as its version has it.
@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.edge.dry_resume.comparison import PROBE
 from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, run_client
 from sessions_app.agents.edge.dry_resume.scratch import Scratch
+from sessions_app.agents.programs import AgentClient, Client
 from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
+
+from .documents import storage_of
+from .store import database_of
 
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
@@ -29,6 +35,26 @@ MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"
 """A title of its own: the client does not ask a model for one."""
+
+
+class OpenCodeClient(Client):
+    program = "opencode"
+    can_be_run = True
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        found = find_client(OpenCodeProgram, self.program, program)
+        if found is not None and int(found.version.partition(".")[0]) > 1:
+            raise BadInput(
+                "no_client",
+                f"{found.client.program} is OpenCode {found.version}, and what it sends is not known yet. Nothing was "
+                "checked. Give the path of OpenCode 1 after --client, or leave --client out.",
+            )
+        return found
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        if database_of(path) is None and storage_of(path) is None:
+            return self.program, "import", str(path)
+        return self.program, "--session", path.stem
 
 
 @dataclass(frozen=True, slots=True)

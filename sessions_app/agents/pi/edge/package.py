@@ -1,4 +1,4 @@
-"""EDGE: pi's own package, which rebuilds the context of a session so that it can be compared with Redline's.
+"""EDGE: the programs of pi and Atomic, and pi's own package, whose context of a session is compared with Redline's.
 
 The package runs on a copy in a temporary directory, which is also its home: opening a session migrates and repairs it.
 It needs no network.
@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from typing import Final
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.pi.pure.messages import fields_of
 from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
-from sessions_app.agents.programs import PackageContext, RebuiltMessage
+from sessions_app.agents.programs import Client, PackageContext, RebuiltMessage
 from sessions_app.agents.pure.contexts import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
@@ -69,25 +69,35 @@ class PiPackage:
             return _read_result(result.read_bytes().splitlines(), str(session))
 
 
-def find_package(directory: Path | None) -> PiPackage | None:
-    """The package in a directory, which is its own or one that has it among its `node_modules`.
+class SharedClient(Client):
+    """The program of pi, or of an agent that is like it."""
 
-    Without a directory, the package of the `pi` on the path; None if there is none. Raises BadInput `no_agent_package`
-    if the directory has no package.
-    """
-    if directory is None:
-        command = program_on_path("pi")
-        parents = Path(command).resolve().parents if command is not None else ()
-        return next(filter(None, map(_package_at, parents)), None)
-    absolute = directory.absolute()
-    found = _package_at(absolute) or _package_at(absolute / "node_modules" / PACKAGE)
-    if found is None:
-        raise BadInput(
-            "no_agent_package",
-            f"{directory} does not contain the package {PACKAGE}. Nothing was checked. "
-            "Choose the directory of the package, or the one in which it was installed.",
-        )
-    return found
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        return self.program, "--session", str(path)
+
+
+class PiClient(SharedClient):
+    has_package = True
+
+    def find_package(self, directory: Path | None) -> PiPackage | None:
+        """A directory is that of the package, or one that has it among its `node_modules`; without one, the package is
+        that of the program on the PATH."""
+        if directory is None:
+            command = program_on_path(self.program)
+            parents = Path(command).resolve().parents if command is not None else ()
+            return next(filter(None, map(_package_at, parents)), None)
+        absolute = directory.absolute()
+        found = _package_at(absolute) or _package_at(absolute / "node_modules" / PACKAGE)
+        if found is None:
+            raise BadInput(
+                "no_agent_package",
+                f"{directory} does not contain the package {PACKAGE}. Nothing was checked. "
+                "Choose the directory of the package, or the one in which it was installed.",
+            )
+        return found
 
 
 def _package_at(directory: Path) -> PiPackage | None:

@@ -144,15 +144,15 @@ def test_a_copy_with_another_name_and_another_entry_than_the_last_are_not_contin
 def test_a_program_that_prints_no_version_is_refused(tmp_path):
     for path in (tmp_path / "nothing", program(tmp_path, "#!/bin/sh\necho hello\n")):
         with pytest.raises(BadInput, match="prints a version"):
-            CODEX.find_client(path)
+            CODEX.client.find_installed(path)
 
 
 def test_the_client_on_the_path(tmp_path, monkeypatch):
     python = [directory for directory in ("/usr/bin", "/usr/local/bin") if Path(directory, "env").exists()]
     monkeypatch.setenv("PATH", ":".join([str(tmp_path), *python]))
-    assert CODEX.find_client(None) is None
+    assert CODEX.client.find_installed(None) is None
     program(tmp_path, "#!/bin/sh\necho codex-cli 0.104.0\n")
-    found = CODEX.find_client(None)
+    found = CODEX.client.find_installed(None)
     assert (found.name, found.version) == ("Codex", "0.104.0")
 
 
@@ -358,4 +358,4 @@ def test_a_lock_that_is_a_link_is_not_followed(session, tmp_path):
 def test_a_file_is_named_after_its_thread(name, thread):
     assert thread_id_of(Path(name)) == thread
     if thread:
-        assert CODEX.resume_command(Path(name)) == ("codex", "resume", thread)
+        assert CODEX.client.resume_command(Path(name)) == ("codex", "resume", thread)

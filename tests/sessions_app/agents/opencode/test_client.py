@@ -309,4 +309,4 @@ def test_a_program_of_opencode_2_is_not_run(tmp_path):
     for version, is_run in (("1.18.33", True), ("opencode v2.0.16", False)):
         program = place(tmp_path / "bin" / "opencode", f"#!/bin/sh\necho {version}\n".encode())
         program.chmod(0o755)
-        assert (refusal(lambda path=program: OPENCODE.find_client(path)) == "2 no_client") != is_run, version
+        assert (refusal(lambda path=program: OPENCODE.client.find_installed(path)) == "2 no_client") != is_run, version

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.edge import package as module
-from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage
 from sessions_app.agents.pi.pure.messages import fields_of
 from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.registry import package_at
@@ -35,7 +36,7 @@ def install(directory: Path, script: str = ECHO, version: str = "0.87.1", node: 
 
 
 def installed(directory: Path, script: str = ECHO, **versions: str) -> PiPackage:
-    found = find_package(install(directory, script, **versions))
+    found = PI.client.find_package(install(directory, script, **versions))
     assert found is not None
     return found
 
@@ -52,15 +53,15 @@ def empty_path(tmp_path, monkeypatch):
 def test_it_is_found_in_its_own_directory_and_in_the_one_where_it_was_installed(tmp_path):
     base = install(tmp_path / "here")
     own = base / "node_modules" / PACKAGE
-    assert find_package(base) == find_package(own) == package_at(base) == PiPackage(own, "0.87.1")
+    assert PI.client.find_package(base) == PI.client.find_package(own) == package_at(base) == PiPackage(own, "0.87.1")
 
 
 def test_without_a_directory_it_is_that_of_the_command_on_the_path(tmp_path, empty_path):
-    assert find_package(None) is None
+    assert PI.client.find_package(None) is None
     own = install(tmp_path / "here") / "node_modules" / PACKAGE
     place(own / "dist" / "cli.js", b"").chmod(0o755)
     (empty_path / "pi").symlink_to(own / "dist" / "cli.js")
-    assert find_package(None) == PiPackage(own.resolve(), "0.87.1")
+    assert PI.client.find_package(None) == PiPackage(own.resolve(), "0.87.1")
 
 
 @pytest.mark.parametrize("relative", ["", ".", "bin"])
@@ -73,7 +74,7 @@ def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(tmp_path
     (tmp_path / "bin" / "pi").symlink_to(package.directory / "dist" / "cli.js")
     monkeypatch.chdir(working)
     monkeypatch.setenv("PATH", relative)
-    assert find_package(None) is None
+    assert PI.client.find_package(None) is None
     assert "was not found" in package.rebuild([b""]).failure
 
 
@@ -81,7 +82,7 @@ def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(tmp_path
 def test_another_directory_is_refused(tmp_path, described):
     if described is not None:
         place(tmp_path / "package.json", described)
-    assert refusal(lambda: find_package(tmp_path), str(tmp_path)) == "2 no_agent_package"
+    assert refusal(lambda: PI.client.find_package(tmp_path), str(tmp_path)) == "2 no_agent_package"
 
 
 @pytest.mark.parametrize(
