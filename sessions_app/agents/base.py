@@ -30,7 +30,6 @@ from .agent_settings import Settings
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
 from .programs import AgentServer, Client
-from .pure.compaction_hook import CompactionHook
 from .pure.contexts import PlanRules, Reader, TurnOrder
 from .pure.summary_format import SummaryFormat
 
@@ -177,11 +176,6 @@ class Agent(Protocol):
 
     def sessions_based_on(self, path: Path) -> Sequence[Path]:
         """The sessions that continue the bytes of another one, and are lost without it. Raises SystemFailure."""
-        ...
-
-    @property
-    def compaction_hook(self) -> CompactionHook | None:
-        """How it calls a command before it compacts; None if it has no such hook."""
         ...
 
     @property

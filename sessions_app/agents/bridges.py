@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from .pure.compaction_hook import CompactionHook
+
 TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
 """If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
 
@@ -22,6 +24,11 @@ class Bridge(Protocol):
     @property
     def version(self) -> int:
         """The version of the bridge that `content` makes."""
+        ...
+
+    @property
+    def hook(self) -> CompactionHook | None:
+        """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
         ...
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:

@@ -39,7 +39,6 @@ from .base import Generation, OpenElsewhere
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
 from .programs import AgentServer, Client
-from .pure.compaction_hook import CompactionHook
 from .pure.summary_format import SummaryFormat
 
 _SKIPPED: Final = "skips the line"
@@ -63,7 +62,6 @@ class SessionFileAgent(ABC):
 
     key: str
     label: str
-    compaction_hook: CompactionHook | None = None
     current_version: int = 1
     keeps_database: bool = False
     has_server: bool = False

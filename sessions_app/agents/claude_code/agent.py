@@ -11,7 +11,6 @@ from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.programs import Client
-from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -28,7 +27,6 @@ from .edge.running_clients import PROJECTS, open_elsewhere, open_sessions
 from .edge.settings import DIRECTORY, ClaudeCodeSettings, config_directory
 from .pure.boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .pure.fork import ClaudeForkWriter
-from .pure.hook import ClaudeCodeHook
 from .pure.joined_turns import ClaudeCodeTurns
 from .pure.ledger import ledger_result
 from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry, shows_format
@@ -47,7 +45,6 @@ class ClaudeCodeAgent(SessionFileAgent):
     key: str = KEY
     label: str = "Claude Code"
     format: str = KEY
-    compaction_hook: CompactionHook | None = ClaudeCodeHook()
     bridge: Bridge = SettingsBridge()
     client: Client = ClaudeCodeClient()
     settings: Settings = ClaudeCodeSettings()

@@ -12,7 +12,6 @@ from sessions_app.agents.agent_settings import Settings
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.programs import Client
-from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
@@ -32,7 +31,6 @@ from .edge.settings import DIRECTORY, CodexSettings, home_directory
 from .edge.writer_lock import lock_of, open_threads, writer_lock
 from .pure.compacted import CompactedWriter, FullerList
 from .pure.fork import ThreadForkWriter
-from .pure.hook import CodexHook
 from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
 from .pure.reader import CodexReader
 from .pure.records import KEY
@@ -53,7 +51,6 @@ class CodexAgent(SessionFileAgent):
     key: str = KEY
     label: str = "Codex"
     format: str = KEY
-    compaction_hook: CompactionHook | None = CodexHook()
     bridge: Bridge = HooksBridge()
     client: Client = CodexClient()
     settings: Settings = CodexSettings()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from sessions_app.agents.pure.compaction_hook import CompactionHook
 from sessions_app.sessionlog.errors import BadInput
 
 from .dry_resume.scratch import Scratch, new_scratch
@@ -31,6 +32,7 @@ class FileBridge(ABC):
     """A bridge that is a file. `source` is the file that it is made from, together with the core."""
 
     source: Path
+    hook: CompactionHook | None = None
 
     @property
     def _source(self) -> bytes:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from sessions_app.agents.pure.compaction_hook import BRIDGE
+from sessions_app.agents.pure.compaction_hook import BRIDGE, CompactionHook
 from sessions_app.agents.pure.hook_entry import entry_command, with_entry, without_entry
 from sessions_app.agents.pure.json_document import JsonDocument
 
@@ -16,6 +16,7 @@ class HookBridge(ABC):
 
     key: str
     label: str
+    hook: CompactionHook
     version: int = BRIDGE
 
     @abstractmethod

@@ -38,7 +38,7 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         agent = AGENTS.get(options["agent"])
-        hook = agent.compaction_hook if agent is not None else None
+        hook = agent.bridge.hook if agent is not None and agent.bridge is not None else None
         if hook is None:
             raise BadInput("no_hook", f"No agent {options['agent']} calls a command before it compacts.")
         requested = _requested(hook)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.pure.records import KEY
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
@@ -30,6 +31,7 @@ class SettingsBridge(HookBridge):
 
     key = KEY
     label = "Claude Code"
+    hook = ClaudeCodeHook()
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
         del in_project

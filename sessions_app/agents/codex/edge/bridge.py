@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
+from sessions_app.agents.codex.pure.hook import CodexHook
 from sessions_app.agents.codex.pure.records import KEY
 from sessions_app.agents.edge.dry_resume.answers import short_answer
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
@@ -32,6 +33,7 @@ class HooksBridge(HookBridge):
 
     key = KEY
     label = "Codex"
+    hook = CodexHook()
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
         where = ", and only in a project that you trust" if in_project else ""
