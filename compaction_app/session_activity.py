@@ -12,9 +12,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.changes import ServedWriter, SessionWriter
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.store import OpenElsewhere
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError
@@ -104,8 +104,8 @@ def activity_of(session: Session, state: FileState | None, now: datetime, *, wit
         return Activity(is_recent=False, writers=())
     agent, path = session.agent, session.path
     address = settings.REDLINE.servers.get(agent.key, "")
-    server = agent.server(path, address)
-    elsewhere = agent.open_elsewhere(path) if server is None else None
+    server = agent.store.server(path, address)
+    elsewhere = agent.store.open_elsewhere(path) if server is None else None
     if elsewhere is not None and address:
         known = f"{elsewhere.sentence}, which is not, or not alone, the server configured at {address}"
         elsewhere = elsewhere._replace(sentence=known)
@@ -113,7 +113,7 @@ def activity_of(session: Session, state: FileState | None, now: datetime, *, wit
         is_recent=session.is_live(now, state.mtime_ns),
         writers=writers_of(state) if with_writers else (),
         elsewhere=elsewhere,
-        is_in_database=agent.database(path) is not None,
+        is_in_database=agent.store.database(path) is not None,
         server=server,
         seconds_ago=now.timestamp() - state.mtime_ns / 1e9,
     )
@@ -122,7 +122,7 @@ def activity_of(session: Session, state: FileState | None, now: datetime, *, wit
 def activity_at(path: Path, now: datetime) -> Activity:
     """What others do with the session at a real path."""
     session = session_row(path)
-    return activity_of(session, session.agent.state(path), now)
+    return activity_of(session, session.agent.store.state(path), now)
 
 
 def effect_of(writer: SessionWriter, activity: Activity) -> str:

@@ -68,7 +68,7 @@ def _rollout(directory: Path, meta: Mapping[str, Any]) -> Path:
 
 def _sent(path: Path, meta: Mapping[str, Any], *, is_older: bool) -> list[Mapping[str, Any]]:
     reader = OLDER_READER if is_older else READER
-    with CODEX.open(path) as file:
+    with CODEX.store.open(path) as file:
         log = read_session(CODEX.parser(ParserState(), []), split_lines(file.chunks(0)), str(path))
         tree = CODEX.tree(log.entries)
         branch = tree.branch(tree.leaf.id)

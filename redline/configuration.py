@@ -109,7 +109,7 @@ class Configuration(BaseModel):
     They take precedence over those of the Models page and of the agents; without any, list prices count. A name without
     the date of a version is also that of its dated versions."""
     servers: dict[
-        Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.has_server])],
+        Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.store.has_server])],
         Annotated[str, AfterValidator(_loopback)],
     ] = Field(default_factory=dict)
     """Addresses on this machine of agents' running servers, by agent, such as `http://127.0.0.1:4096`. If only that

@@ -379,9 +379,9 @@ class RedlineCommand(BaseCommand):
         from .agents.registry import agent_at
 
         agent = agent_at(path)
-        if agent.taken_over(path):
+        if agent.store.taken_over(path):
             self.progress.clear()
-            self.stderr.write(f"redline: {printable(agent.read_only(path))}")
+            self.stderr.write(f"redline: {printable(agent.store.read_only(path))}")
 
     def _check(self, *, warn: bool) -> None:
         """Check the configuration and show its warnings. Raises BadInput `bad_configuration`."""

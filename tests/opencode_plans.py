@@ -72,7 +72,7 @@ def write_rows(
 
 def exported(session: Path, target: Path) -> Path:
     """The export of a session, in a file."""
-    pieces = OPENCODE.export(session)
+    pieces = OPENCODE.store.export(session)
     assert pieces is not None
     target.write_bytes(b"".join(pieces))
     return target

@@ -37,7 +37,7 @@ class SentFile:
         self._sent = 0
 
     def _open(self) -> BinaryIO:
-        export = agent_at(self.path).export(self.path)
+        export = agent_at(self.path).store.export(self.path)
         if export is None:
             return os.fdopen(open_regular(self.path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
         self.name = f"{self.path.stem}{DOCUMENT_SUFFIX}"

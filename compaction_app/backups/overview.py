@@ -98,7 +98,7 @@ def _of_session(session: Session, recorded: list[Backup]) -> SessionBackups:
 
 
 def _rows(session: Session, recorded: list[Backup]) -> Iterator[BackupRow]:
-    has_rows = session.agent.database(session.path) is not None
+    has_rows = session.agent.store.database(session.path) is not None
     for row in recorded:
         path = Path(row.path)
         state = file_state(path)

@@ -249,7 +249,7 @@ def backup_row(listed: ListedBackup, path: Path) -> BackupRow:
 
 
 def _size(session: Path) -> int | None:
-    state = agent_at(session).state(session)
+    state = agent_at(session).store.state(session)
     return state.size if state is not None else None
 
 

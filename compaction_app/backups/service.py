@@ -36,7 +36,7 @@ class ListedBackup:
 def list_backups(session: Path) -> list[ListedBackup]:
     """The files beside a session that are named like its backups, or those of its rows, newest first."""
     require_name(session)
-    data, has_rows = settings.REDLINE_DATA_DIR, agent_at(session).database(session) is not None
+    data, has_rows = settings.REDLINE_DATA_DIR, agent_at(session).store.database(session) is not None
     found = list_row_backups(data, session) if has_rows else backup_files.list_backups(session)
     rows = {
         row.path: row

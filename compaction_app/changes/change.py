@@ -252,7 +252,7 @@ class ChangePlan(PlannedChange):
         """
         present = self.present
         agent = agent_at(present.path)
-        if agent.database(present.path) is None and agent.export(present.path) is None:
+        if agent.store.database(present.path) is None and agent.store.export(present.path) is None:
             return None
         with lines_of(present) as line:
             facts = write_facts(present, line, present.path, self.now)
@@ -294,7 +294,7 @@ class ChangePlan(PlannedChange):
         """Back up what is changed; `content` gets the bytes of a file. Raises what `backups.back_up` raises."""
         if rows is not None:
             return back_up_rows(locked, rows.steps, self.now)
-        is_rendered = isinstance(agent_at(locked.path).open(locked.path), RenderedReader)
+        is_rendered = isinstance(agent_at(locked.path).store.open(locked.path), RenderedReader)
         return back_up(locked, None if is_rendered else self.present.fingerprint, self.now, content)
 
     def digest(self) -> str:
@@ -396,7 +396,7 @@ class _Steps:
                 raise not_in_database(present.path)
             after = context_with(present, change.lines, present.reading, line)
             made = MadeChange(after.leaf_id, lines=change.lines, certificate=plan.prove(line, after))
-        with agent_at(self.locked.path).write_lock(self.locked.path):
+        with agent_at(self.locked.path).store.write_lock(self.locked.path):
             append_lines(
                 self.locked,
                 change.lines,
@@ -478,7 +478,7 @@ def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datet
     """What a writer needs beside the branch and the deletion. The session has a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     agent = agent_at(present.path)
-    elsewhere = agent.open_elsewhere(present.path)
+    elsewhere = agent.store.open_elsewhere(present.path)
     return WriteFacts(
         new_id=_new_ids(present, agent).__next__,
         session_id=str(uuid.uuid4()),
@@ -505,7 +505,7 @@ def _title_of(present: LoadedSession) -> str:
 
 def _complete_lines(session: LoadedSession) -> Iterator[bytes]:
     """The lines that the session had when it was loaded."""
-    with agent_at(session.path).open(session.path) as reader:
+    with agent_at(session.path).store.open(session.path) as reader:
         for line in split_lines(reader.chunks(0)):
             if line.end > session.log.state.next_offset:
                 return
@@ -525,13 +525,13 @@ def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
 @contextmanager
 def lines_of(session: LoadedSession) -> Iterator[ReadLine]:
     """Reads the recorded lines of a session's entries."""
-    with agent_at(session.path).open(session.path) as reader:
+    with agent_at(session.path).store.open(session.path) as reader:
         yield lambda entry: reader.read_at(entry.offset, entry.length)
 
 
 def _require_unchanged(present: LoadedSession) -> None:
     """Raise Conflict `session_changed` if the bytes that a fork was made of are not the ones that were judged."""
-    with agent_at(present.path).open(present.path) as reader:
+    with agent_at(present.path).store.open(present.path) as reader:
         growth = reader.growth(present.fingerprint)
     if growth.kind is GrowthKind.REWRITTEN:
         raise Conflict(
@@ -551,7 +551,7 @@ def row_plan(present: LoadedSession, change: RowChanges, entry_id: str) -> RowPl
 
 def database_of(path: Path) -> Path:
     """The database that has a session. Raises BadInput `not_in_database`."""
-    database = agent_at(path).database(path)
+    database = agent_at(path).store.database(path)
     if database is None:
         raise not_in_database(path)
     return database
@@ -570,13 +570,13 @@ def not_in_database(path: Path) -> BadInput:
 def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[LoadedSession, ReadLine]]:
     """A session as a transaction has changed it, and how the lines of its entries are read."""
     agent = agent_at(path)
-    with agent.open_within(path, connection) as reader:
+    with agent.store.open_within(path, connection) as reader:
         yield load_opened(agent, reader), lambda entry: reader.read_at(entry.offset, entry.length)
 
 
 def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) -> None:
     """Raise Conflict `session_changed` if the session is not the one that was judged."""
-    with agent_at(present.path).open_within(present.path, connection) as reader:
+    with agent_at(present.path).store.open_within(present.path, connection) as reader:
         growth = reader.growth(present.fingerprint)
     if growth.kind is not GrowthKind.UNCHANGED:
         raise Conflict(
@@ -589,14 +589,14 @@ def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) ->
 def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
     """Reads the recorded lines of a session's entries, also when its rows are changed."""
     agent = agent_at(present.path)
-    with session_copy(database, agent.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
+    with session_copy(database, agent.store.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
         require_same_rows(present, copy)
-        with agent.open_within(present.path, copy) as reader:
+        with agent.store.open_within(present.path, copy) as reader:
             yield lambda entry: reader.read_at(entry.offset, entry.length)
 
 
 def _require_as_made(created: Path, steps: Sequence[RowStep], connection: sqlite3.Connection) -> None:
-    with agent_at(created).open_within(created, connection) as reader:
+    with agent_at(created).store.open_within(created, connection) as reader:
         rows = sum(1 for _ in split_lines(reader.chunks(0)))
     if rows != len(steps):
         raise Conflict(

@@ -89,7 +89,7 @@ def require_writable(loaded: LoadedSession) -> None:
     or `unknown_version`."""
     agent = agent_at(loaded.path)
     version, current = loaded.log.version, agent.current_version
-    why = agent.read_only(loaded.path)
+    why = agent.store.read_only(loaded.path)
     if why:
         raise BadInput("read_only_agent", f"Nothing was written for {loaded.path}. {why}")
     if loaded.log.header is None:

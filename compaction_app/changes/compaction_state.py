@@ -88,7 +88,7 @@ def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState
 
     Raises Conflict with a code of NOT_IN_FORCE; of a compaction of rows also `rows_changed` and `backup_gone`.
     """
-    if agent_at(present.path).database(present.path) is not None:
+    if agent_at(present.path).store.database(present.path) is not None:
         return _state_of_rows(row, present)
     if row.created:
         return _state_of_fork(row, present)
@@ -130,7 +130,7 @@ def latest_state(session: Session, present: LoadedSession) -> CompactionState:
     Of compactions that changed rows, only that of the latest is looked at: earlier ones may be hidden by it. Raises
     BadInput `no_compaction`, Conflict `rows_changed` and `backup_gone`.
     """
-    is_in_database = agent_at(present.path).database(present.path) is not None
+    is_in_database = agent_at(present.path).store.database(present.path) is not None
     found = list(islice(_states(session, present), 1 if is_in_database else None))
     recorded = session.own_entries
     for entry in reversed(present.tree.branch(present.leaf_id)):
@@ -168,7 +168,7 @@ def _states(session: Session, present: LoadedSession) -> Iterator[CompactionStat
 def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
     """The state of a compaction that changed rows of a database, or copied them into a new session."""
     created = Path(row.created) if row.created else None
-    is_gone = created is not None and agent_at(created).state(created) is None
+    is_gone = created is not None and agent_at(created).store.state(created) is None
     if is_gone or row.undos.filter(is_whole=True).exists():
         raise _undone_already(row, present.path)
     back = {target for undo in row.undos.all() for target in targets_of(undo.targets)}
@@ -365,7 +365,7 @@ def texts_with(
     with _preview(row, back, present) as connection:
         if connection is None:
             return present.texts(entries)
-        with agent.open_within(present.path, connection) as reader:
+        with agent.store.open_within(present.path, connection) as reader:
             return {entry.id: reparse_entry(agent, reader, entry)[1] for entry in entries if entry.has_text}
 
 
@@ -373,10 +373,10 @@ def texts_with(
 def _preview(row: Compaction, back: Sequence[Target], present: LoadedSession) -> Iterator[sqlite3.Connection | None]:
     """A copy of the session's rows with these targets back; None if the compaction changed no rows of the session."""
     agent = agent_at(present.path)
-    database = agent.database(present.path)
+    database = agent.store.database(present.path)
     if database is None or row.created:
         yield None
         return
     steps = steps_back(row, back, database, is_whole=True)
-    with preview_rows(database, agent.session_tables, present.path.name, steps) as connection:
+    with preview_rows(database, agent.store.session_tables, present.path.name, steps) as connection:
         yield connection

@@ -462,7 +462,7 @@ def entries_in(path: Path, sought: Collection[str]) -> set[str]:
     named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
     agent = agent_at(path)
     parser = agent.parser(ParserState(), [])
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         lines = (line for line in split_lines(reader.chunks(0)) if line.number == 1 or named.search(line.raw))
         recorded = [found.entry.id for line in lines for found in parser.read(line)]
     return {entry_id for entry_id in recorded if entry_id in sought}
@@ -487,7 +487,7 @@ def settle(locked: LockedSession) -> None:
         # The lock is held here, so the process that was writing its plan is gone.
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
-    if note is not None and agent_at(locked.path).state(locked.path) is not None:
+    if note is not None and agent_at(locked.path).store.state(locked.path) is not None:
         # It is recorded, or was not made: the index can follow later.
         with suppress(RedlineError, DatabaseError):
             created = "" if isinstance(note, RestoreNote) else note.created

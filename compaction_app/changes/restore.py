@@ -83,7 +83,7 @@ def restored_session(backup: Path) -> Path:
 
 def keeps_its_bytes(session: Path) -> bool:
     """Whether a session exists and must not lose bytes, so that no backup can replace it."""
-    return agent_at(session).is_append_only and file_state(session) is not None
+    return agent_at(session).store.is_append_only and file_state(session) is not None
 
 
 def require_replaceable(session: Path) -> None:

@@ -159,7 +159,7 @@ class UndoPlan(ChangePlan):
             return super().carry_out(locked, confirmations)
         created, size, sha256 = made_by(self.state)
         note = msgspec.structs.replace(self.notes(None)(MadeChange("")), content=FileContent(size, sha256))
-        with lock_session(created) as theirs, self.present.reading.agent.write_lock(created):
+        with lock_session(created) as theirs, self.present.reading.agent.store.write_lock(created):
             remove_session(
                 theirs,
                 size,
@@ -217,7 +217,7 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
         can_move=reading.generation.can_move_leaf,
         can_plan=state.row is not None,
     )
-    if reading.agent.database(present.path) is not None:
+    if reading.agent.store.database(present.path) is not None:
         way = _way_of_rows(state, present, is_whole=len(back) == len(state.targets))
     if way is UndoWay.FORK and state.created is not None and not state.is_last:
         raise Conflict(
@@ -236,7 +236,7 @@ def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[
         require_as_written(*made)
         _require_no_dependents(made[0], reading)
     touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
-    activity = activity_of(session_row(touched), reading.agent.state(touched), now)
+    activity = activity_of(session_row(touched), reading.agent.store.state(touched), now)
     torn = find_torn_line(present.path) if way.appends else None
     plan = UndoPlan(
         now=now,
@@ -280,8 +280,8 @@ def made_by(state: CompactionState) -> tuple[Path, int, str]:
 
 
 def _require_no_dependents(created: Path, reading: Reading) -> None:
-    based = reading.agent.sessions_based_on(created)
-    if based:
+    sessions_based_on = reading.agent.store.sessions_based_on(created)
+    if sessions_based_on:
         raise Conflict(
             "is_base",
             f"{based[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "

@@ -284,7 +284,7 @@ def view_result(compaction: Compaction) -> ResultView:
     """What a compaction did."""
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
-    is_in_database = compaction.session.agent.database(compaction.session.path) is not None
+    is_in_database = compaction.session.agent.store.database(compaction.session.path) is not None
     return ResultView(
         compaction=compaction,
         entries=sum(target.block_index is None for target in targets),
@@ -294,7 +294,7 @@ def view_result(compaction: Compaction) -> ResultView:
         line_bytes=length,
         resume=_resume_command(compaction),
         is_in_database=is_in_database,
-        can_restore=not (is_in_database or compaction.session.agent.is_append_only),
+        can_restore=not (is_in_database or compaction.session.agent.store.is_append_only),
         new_session=_new_session(compaction),
         certificate=stored_certificate(compaction),
     )
@@ -322,7 +322,7 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     if row is None:
         return "", None, 0
     try:
-        with compaction.session.agent.open(compaction.session.real_path()) as reader:
+        with compaction.session.agent.store.open(compaction.session.real_path()) as reader:
             raw = reader.read_at(row.offset, row.length)
     except RedlineError:
         return "", None, 0

@@ -123,7 +123,7 @@ def _size(
     known = session.context_size
     if known is not None and (leaf, reading.reader.name) == (session.leaf_id, session.read_as):
         return known
-    with session.agent.open(session.real_path()) as reader:
+    with session.agent.store.open(session.real_path()) as reader:
 
         def read(entry: Entry) -> Texts:
             return read_place(session.agent, reader, entry, session.version)[1]

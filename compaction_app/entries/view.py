@@ -547,7 +547,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
     if not entry.is_message or entry.length > LINE_BYTES:
         return []
     agent = session.agent
-    with agent.open(session.real_path()) as reader:
+    with agent.store.open(session.real_path()) as reader:
         reparse_entry(agent, reader, entry, session.version)
         line = reader.read_at(entry.offset, entry.length)
     message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)

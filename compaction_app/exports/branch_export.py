@@ -85,7 +85,7 @@ class BranchExport:
         is_whole = self.view == "all"
         others = {entry.number for entry in self.tree.entries if not (is_whole and entry.is_off_branch)} - own
         read_texts(self.path, self.fingerprint, ())
-        with self.agent.open(self.path) as reader:
+        with self.agent.store.open(self.path) as reader:
             for line in split_lines(reader.chunks(0)):
                 if line.end > self.fingerprint.size:
                     break
@@ -94,7 +94,7 @@ class BranchExport:
 
     def _spoken(self) -> Iterator[SpokenEntry]:
         """The entries of the view with their texts and pictures, root first."""
-        with self.agent.open(self.path) as reader:
+        with self.agent.store.open(self.path) as reader:
             for batch in _batches(self.messages):
                 texts = read_texts(self.path, self.fingerprint, [message.source for message in batch])
                 for message in batch:
@@ -123,9 +123,9 @@ def note_of(agent: Agent, path: Path, view: str) -> str:
 
 def _is_session(agent: Agent, path: Path) -> bool:
     """Whether the recorded lines are what the agent keeps in a file: rows, documents and joined files are not."""
-    if agent.database(path) is not None or not path.is_file():
+    if agent.store.database(path) is not None or not path.is_file():
         return False
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         return reader.stat().st_size == path.stat().st_size
 
 

@@ -226,7 +226,7 @@ def _with_rows(preflight: Preflight, rows: RowPlan) -> Iterator[Rebuilt]:
     """The context that the agent rebuilds once these rows are changed."""
     present, reading = preflight.present, preflight.present.reading
     with (
-        preview_rows(rows.database, reading.agent.session_tables, present.path.name, rows.steps) as copy,
+        preview_rows(rows.database, reading.agent.store.session_tables, present.path.name, rows.steps) as copy,
         changed_session(present.path, copy) as (loaded, line),
     ):
         yield Rebuilt(reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)

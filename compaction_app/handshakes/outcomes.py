@@ -124,7 +124,7 @@ def _look(handshake: Handshake) -> HandedPlan:
     note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
     session = index_file(handshake.session.real_path())
     path, agent = session.path, session.agent
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         # An agent that changes rows one by one may have changed another one since.
         known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
@@ -161,14 +161,14 @@ def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
     """Whether the rows of a plan are as they were to become; rows that are neither that nor as before count as both."""
     path = handshake.session.real_path()
     agent = agent_at(path)
-    database = agent.database(path)
+    database = agent.store.database(path)
     assert database is not None  # noqa: S101  # a plan without lines is one of rows
     states: set[bool] = set()
     with opened_database(database, NOT_READ) as connection:
         for step in backed_up_steps(Path(note.backup.path)):
             row = read_row(connection, step.table, step.row_id)
-            is_after = agent.is_same_row(row, step.after)
-            states |= {is_after} if is_after or agent.is_same_row(row, step.before) else {True, False}
+            is_after = agent.store.is_same_row(row, step.after)
+            states |= {is_after} if is_after or agent.store.is_same_row(row, step.before) else {True, False}
     return states
 
 
@@ -181,7 +181,7 @@ def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
     path, size = found.path, found.size
     note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
     sha256 = ""
-    if agent_at(path).database(path) is None:
+    if agent_at(path).store.database(path) is None:
         with suppress(RedlineError):
             sha256 = digest_up_to(path, size)
     words = f"{handshake.agent_label} continues with the approved context; the session shows it."
@@ -274,7 +274,7 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
         change_handshake(handshake, HandshakeState.FAILED, message="Its run was deleted.", ended_at=now)
         return
     path = run.session.real_path()
-    activity = activity_of(run.session, agent_at(path).state(path), now)
+    activity = activity_of(run.session, agent_at(path).store.state(path), now)
     if activity.elsewhere is not None or activity.writers:
         return
     given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})

@@ -69,7 +69,7 @@ def _recorded(session: Session) -> InputPrices | None:
     replies = session.entries.filter(role=Role.ASSISTANT).order_by("-number")
     places = list(replies.values_list("offset", "length")[:REPLIES])
     try:
-        with session.agent.open(session.real_path()) as reader:
+        with session.agent.store.open(session.real_path()) as reader:
             lines = [reader.read_at(offset, length) for offset, length in places]
     except RedlineError:
         return None

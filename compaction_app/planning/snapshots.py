@@ -106,7 +106,7 @@ def prepare_snapshot(
     reading the file raises.
     """
     path = session.real_path()
-    with session.agent.open(path) as reader:
+    with session.agent.store.open(path) as reader:
         fingerprint = known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
         if len(entries) != session.entry_count:
@@ -238,7 +238,7 @@ def open_snapshot_texts(path: Path, prepared: Prepared) -> Iterator[SnapshotText
     Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
     """
     agent = agent_at(path)
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         _require_same(reader, prepared.fingerprint)
         yield SnapshotTexts(agent, reader, prepared)
 
@@ -343,7 +343,7 @@ def session_as_prepared(session: Session, prepared: Prepared) -> Document:
     Raises Conflict `session_rewritten` if the index no longer has those entries.
     """
     path = session.real_path()
-    with session.agent.open(path) as reader:
+    with session.agent.store.open(path) as reader:
         _require_same(reader, prepared.fingerprint)
         known = read_entries(session, reader, prepared.parser.version)
         entries = [entry for entry in known if entry.number <= prepared.last_number]

@@ -20,4 +20,4 @@ def live_signs(session: Session, now: datetime) -> Activity:
 
     Raises what opening it raises.
     """
-    return activity_of(session, session.agent.state(session.real_path()), now, with_writers=False)
+    return activity_of(session, session.agent.store.state(session.real_path()), now, with_writers=False)

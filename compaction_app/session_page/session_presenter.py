@@ -89,7 +89,7 @@ class SessionView:
 
 def row_compactions(session: Session) -> list[Compaction]:
     """Redline's compactions that changed rows of a database: what they removed is in their backups only."""
-    if session.agent.database(session.path) is None:
+    if session.agent.store.database(session.path) is None:
         return []
     return list(session.compactions.filter(created="").exclude(undos__is_whole=True).order_by("pk"))
 
@@ -180,7 +180,7 @@ def _items(
     languages = languages_of(calls, texts)
     subagents = subagents_of(session, state, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
-    with session.agent.open(session.real_path()) as reader:
+    with session.agent.store.open(session.real_path()) as reader:
         position = start
         while position < end:
             entry = listed[position]

@@ -59,7 +59,7 @@ def whole_text(
     text = own.block(block) if block is not None else own.joined(entry.blocks)
     found = next((one for one in entry.blocks or () if one.index == block), None)
     kind = kind_of(entry, found)
-    companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
+    companion = session.agent.store.companion_of(session.real_path(), text) if kind == "out" else None
     if companion is not None:
         text = _text_of_file(companion)
     source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))

@@ -184,7 +184,7 @@ def task_of(draft: SummaryDraft, window: int | None = None) -> SummaryTask:
 def shown_task_of(draft: SummaryDraft) -> SummaryTask:
     """The same, cached until the session changes: a draft is judged whenever it is edited."""
     session = draft.session
-    key = (draft.pk, session.agent.state(session.real_path()), session.reader_choice)
+    key = (draft.pk, session.agent.store.state(session.real_path()), session.reader_choice)
     return _recent.get(key, lambda: task_of(draft))
 
 

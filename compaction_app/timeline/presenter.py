@@ -107,7 +107,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
     sizes = [state.size.at(estimate) for estimate in found.sizes]
     largest = max((*sizes, 1))
-    is_in_database = session.agent.database(session.path) is not None
+    is_in_database = session.agent.store.database(session.path) is not None
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [

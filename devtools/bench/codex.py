@@ -221,7 +221,7 @@ def certify_plan(
     notes: Mapping[str, str] | None = None,
 ) -> None:
     """Compare the context after a write with the approved one, as a commit does. Raises what a commit refuses with."""
-    with tempfile.TemporaryDirectory(prefix="redline-bench-") as name, CODEX.open(loaded.path) as file:
+    with tempfile.TemporaryDirectory(prefix="redline-bench-") as name, CODEX.store.open(loaded.path) as file:
         branch = loaded.tree.branch(loaded.leaf_id)
         before = Rebuilt(
             generation.reader.rebuild(branch),
@@ -229,7 +229,7 @@ def certify_plan(
             loaded.leaf_id,
         )
         after = load_session(write_plan(loaded, writer, plan, Path(name), notes))
-        with CODEX.open(after.path) as changed:
+        with CODEX.store.open(after.path) as changed:
             rebuilt = Rebuilt(
                 generation.reader.rebuild(after.tree.branch(after.leaf_id)),
                 lambda entry: changed.read_at(entry.offset, entry.length),
@@ -252,7 +252,7 @@ def write_plan(
     copy = directory / loaded.path.name
     if copy != loaded.path:
         copy.write_bytes(loaded.path.read_bytes())
-    with CODEX.open(loaded.path) as file:
+    with CODEX.store.open(loaded.path) as file:
         facts = facts_of(loaded, lambda entry: file.read_at(entry.offset, entry.length))
         facts = replace(facts, notes=notes or {})
         deletion = Deletion(plan.targets, plan.protected_entry_ids, plan.stats)

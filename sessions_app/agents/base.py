@@ -5,13 +5,10 @@ Code outside `agents` never uses a field name of an agent's files; it uses the a
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -23,15 +20,14 @@ from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.versions import RecordedVersion
-from sessions_app.storage.discovery import Discovery
-from sessions_app.storage.files import FileState, SessionReader
 
 from .agent_settings import Settings
 from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
-from .programs import AgentServer, Client
+from .programs import Client
 from .pure.contexts import PlanRules, Reader, TurnOrder
 from .pure.summary_format import SummaryFormat
+from .store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +50,6 @@ class Generation:
     """The first of these versions; empty for all that are older than those of the other generations."""
 
 
-class OpenElsewhere(NamedTuple):
-    """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
-
-    sentence: str
-    """What is known, as in "is open in Codex (process 4711)"."""
-    is_certain: bool = True
-    """False if the sign may have been left behind, and the system does not show whether it was."""
-
-
 class Agent(Protocol):
     """Everything that Redline needs to know about an agent."""
 
@@ -79,103 +66,6 @@ class Agent(Protocol):
     @property
     def format(self) -> str:
         """The format of its sessions, which agents may share: their readers can be chosen for each other's sessions."""
-        ...
-
-    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        """Its default session directories; `~` is the home directory."""
-        ...
-
-    def owns(self, path: Path) -> bool:
-        """Whether a path is among its own files."""
-        ...
-
-    def recognises(self, head: bytes) -> bool:
-        """Whether a file that begins with these bytes is certainly a session in its format."""
-        ...
-
-    @property
-    def keeps_database(self) -> bool:
-        """Whether its sessions are in databases directly in a root. Then only these are watched for changes."""
-        ...
-
-    def discover(self, root: Path) -> Discovery:
-        """The sessions below a root, which is a real path. Raises BadInput `no_such_root`."""
-        ...
-
-    def open(self, path: Path) -> SessionReader:
-        """The bytes of a session, as a context manager; nothing is read before it is entered."""
-        ...
-
-    def state(self, path: Path) -> FileState | None:
-        """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
-        ...
-
-    def read_only(self, path: Path) -> str:
-        """Why nothing can be written for a session, and what can be done instead, in sentences; empty if it can."""
-        ...
-
-    def taken_over(self, path: Path) -> str:
-        """What a newer version of the agent has done with a session that it keeps elsewhere, as in "taken over by
-        OpenCode 2"; empty if the agent continues what is read. `read_only` says more."""
-        ...
-
-    def export(self, path: Path) -> Iterable[bytes] | None:
-        """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
-        ...
-
-    def database(self, path: Path) -> Path | None:
-        """The database that has a session; None if a session is not in one."""
-        ...
-
-    @property
-    def session_tables(self) -> Mapping[str, str]:
-        """The tables of a database that have rows of a session, each with the column that has the session's id."""
-        ...
-
-    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
-        """The bytes of a session in a database, as a transaction of this connection sees it."""
-        ...
-
-    def companion_of(self, path: Path, text: str) -> Path | None:
-        """The file of the agent's own that has the whole of a text, of which a session's entry has a part."""
-        ...
-
-    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
-        ...
-
-    def open_sessions(self, root: Path) -> set[str]:
-        """The header ids of the sessions below a root that the agent certainly has open, so far as it leaves a sign for
-        each of them. It costs the same however many sessions there are."""
-        ...
-
-    @property
-    def has_server(self) -> bool:
-        """Whether its sessions can be changed through a running server of its own."""
-        ...
-
-    def server(self, path: Path, address: str) -> AgentServer | None:
-        """The server at an address, if its process is the only other one that has the database of a session open.
-
-        Raises ValueError if the address is not on this machine.
-        """
-        ...
-
-    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-        """Whether two rows of its database mean the same, however they are written; None is no row."""
-        ...
-
-    def write_lock(self, path: Path) -> AbstractContextManager[object]:
-        """The agent's own lock on a session, held while Redline writes to it. Raises Conflict `open_in_agent`."""
-        ...
-
-    @property
-    def is_append_only(self) -> bool:
-        """Whether other files of the agent's name positions in its sessions, so that these never lose bytes."""
-        ...
-
-    def sessions_based_on(self, path: Path) -> Sequence[Path]:
-        """The sessions that continue the bytes of another one, and are lost without it. Raises SystemFailure."""
         ...
 
     @property
@@ -285,6 +175,9 @@ class Agent(Protocol):
         """The writers that must not write to a session although the installed agent honours what they write; each with
         the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
         ...
+
+    @property
+    def store(self) -> Store: ...
 
     @property
     def client(self) -> Client: ...

@@ -25,7 +25,7 @@ from .pi.agent import PI
 from .programs import AgentPackage
 from .pure.contexts import Reader
 from .reading import Reading
-from .session_file import head_of
+from .store import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
@@ -61,11 +61,11 @@ NOTHING_APPENDED: Final[Mapping[str, str]] = {}
 
 def agent_of(path: Path) -> str:
     """The key of the agent among whose files a path is, or whose format the file certainly has; empty if neither."""
-    placed = next((key for key, agent in AGENTS.items() if agent.owns(path)), "")
+    placed = next((key for key, agent in AGENTS.items() if agent.store.owns(path)), "")
     if placed:
         return placed
     head = head_of(path)
-    return next((key for key, agent in AGENTS.items() if agent.recognises(head)), "")
+    return next((key for key, agent in AGENTS.items() if agent.store.recognises(head)), "")
 
 
 def agent_at(path: Path) -> Agent:
@@ -80,7 +80,7 @@ def agent_by(found: str) -> Agent:
 
 def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Each agent's default session directories, with the agent's key."""
-    return [(root, key) for key, agent in AGENTS.items() for root in agent.roots(environment)]
+    return [(root, key) for key, agent in AGENTS.items() for root in agent.store.roots(environment)]
 
 
 def model_windows(home: Path, own: Agent | None = None) -> dict[str, int]:
@@ -165,12 +165,12 @@ def discover_sessions(root: Path, agent: str) -> Discovery:
 
     Raises BadInput `no_such_root`.
     """
-    return AGENTS[agent].discover(root) if agent in AGENTS else discover(root)
+    return AGENTS[agent].store.discover(root) if agent in AGENTS else discover(root)
 
 
 def keeps_database(agent: str) -> bool:
     """Whether the sessions of the agent with this key are in databases directly in a root."""
-    return agent in AGENTS and AGENTS[agent].keeps_database
+    return agent in AGENTS and AGENTS[agent].store.keeps_database
 
 
 class _Sign(NamedTuple):

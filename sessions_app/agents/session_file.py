@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from sessions_app.sessionlog.certificate import LedgerResult
@@ -24,37 +19,26 @@ from sessions_app.sessionlog.diagnosis import (
     damage_finding,
 )
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import HEAD_BYTES, Damage, DamageKind, Header, Parser, ParserState, read_session
+from sessions_app.sessionlog.session import Damage, DamageKind, Header, Parser, ParserState, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.versions import RecordedVersion
-from sessions_app.storage.discovery import Discovery, discover
-from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
 from .agent_settings import Settings
-from .base import Generation, OpenElsewhere
+from .base import Generation
 from .bridges import Bridge
 from .changes import NewFile, WriteFacts
-from .programs import AgentServer, Client
+from .programs import Client
 from .pure.summary_format import SummaryFormat
+from .store import Store
 
 _SKIPPED: Final = "skips the line"
 _UNTIED: Final = "may not find what comes before or after it"
 _REFUSED: Final = "does not open the session"
 _OF_TREE: Final = frozenset({DamageKind.DUPLICATE_ID, DamageKind.MISSING_PARENT, DamageKind.CYCLE})
-
-
-def head_of(path: Path) -> bytes:
-    """The first bytes of a regular file; nothing if it cannot be read, which is reported when it is opened."""
-    try:
-        fd = open_regular(path.absolute(), os.O_RDONLY, "It was not read.")
-        with os.fdopen(fd, "rb") as file:
-            return file.read(HEAD_BYTES)
-    except (RedlineError, OSError):
-        return b""
 
 
 class SessionFileAgent(ABC):
@@ -63,9 +47,7 @@ class SessionFileAgent(ABC):
     key: str
     label: str
     current_version: int = 1
-    keeps_database: bool = False
-    has_server: bool = False
-    session_tables: Mapping[str, str] = MappingProxyType({})
+    store: Store
     bridge: Bridge | None = None
     client: Client = Client()
     settings: Settings = Settings()
@@ -74,68 +56,6 @@ class SessionFileAgent(ABC):
     @property
     def format(self) -> str:
         return self.key
-
-    def discover(self, root: Path) -> Discovery:
-        return discover(root)
-
-    def open(self, path: Path) -> SessionReader:
-        return SessionReader(path)
-
-    def state(self, path: Path) -> FileState | None:
-        return file_state(path)
-
-    def read_only(self, path: Path) -> str:
-        del path
-        return ""
-
-    def taken_over(self, path: Path) -> str:
-        del path
-        return ""
-
-    def export(self, path: Path) -> Iterator[bytes] | None:
-        del path
-        return None
-
-    def database(self, path: Path) -> Path | None:
-        del path
-        return None
-
-    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
-        """Only a session in a database is opened within a transaction: see `database`."""
-        del connection
-        raise ValueError(f"{path} is not in a database, but in a file of {self.label}")
-
-    def companion_of(self, path: Path, text: str) -> Path | None:
-        del path, text
-        return None
-
-    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        del path
-        return None
-
-    def open_sessions(self, root: Path) -> set[str]:
-        del root
-        return set()
-
-    def server(self, path: Path, address: str) -> AgentServer | None:
-        del path, address
-        return None
-
-    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-        return one == other
-
-    def write_lock(self, path: Path) -> AbstractContextManager[object]:
-        del path
-        return nullcontext()
-
-    @property
-    def is_append_only(self) -> bool:
-        return False
-
-    def sessions_based_on(self, path: Path) -> Sequence[Path]:
-        """A fork has copies of what it continues."""
-        del path
-        return ()
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         return SessionTree(entries)

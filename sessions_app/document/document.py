@@ -81,7 +81,7 @@ class Document(LoadedSession):
         Raises BadInput `not_indexed` and `no_such_file`, and what reading the file raises.
         """
         path = session.real_path()
-        state = session.agent.state(path)
+        state = session.agent.store.state(path)
         if state is None:
             raise BadInput("no_such_file", f"{path} does not exist. Nothing was read.")
         if session.fingerprint is None or session.state is None:
@@ -91,7 +91,7 @@ class Document(LoadedSession):
 
     @classmethod
     def _read_from_index(cls, session: Session, path: Path, state: FileState) -> Document:
-        with session.agent.open(path) as reader:
+        with session.agent.store.open(path) as reader:
             tree = indexed_tree(session, reader)
         parser = session.parser_state
         damage = msgspec.convert(session.damage, list[Damage])

@@ -114,7 +114,7 @@ def _validated_digest(upload: Path, name: str) -> str:
     """The digest of a session file. Raises BadInput `not_a_session`."""
     agent = agent_at(upload)
     parser = agent.parser(ParserState(), [])
-    with agent.open(upload) as reader:
+    with agent.store.open(upload) as reader:
         for line in split_lines(reader.chunks(0)):
             parser.read(line)
             if parser.state.recognised:

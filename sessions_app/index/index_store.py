@@ -135,7 +135,7 @@ def remember_own_write(path: Path, size: int, measure: Measure | None = None, ma
     others have written to it since.
     """
     session = session_row(path)
-    state = session.agent.state(path) if session.agent.database(path) is not None else file_state(path)
+    state = session.agent.store.state(path) if session.agent.store.database(path) is not None else file_state(path)
     own = state.mtime_ns if state is not None and state.size == size else None
     own_write: dict[str, Any] = {"own_write_ns": own}
     if measure is not None:

@@ -320,7 +320,7 @@ def _read(
     texts: TextSink | None,
 ) -> Scan:
     begin = texts.begin if texts is not None else None
-    with session.agent.open(path) as reader:
+    with session.agent.store.open(path) as reader:
         try:
             scan = Scan(session, path, reader, total.lookup, is_new=is_new, from_start=from_start, texts=begin)
             scan.run(report)

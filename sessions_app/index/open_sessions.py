@@ -41,6 +41,6 @@ def open_sessions(roots: Iterable[tuple[str, str]]) -> OpenSessions:
             (path, session_id): agent.label
             for path, key in roots
             for agent in ([AGENTS[key]] if key in AGENTS else AGENTS.values())
-            for session_id in agent.open_sessions(Path(path))
+            for session_id in agent.store.open_sessions(Path(path))
         }
     )

@@ -408,7 +408,7 @@ class Scan:
             "last_used": moment_of(self._torn_used or self._used) or datetime.fromtimestamp(self._found.st_mtime, UTC),
             "mtime_ns": self._found.st_mtime_ns,
             **self._lookup.fields(session),
-            "taken_over": session.agent.taken_over(self.path),
+            "taken_over": session.agent.store.taken_over(self.path),
             "missing": False,
             "fault": "",
         }

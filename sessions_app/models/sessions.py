@@ -422,12 +422,12 @@ class Session(models.Model):
             )
         if self.version > self.agent.current_version:
             return f"This is a version {self.version} session, which Redline does not know, so it is only read."
-        return self.agent.read_only(self.path)
+        return self.agent.store.read_only(self.path)
 
     @property
     def can_hand_off(self) -> bool:
-        """Whether it can be planned although nothing can be written: what the plan keeps is offered as Markdown."""
-        return self.agent.read_only(self.path) != ""
+        """Whether a plan can be made, although nothing can be written: what it keeps is given as Markdown."""
+        return self.agent.store.read_only(self.path) != ""
 
     @property
     def unarchive_command(self) -> str:

@@ -149,7 +149,7 @@ def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -
     """The texts of passages of a session by id; those that cannot be read are left out."""
     agent = session.agent
     try:
-        with agent.open(session.real_path()) as reader:
+        with agent.store.open(session.real_path()) as reader:
             for number in ids:
                 entry = entries.get(number >> KIND_BITS)
                 if entry is not None:

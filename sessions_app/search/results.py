@@ -390,7 +390,7 @@ def _hits(
     agent = session.agent
     hits: list[SearchHit] = []
     try:
-        with agent.open(session.real_path()) as reader:
+        with agent.store.open(session.real_path()) as reader:
             for place in places:
                 entry = entries[place.entry]
                 text = passage_text(agent, session.version, reader, entry, place.kind)

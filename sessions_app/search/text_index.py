@@ -260,7 +260,7 @@ class _SessionTexts(_Passages):
         is_same = self._row.reader == session.read_as
         tally = Tally(leaf_id=self._row.leaf, open_ended=bool(self._row.open_ended))
         try:
-            with session.agent.open(session.real_path()) as reader:
+            with session.agent.store.open(session.real_path()) as reader:
                 while rows := self._next_rows():
                     for row in rows:
                         entry = _entry(row)

@@ -18,7 +18,7 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
     Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
     """
     agent = agent_at(path)
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         lines = split_lines(chunks_with_progress(reader, progress))
         found = agent.examine(lines, str(path))
     generations = [

@@ -180,7 +180,7 @@ def change_served_rows(
     - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
     """
     locked.require_held()
-    tables = agent_at(locked.path).session_tables
+    tables = agent_at(locked.path).store.session_tables
     with session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
         require_unchanged(copy)
         server.require_ready(copy, [step.before for step in steps if step.before is not None])
@@ -239,7 +239,7 @@ def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[
     with opened_database(database, NOTHING_WRITTEN) as connection:
         for step in steps:
             row = read_row(connection, step.table, step.row_id)
-            if not agent.is_same_row(row, step.before):
+            if not agent.store.is_same_row(row, step.before):
                 raise _not_as_reviewed(database, step.table, step.row_id)
             found.append(step._replace(before=row))
     return found

@@ -1,9 +1,8 @@
 """EDGE: rows changed through the running server of their agent, one call for each: all of them, or none.
 
 A server has no transaction. After each call, the row is read from the database: a call that was answered may have done
-something else. If a row does not have its new content, all of them are put back; after a kill, the next lock holder
-does that. Rows are the same if they mean the same to the agent (`Agent.is_same_row`): a server writes their JSON in its
-own way.
+something else. If a row is not as it was to be, all of them are put back; after a kill, the next lock holder does that.
+Rows are the same if they mean the same to the agent (`Store.is_same_row`): a server writes their JSON in its own way.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
         _write(server, step.before, step.after)
         with opened_database(database, _NOT_PUT_BACK) as connection:
             found = read_row(connection, step.table, step.row_id)
-        if not agent.is_same_row(found, step.after):
-            # Only now is the row certainly the result of this call: others may change it later.
+        if not agent.store.is_same_row(found, step.after):
+            # What the row is now is of this call's making: later, it could be of anybody's.
             _write(server, found, step.before)
             raise SystemFailure(
                 "not_as_sent",
@@ -61,7 +60,7 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
     if not writers:
         _put_back_within(agent, database, steps)
         return
-    server = agent.server(path, address)
+    server = agent.store.server(path, address)
     if server is None:
         raise Conflict(
             "open_in_agent",
@@ -95,10 +94,10 @@ def _changed(
     """The steps whose rows differ from before, with the present rows. Raises Conflict CHANGED_BY_OTHERS."""
     for step in steps:
         found = read_row(connection, step.table, step.row_id)
-        if agent.is_same_row(found, step.before):
+        if agent.store.is_same_row(found, step.before):
             continue
-        # A row that did not exist before belongs to the step, whatever its content is now.
-        if step.before is not None and not agent.is_same_row(found, step.after):
+        # A row that there was not is the step's own, whatever it has by now.
+        if step.before is not None and not agent.store.is_same_row(found, step.after):
             raise Conflict(
                 CHANGED_BY_OTHERS,
                 f"The {step.table} {step.row_id} in {database} was changed by others since. {_NOT_PUT_BACK}",
@@ -112,7 +111,7 @@ def _states(agent: Agent, database: Path, steps: Sequence[RowStep]) -> str:
         same = {
             step.row_id
             for step in steps
-            if agent.is_same_row(read_row(connection, step.table, step.row_id), step.before)
+            if agent.store.is_same_row(read_row(connection, step.table, step.row_id), step.before)
         }
     groups = {
         "changed": [step.row_id for step in steps if step.row_id not in same],

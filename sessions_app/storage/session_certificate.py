@@ -72,7 +72,7 @@ def rebuilt_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
 
         def line(entry: Entry) -> bytes:
@@ -121,7 +121,7 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
         sent = agent.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
         # Numbers that are too large are sent as null.
@@ -133,7 +133,7 @@ def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
         return list(agent.reworded_entries(context, lambda entry: reader.read_at(entry.offset, entry.length)))
 
@@ -148,7 +148,7 @@ def _resume(
 
 
 def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
         return agent.recorded_requests(loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length))
 
@@ -166,7 +166,7 @@ def _outcome(
 
 def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
     """The bytes of the session as it was loaded."""
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
         # A session can be longer than its own file.
         left = max(loaded.state.size, loaded.log.state.next_offset)

@@ -54,7 +54,7 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
     """
     path = real_path(path)
     agent = agent_at(path)
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         return load_opened(agent, reader, progress)
 
 
@@ -78,7 +78,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     agent = agent_at(loaded.path)
     parser = agent.parser(copy.deepcopy(log.state), whole)
     entries = [entry for entry in log.entries if entry.offset < start]
-    with agent.open(loaded.path) as reader:
+    with agent.store.open(loaded.path) as reader:
         growth = reader.growth(loaded.fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(loaded.path, growth.reason)
@@ -101,7 +101,7 @@ class TornLine(NamedTuple):
 
 def find_torn_line(path: Path) -> TornLine | None:
     """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
-    with agent_at(path).open(path) as reader:
+    with agent_at(path).store.open(path) as reader:
         size, first = reader.state().size, reader.own_offset
 
         def read(offset: int, length: int) -> bytes:
@@ -117,7 +117,7 @@ def read_texts(path: Path, fingerprint: Fingerprint, entries: Iterable[Entry]) -
     """The texts of entries by id, read from the file by offset."""
     agent = agent_at(path)
     texts: dict[str, Texts] = {}
-    with agent.open(path) as reader:
+    with agent.store.open(path) as reader:
         growth = reader.growth(fingerprint)
         if growth.kind is GrowthKind.REWRITTEN:
             raise _changed(path, growth.reason)

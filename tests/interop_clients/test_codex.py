@@ -77,7 +77,7 @@ def sent_of(loaded: LoadedSession, generation: Generation, deleted: Sequence[Tar
     """What would be sent of a thread after an approved deletion."""
     context = generation.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     left = replace(context, messages=tuple(approved_messages(context, deleted)))
-    with CODEX.open(loaded.path) as file:
+    with CODEX.store.open(loaded.path) as file:
         return list(CODEX.sent_messages(left, lambda entry: file.read_at(entry.offset, entry.length)))
 
 
@@ -198,7 +198,7 @@ def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(ve
     branch = loaded.tree.branch(loaded.leaf_id)
     (point,) = timeline_of(branch, generation.reader).points
 
-    with CODEX.open(loaded.path) as file:
+    with CODEX.store.open(loaded.path) as file:
         facts = facts_of(loaded, lambda entry: file.read_at(entry.offset, entry.length))
         writer = next(one for one in generation.writers if not one.appends)
         change = writer.write(loaded.tree.branch(point.before_id), Deletion((), (), Stats()), facts)
@@ -248,7 +248,7 @@ def test_what_is_brought_back_is_sent_as_before(version, tmp_path, model):
     gone = {target.entry_id for target in plan.targets}
     context = generation.reader.rebuild(original.tree.branch(original.leaf_id))
     messages = [message for message in context.messages if message.entry.id in gone]
-    with CODEX.open(present.path) as file:
+    with CODEX.store.open(present.path) as file:
         facts = facts_of(present, lambda entry: file.read_at(entry.offset, entry.length))
         lines = generation.restore_lines(present.tree.branch(present.leaf_id), messages, {}, facts)
     with present.path.open("ab") as output:

@@ -58,7 +58,7 @@ class Command(RedlineCommand):
                     printable(found.path),
                 ]
             )
-        if not documents and agent_at(path).state(path) is None:
+        if not documents and agent_at(path).store.state(path) is None:
             raise BadInput("no_such_file", f"{options['path']} does not exist, and has no backups.")
         self.show_json(documents)
         if not documents:

@@ -9,6 +9,7 @@ from sessions_app.agents.base import Generation
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.edge.package import SharedClient
 from sessions_app.agents.pi.edge.settings import SharedSettings
+from sessions_app.agents.pi.edge.store import SharedStore
 from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.fork import ForkWriter
 from sessions_app.agents.pi.pure.rules import ContextRules
@@ -37,6 +38,7 @@ class AtomicAgent(PiAgent):
     key = "atomic"
     label = "Atomic"
     directory = ".atomic"
+    store = SharedStore(".atomic")
     client = SharedClient("atomic")
     settings = SharedSettings(".atomic", ".pi")
     generations: Sequence[Generation] = (

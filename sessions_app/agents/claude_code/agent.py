@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.base import Generation
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.programs import Client
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.agents.store import Store
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
@@ -22,14 +22,13 @@ from sessions_app.sessionlog.versions import RecordedVersion
 
 from .edge.bridge import SettingsBridge
 from .edge.client import ClaudeCodeClient
-from .edge.companion import companion_of
-from .edge.running_clients import PROJECTS, open_elsewhere, open_sessions
-from .edge.settings import DIRECTORY, ClaudeCodeSettings, config_directory
+from .edge.settings import ClaudeCodeSettings
+from .edge.store import ClaudeCodeStore
 from .pure.boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .pure.fork import ClaudeForkWriter
 from .pure.joined_turns import ClaudeCodeTurns
 from .pure.ledger import ledger_result
-from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry, shows_format
+from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
 from .pure.reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .pure.records import KEY
 from .pure.rules import ClaudeCodeRules
@@ -46,6 +45,7 @@ class ClaudeCodeAgent(SessionFileAgent):
     label: str = "Claude Code"
     format: str = KEY
     bridge: Bridge = SettingsBridge()
+    store: Store = ClaudeCodeStore()
     client: Client = ClaudeCodeClient()
     settings: Settings = ClaudeCodeSettings()
     generations: Sequence[Generation] = (
@@ -68,24 +68,6 @@ class ClaudeCodeAgent(SessionFileAgent):
             turns=ClaudeCodeTurns(_OLDER_READER, OLDER),
         ),
     )
-
-    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        return (str(config_directory(Path("~"), environment) / PROJECTS),)
-
-    def owns(self, path: Path) -> bool:
-        return DIRECTORY in path.parts
-
-    def recognises(self, head: bytes) -> bool:
-        return shows_format(head)
-
-    def companion_of(self, path: Path, text: str) -> Path | None:
-        return companion_of(path, text)
-
-    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        return open_elsewhere(path, config_directory(Path.home()))
-
-    def open_sessions(self, root: Path) -> set[str]:
-        return open_sessions(root, config_directory(Path.home()))
 
     def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
         return ClaudeCodeTree(entries)

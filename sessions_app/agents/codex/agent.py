@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.base import Generation
 from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.programs import Client
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.agents.store import Store
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.versions import RecordedVersion
-from sessions_app.storage.discovery import Discovery, discover
-from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
-from sessions_app.storage.held_locks import is_locked
 
 from .edge.bridge import HooksBridge
-from .edge.chained_file import RolloutReader, threads_based_on
 from .edge.client import CodexClient
-from .edge.directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
-from .edge.settings import DIRECTORY, CodexSettings, home_directory
-from .edge.writer_lock import lock_of, open_threads, writer_lock
+from .edge.settings import CodexSettings
+from .edge.store import CodexStore
 from .pure.compacted import CompactedWriter, FullerList
 from .pure.fork import ThreadForkWriter
 from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
@@ -40,9 +33,6 @@ from .pure.tree import thread_tree
 
 READER: Final = CodexReader("codex", is_older=False)
 OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)
-_FIRST_LINE: Final = re.compile(rb'"type"\s*:\s*"session_meta"')
-_BEFORE_TYPE: Final = 200
-"""No more bytes come before the type of the first line."""
 
 
 class CodexAgent(SessionFileAgent):
@@ -52,6 +42,7 @@ class CodexAgent(SessionFileAgent):
     label: str = "Codex"
     format: str = KEY
     bridge: Bridge = HooksBridge()
+    store: Store = CodexStore()
     client: Client = CodexClient()
     settings: Settings = CodexSettings()
     generations: Sequence[Generation] = (
@@ -73,44 +64,6 @@ class CodexAgent(SessionFileAgent):
             can_move_leaf=False,
         ),
     )
-
-    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        directory = home_directory(Path("~"), environment)
-        return str(directory / SESSIONS), str(directory / ARCHIVED)
-
-    def owns(self, path: Path) -> bool:
-        return DIRECTORY in path.parts
-
-    def recognises(self, head: bytes) -> bool:
-        return _FIRST_LINE.search(head, 0, _BEFORE_TYPE) is not None
-
-    def discover(self, root: Path) -> Discovery:
-        """Compressed sessions, too, which say how they are opened."""
-        return discover(root, (SESSION_SUFFIX, COMPRESSED_SUFFIX))
-
-    def open(self, path: Path) -> SessionReader:
-        return RolloutReader(path)
-
-    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        lock = lock_of(path)
-        held = lock is not None and is_locked(lock)
-        if held is None:
-            return OpenElsewhere("may be open in Codex: nothing shows whether its lock is held", is_certain=False)
-        return OpenElsewhere("is open in Codex") if held else None
-
-    def open_sessions(self, root: Path) -> set[str]:
-        return set(open_threads(root))
-
-    def write_lock(self, path: Path) -> AbstractContextManager[object]:
-        return writer_lock(path)
-
-    @property
-    def is_append_only(self) -> bool:
-        """Codex's own history, and threads that are based on one, name positions in its file."""
-        return True
-
-    def sessions_based_on(self, path: Path) -> Sequence[Path]:
-        return threads_based_on(path)
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         return thread_tree(entries)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import Settings
@@ -13,6 +12,7 @@ from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.programs import Client
 from sessions_app.agents.pure.summary_format import SummaryFormat
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.agents.store import Store
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -24,6 +24,7 @@ from sessions_app.sessionlog.session import Damage, Header, ParserState
 from .edge.bridge import ExtensionBridge
 from .edge.package import PiClient
 from .edge.settings import PiSettings
+from .edge.store import SharedStore
 from .pure.consequences import PI_0_87, PI_BEFORE_0_87
 from .pure.context_edit import ContextEditWriter, restore_lines
 from .pure.costs import recorded_prices
@@ -50,6 +51,7 @@ class PiAgent(SessionFileAgent):
     key: str = KEY
     label: str = "pi"
     directory: str = ".pi"
+    store: Store = SharedStore(".pi")
     client: Client = PiClient("pi")
     settings: Settings = PiSettings(".pi")
     current_version: int = CURRENT_VERSION
@@ -76,18 +78,6 @@ class PiAgent(SessionFileAgent):
     @property
     def format(self) -> str:
         return KEY
-
-    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        del environment
-        return (f"~/{self.directory}/agent/sessions",)
-
-    def owns(self, path: Path) -> bool:
-        return self.directory in path.parts
-
-    def recognises(self, head: bytes) -> bool:
-        """The entries show which of the agents with this format owns a session: see `registry.choose_reader`."""
-        del head
-        return False
 
     def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
         return SessionParser(state, damage)

@@ -146,7 +146,7 @@ def test_a_session_that_changed_since_the_review_is_refused(scene, statement):
 
 def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(scene, monkeypatch):
     client = (Writer(4711, "opencode"),)
-    for module in ("agents.opencode.agent", "storage.rows"):
+    for module in ("agents.opencode.edge.store", "storage.rows"):
         monkeypatch.setattr(f"sessions_app.{module}.writers_of", lambda _: client)
     failure = refused(scene)
     assert (failure.code, "process 4711" in failure.message) == ("open_in_agent", True)

@@ -47,7 +47,7 @@ from .scenes import Scene, codex_scene, deleted_by, refused
 def sent(path: Path) -> list[Any]:
     """What Codex sends of a thread."""
     loaded = load_session(path)
-    with CODEX.open(loaded.path) as file:
+    with CODEX.store.open(loaded.path) as file:
         context = READER.rebuild(loaded.tree.branch(loaded.leaf_id))
         return list(CODEX.sent_messages(context, lambda entry: file.read_at(entry.offset, entry.length)))
 

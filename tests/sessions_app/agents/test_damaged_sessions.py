@@ -158,7 +158,7 @@ def test_damaged_rows_of_opencode(tmp_path, redline):
     for seed in COPIES:
         damage_rows(store, random.Random(seed))
         before = recorded_rows(store)
-        with agent_at(path).open(path) as reader:
+        with agent_at(path).store.open(path) as reader:
             lines = b"".join(reader.chunks(0)).count(b"\n")
         moved = [row for row in before["part"] if row[2] != b"ses_1"]
         assert rows - len(moved) <= lines <= 2 * rows

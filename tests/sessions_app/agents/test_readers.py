@@ -288,7 +288,7 @@ def test_a_path_belongs_to_the_agent_whose_directory_contains_it(path, agent):
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=list(AGENTS))
 def test_the_default_session_directory_of_an_agent_is_in_its_directory(agent):
-    assert {agent_of(Path(root)) for root in agent.roots({})} == {agent.key}
+    assert {agent_of(Path(root)) for root in agent.store.roots({})} == {agent.key}
 
 
 USAGE = {"type": "usage", "kind": "summary", "provider": "p", "model": "m", "usage": {"input": 1}}

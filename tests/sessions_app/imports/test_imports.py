@@ -114,7 +114,7 @@ def test_several_files_at_once_are_reported_one_by_one(browser, known_root):
 def sessions_of_agents(directory: Path) -> dict[str, tuple[str, bytes]]:
     """A session of each agent as its file or export, by the agent's label: the name of the file, and its bytes."""
     claude = ClaudeSession("Mend the parser.")
-    pieces = OPENCODE.export(worked_session(OpenCodeStore(directory)))
+    pieces = OPENCODE.store.export(worked_session(OpenCodeStore(directory)))
     assert pieces is not None
     return {
         "Claude Code": (f"{SESSION_ID}.jsonl", claude.content),

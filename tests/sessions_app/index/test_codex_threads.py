@@ -25,7 +25,7 @@ LATER: list[list[rollouts.Item]] = [
 
 
 def facts(session: Session) -> tuple[object, ...]:
-    with session.agent.open(session.real_path()) as reader:
+    with session.agent.store.open(session.real_path()) as reader:
         entries: list[Entry] = list(read_entries(session, reader, session.version))
     totals = (session.entry_count, session.compaction_count, session.model, session.first_user_message)
     return (*totals, session.context_tokens, session.damage_count, session.broken, entries)

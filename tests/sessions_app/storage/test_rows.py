@@ -246,7 +246,7 @@ class ServedChange(WorkedStore):
         self.before = self.rows()
 
     def make(self) -> None:
-        server = OPENCODE.server(self.path, self.served.url)
+        server = OPENCODE.store.server(self.path, self.served.url)
         assert server is not None
         with session_lock(self.data, self.path, 1) as locked:
             served = {"server": server, "backup": back_up_rows(locked, self.steps, datetime.now(UTC)).path}

@@ -23,9 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.edge.json_file import read_json_file
 from sessions_app.agents.pure import fields
+from sessions_app.agents.store import OpenElsewhere
 from sessions_app.storage.files import real_path
 from sessions_app.storage.nofollow import scan_directory
 

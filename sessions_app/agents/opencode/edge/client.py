@@ -24,8 +24,8 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 
+from .database import database_of
 from .documents import storage_of
-from .store import database_of
 
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""

@@ -34,7 +34,7 @@ from sessions_app.storage.files import file_state, opened, pread, reported
 from sessions_app.storage.nofollow import scan_directory, stat_file
 from sessions_app.storage.rendered import RenderedLine
 
-from .store import ID, NOTHING_READ
+from .database import ID, NOTHING_READ
 
 SUFFIX: Final = ".json"
 SESSION_LIMIT: Final = 10_000_000

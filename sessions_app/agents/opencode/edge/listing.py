@@ -12,8 +12,8 @@ from sessions_app.storage.discovery import Discovery, RefusedPath
 from sessions_app.storage.files import reported
 from sessions_app.storage.nofollow import scan_directory
 
+from .database import ID, is_database, list_database
 from .documents import SUFFIX, changed_ns
-from .store import ID, is_database, list_database
 
 STORE: Final = Path("storage", "session")
 

@@ -40,7 +40,7 @@ from sessions_app.storage.files import file_state
 from sessions_app.storage.loopback import LoopbackAddress, is_listening
 from sessions_app.storage.open_files import writers_of
 
-from .store import NOTHING_READ
+from .database import NOTHING_READ
 
 PASSWORD_VARIABLE: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105  # a name
 USER_VARIABLE: Final = "OPENCODE_SERVER_USERNAME"

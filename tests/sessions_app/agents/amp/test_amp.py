@@ -61,7 +61,7 @@ def test_results_are_entries_of_their_own(path):
 
 
 def test_a_thread_is_found_and_indexed_and_nothing_is_written_to_it(redline, path):
-    assert AMP.discover(path.parent).paths == (path,)
+    assert AMP.store.discover(path.parent).paths == (path,)
     assert not AMP.settings.for_project("/", path.parent).compacts_automatically
     assert agent_of(path) == "amp"
     session = index_file(path)

@@ -122,12 +122,12 @@ def test_where_the_session_ends_is_read_of_versions_that_go_on_there():
 
 def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longer():
     long = timed([user("p1", None, "x" * 100_000)])
-    assert CLAUDE_CODE.recognises(long[:65_536])
-    assert not CLAUDE_CODE.recognises(long[1:65_536])
-    assert CLAUDE_CODE.recognises(timed([{"type": "mode"}, *talk(1)]))
-    assert CLAUDE_CODE.recognises(b"\xef\xbb\xbf" + timed(talk(1)[:1]))
-    assert CLAUDE_CODE.recognises(timed(talk(1)[:1]).replace(b"\n", b"\0\n"))
-    assert not CLAUDE_CODE.recognises(timed([{"type": "session", "id": "s"}]))
+    assert CLAUDE_CODE.store.recognises(long[:65_536])
+    assert not CLAUDE_CODE.store.recognises(long[1:65_536])
+    assert CLAUDE_CODE.store.recognises(timed([{"type": "mode"}, *talk(1)]))
+    assert CLAUDE_CODE.store.recognises(b"\xef\xbb\xbf" + timed(talk(1)[:1]))
+    assert CLAUDE_CODE.store.recognises(timed(talk(1)[:1]).replace(b"\n", b"\0\n"))
+    assert not CLAUDE_CODE.store.recognises(timed([{"type": "session", "id": "s"}]))
 
 
 NAMES = st.sampled_from("abcdefgh")

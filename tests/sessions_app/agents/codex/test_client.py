@@ -265,9 +265,9 @@ def test_a_broken_configuration_is_reported_and_a_good_one_has_the_models_window
 
 
 def test_sessions_are_in_the_directory_of_codex_and_are_recognised_anywhere(tmp_path):
-    assert CODEX.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
+    assert CODEX.store.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
     expected = ("/data/codex/sessions", "/data/codex/archived_sessions")
-    assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == expected
+    assert CODEX.store.roots({"CODEX_HOME": "/data/codex"}) == expected
     path = Rollout(meta(), user("a")).save(tmp_path)
     assert agent_of(path) == agent_of(Path("/home/x/.codex/sessions/a.jsonl")) == "codex"
     assert agent_at(path) is CODEX
@@ -293,7 +293,7 @@ def held(session: Path) -> Iterator[None]:
 
 def is_open(session: Path) -> bool:
     """Whether Codex certainly has the thread open."""
-    found = CODEX.open_elsewhere(session)
+    found = CODEX.store.open_elsewhere(session)
     return found is not None and found.is_certain and "Codex" in found.sentence
 
 
@@ -312,31 +312,31 @@ def test_a_client_cannot_open_the_thread_during_a_write_and_the_lock_of_a_killed
         assert is_open(session)
     assert can_lock(session)
     place(lock_of(session), b"")
-    assert CODEX.open_elsewhere(session) is None
+    assert CODEX.store.open_elsewhere(session) is None
     with writer_lock(session):
         assert not can_lock(session)
 
 
 def test_an_open_thread_is_certainly_open_and_not_written_to(session):
-    assert CODEX.open_elsewhere(session) is None
+    assert CODEX.store.open_elsewhere(session) is None
     with held(session):
         assert is_open(session)
         assert refusal(writer_lock(session).__enter__, str(session), "fork") == "4 open_in_agent"
-    assert CODEX.open_elsewhere(session) is None
+    assert CODEX.store.open_elsewhere(session) is None
 
 
 def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock(session, tmp_path, monkeypatch):
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
-    assert CODEX.open_elsewhere(session) is None
+    assert CODEX.store.open_elsewhere(session) is None
     with held(session):
-        assert CODEX.open_elsewhere(session).is_certain is False
+        assert CODEX.store.open_elsewhere(session).is_certain is False
 
 
 def test_a_session_elsewhere_has_no_lock(tmp_path):
     path = Rollout(meta()).save(tmp_path)
     with writer_lock(path):
         assert list(tmp_path.iterdir()) == [path]
-    assert CODEX.open_elsewhere(path) is None
+    assert CODEX.store.open_elsewhere(path) is None
 
 
 def test_a_lock_that_is_a_link_is_not_followed(session, tmp_path):

@@ -165,7 +165,7 @@ def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> 
 
 
 def read(path: Path) -> Parsed:
-    with CODEX.open(path) as reader:
+    with CODEX.store.open(path) as reader:
         return Parsed(b"".join(reader.chunks(0)))
 
 

@@ -66,7 +66,7 @@ def readiness(path: Path, url: str) -> str:
 
 
 def server_of(path: Path, served: ServedDatabase) -> Any:
-    server = OPENCODE.server(path, served.url)
+    server = OPENCODE.store.server(path, served.url)
     assert server is not None
     return server
 
@@ -74,15 +74,15 @@ def server_of(path: Path, served: ServedDatabase) -> Any:
 def test_only_the_server_that_alone_has_the_database_open_is_used(path, served, tmp_path):
     assert server_of(path, served).address == served.url
     require_ready(path, served.url)
-    assert OPENCODE.server(path, "") is None
-    assert OPENCODE.server(path, "http://127.0.0.1:9") is None
-    assert OPENCODE.server(path.parent, served.url) is None
-    assert OPENCODE.server(worked_session(OpenCodeStore(tmp_path / "other")), served.url) is None
+    assert OPENCODE.store.server(path, "") is None
+    assert OPENCODE.store.server(path, "http://127.0.0.1:9") is None
+    assert OPENCODE.store.server(path.parent, served.url) is None
+    assert OPENCODE.store.server(worked_session(OpenCodeStore(tmp_path / "other")), served.url) is None
 
 
 def test_no_server_is_used_beside_another_process(store, path, served):
     with holding(store.database):
-        assert OPENCODE.server(path, served.url) is None
+        assert OPENCODE.store.server(path, served.url) is None
         assert readiness(path, served.url) == "4 open_in_agent"
 
 

@@ -29,7 +29,7 @@ def sent(path: Path) -> list[Mapping[str, Any]]:
     """What the client would send of a session, without its own system message."""
     loaded = load_session(path)
     context = OPENCODE.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
-    with OPENCODE.open(path) as reader:
+    with OPENCODE.store.open(path) as reader:
         return list(OPENCODE.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length)))
 
 

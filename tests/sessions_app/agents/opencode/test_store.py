@@ -26,23 +26,23 @@ def path(store):
 
 
 def content(path: Path, size: int = 1 << 20) -> bytes:
-    with OPENCODE.open(path) as reader:
+    with OPENCODE.store.open(path) as reader:
         return b"".join(reader.chunks(0, size))
 
 
 def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
-    with OPENCODE.open(path) as reader:
+    with OPENCODE.store.open(path) as reader:
         return reader.growth(fingerprint).kind
 
 
 def changed_ns(path: Path) -> int:
-    return OPENCODE.state(path).mtime_ns
+    return OPENCODE.store.state(path).mtime_ns
 
 
 def test_every_offset_gives_the_bytes_of_the_whole(path):
     whole = content(path)
     assert content(path, 4096) == whole
-    with OPENCODE.open(path) as reader:
+    with OPENCODE.store.open(path) as reader:
         assert reader.state().size == len(whole)
         for offset in range(0, len(whole), 97):
             assert reader.read_at(offset, min(131, len(whole) - offset)) == whole[offset : offset + 131]
@@ -96,8 +96,8 @@ def test_a_damaged_row_is_named_and_the_others_are_read(store, path, change, det
 
 def owners(store: OpenCodeStore, *session_ids: str) -> list[str]:
     """What a list says of sessions; what it means is said where nothing is written for them, and only there."""
-    found = [OPENCODE.taken_over(store.database / session_id) for session_id in session_ids]
-    reasons = [OPENCODE.read_only(store.database / session_id) for session_id in session_ids]
+    found = [OPENCODE.store.taken_over(store.database / session_id) for session_id in session_ids]
+    reasons = [OPENCODE.store.read_only(store.database / session_id) for session_id in session_ids]
     assert [bool(reason) for reason in reasons] == [bool(mark) for mark in found]
     assert all("OpenCode 2" in reason and "Nothing is written" in reason for reason in reasons if reason)
     return found
@@ -107,11 +107,11 @@ def test_what_opencode_2_has_taken_over_is_counted_and_shown_as_it_was_left(stor
     entries = load_session(path).log.entries
     other = worked_session(store, session_id="ses_2")
     assert owners(store, "ses_1", "ses_2", "ses_9") == ["", "", ""]
-    before = OPENCODE.discover(store.directory)
+    before = OPENCODE.store.discover(store.directory)
     assert (before.paths, before.unread) == ((path, other), "")
     store.take_over("ses_1", "ses_8", "ses_9")
     empty = store.session("ses_8")
-    found = OPENCODE.discover(store.directory)
+    found = OPENCODE.store.discover(store.directory)
     assert (found.paths, found.refused) == ((path, other), ())
     assert found.unread == "3 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
     assert owners(store, "ses_1", "ses_2") == ["taken over by OpenCode 2", "not in OpenCode 2"]
@@ -131,16 +131,16 @@ def test_nothing_is_written_while_opencode_2_is_to_import_a_session(store, path,
     assert owners(store, "ses_1") == ["to be taken over by OpenCode 2"]
     store.run("UPDATE kv SET value = x'ff'")
     assert owners(store, "ses_1") == ["to be taken over by OpenCode 2"]
-    assert OPENCODE.discover(store.directory).unread == ""
+    assert OPENCODE.store.discover(store.directory).unread == ""
 
 
 def test_a_database_that_opencode_2_made_has_no_older_sessions(store):
     store.take_over("ses_9")
     store.drop_older()
-    found = OPENCODE.discover(store.directory)
+    found = OPENCODE.store.discover(store.directory)
     assert (found.paths, found.refused) == ((), ())
     assert found.unread == "1 session of OpenCode 2 is not read yet."
-    assert OPENCODE.state(store.database / "ses_9") is None
+    assert OPENCODE.store.state(store.database / "ses_9") is None
     assert refusal(lambda: load_session(store.database / "ses_9")) == "2 newer_form"
 
 
@@ -149,7 +149,7 @@ def test_sessions_of_a_preview_of_opencode_2_are_counted(store, path):
     for table in ("session_v2", "kv"):
         store.run(f"DROP TABLE {table}")
     assert owners(store, "ses_1", "ses_2") == ["taken over by OpenCode 2", ""]
-    found = OPENCODE.discover(store.directory)
+    found = OPENCODE.store.discover(store.directory)
     assert found.unread == "2 sessions of OpenCode 2 are not read yet; 1 is shown as OpenCode 1 left it."
     store.run("DELETE FROM session_message")
     assert owners(store, "ses_1") == [""]
@@ -196,7 +196,7 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store, pat
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
         client.execute("UPDATE session SET title = 'Unfinished'")
-        with OPENCODE.open(path) as reader:
+        with OPENCODE.store.open(path) as reader:
             before = b"".join(reader.chunks(0))
             client.execute("COMMIT")
             assert b"".join(reader.chunks(0)) == before
@@ -223,7 +223,7 @@ def test_what_is_not_a_database_is_reported(tmp_path, damage):
     file = place(tmp_path / "opencode.db", damage)
     with pytest.raises(RedlineError, match="not a database"):
         content(file / "ses_1")
-    found = OPENCODE.discover(tmp_path)
+    found = OPENCODE.store.discover(tmp_path)
     assert not found.paths
     assert [refused.path for refused in found.unlisted] == [file]
 
@@ -231,8 +231,8 @@ def test_what_is_not_a_database_is_reported(tmp_path, damage):
 def test_a_missing_session_is_reported(store):
     with pytest.raises(RedlineError, match="has no session ses_none"):
         content(store.database / "ses_none")
-    assert OPENCODE.state(store.database / "ses_none") is None
-    assert OPENCODE.state(store.directory / "opencode-other.db" / "ses_1") is None
+    assert OPENCODE.store.state(store.database / "ses_none") is None
+    assert OPENCODE.store.state(store.directory / "opencode-other.db" / "ses_1") is None
 
 
 def test_every_session_of_every_store_is_listed(store, path):
@@ -240,7 +240,7 @@ def test_every_session_of_every_store_is_listed(store, path):
     beta = OpenCodeStore(store.directory, "opencode-beta.db").session()
     older = documents(store.directory, store)
     (store.directory / "log").mkdir()
-    found = OPENCODE.discover(store.directory)
+    found = OPENCODE.store.discover(store.directory)
     assert set(found.paths) == {path, child, beta, older}
     assert not found.refused
     for one in found.paths:
@@ -261,9 +261,9 @@ def test_every_session_of_every_store_is_listed(store, path):
 )
 def test_the_listing_shows_every_change_of_a_row(store, path, statement):
     other = worked_session(store, session_id="ses_2")
-    before = OPENCODE.discover(store.directory).changed_ns
+    before = OPENCODE.store.discover(store.directory).changed_ns
     store.run(f"{statement}{' AND' if 'WHERE' in statement else ' WHERE'} id NOT IN (SELECT 'ses_2')")
-    after = OPENCODE.discover(store.directory).changed_ns
+    after = OPENCODE.store.discover(store.directory).changed_ns
     assert after[path] != before[path]
     assert after[other] == before[other]
     assert changed_ns(path) == after[path]
@@ -273,7 +273,7 @@ def test_the_listing_shows_every_change_of_a_row(store, path, statement):
 def test_a_time_that_is_none_hides_no_session(store, path, value):
     store.drop_keys()
     store.run(f"UPDATE session SET time_updated = {value}")  # noqa: S608  # our value
-    assert OPENCODE.discover(store.directory).changed_ns == {path: changed_ns(path)}
+    assert OPENCODE.store.discover(store.directory).changed_ns == {path: changed_ns(path)}
     assert 0 <= changed_ns(path) < 2**63
 
 
@@ -282,20 +282,20 @@ def test_an_id_that_is_not_usable_is_refused(store, session_id):
     store.session()
     store.drop_keys()
     store.run("UPDATE session SET id = ?", session_id)
-    found = OPENCODE.discover(store.directory)
+    found = OPENCODE.store.discover(store.directory)
     assert not found.paths
     assert len(found.refused) == 1
 
 
 def test_sessions_are_sought_where_the_client_keeps_them_and_each_channel_of_it_has_its_own_database(tmp_path):
     usual = ("~/.local/share/opencode",)
-    assert OPENCODE.roots({}) == OPENCODE.roots({"XDG_DATA_HOME": "data"}) == usual
-    assert OPENCODE.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
+    assert OPENCODE.store.roots({}) == OPENCODE.store.roots({"XDG_DATA_HOME": "data"}) == usual
+    assert OPENCODE.store.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
     names = ("opencode.db", "opencode-local.db", "opencode-feature-x.y_z.db")
     for name in (*names, "opencode.db-wal", "other.db", "opencode-.db.bak"):
         path = OpenCodeStore(tmp_path / name, name).session()
-        assert OPENCODE.discover(tmp_path / name).paths == ((path,) if name in names else ()), name
-        assert OPENCODE.database(path) == (path.parent if name in names else None), name
+        assert OPENCODE.store.discover(tmp_path / name).paths == ((path,) if name in names else ()), name
+        assert OPENCODE.store.database(path) == (path.parent if name in names else None), name
 
 
 def test_links_are_not_followed(store, tmp_path):
@@ -304,7 +304,7 @@ def test_links_are_not_followed(store, tmp_path):
     other.mkdir()
     (other / "opencode.db").symlink_to(store.database)
     (other / "storage").symlink_to(documents(tmp_path / "older", store).parents[2])
-    assert not OPENCODE.discover(other).paths
+    assert not OPENCODE.store.discover(other).paths
     with pytest.raises(RedlineError, match="link"):
         content(other / "opencode.db" / "ses_1")
 

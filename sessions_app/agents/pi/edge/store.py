@@ -1,0 +1,27 @@
+"""EDGE: the session files of pi and Atomic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sessions_app.agents.store import Store
+
+
+class SharedStore(Store):
+    """The sessions of pi, or of an agent that is like it."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        del environment
+        return (f"~/{self._directory}/agent/sessions",)
+
+    def owns(self, path: Path) -> bool:
+        return self._directory in path.parts
+
+    def recognises(self, head: bytes) -> bool:
+        """The entries show which of the agents with this format owns a session: see `registry.choose_reader`."""
+        del head
+        return False
