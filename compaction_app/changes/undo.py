@@ -280,8 +280,8 @@ def made_by(state: CompactionState) -> tuple[Path, int, str]:
 
 
 def _require_no_dependents(created: Path, reading: Reading) -> None:
-    sessions_based_on = reading.agent.store.sessions_based_on(created)
-    if sessions_based_on:
+    based = reading.agent.store.sessions_based_on(created)
+    if based:
         raise Conflict(
             "is_base",
             f"{based[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "

@@ -134,7 +134,7 @@ class Store(ABC):
         del path
         return nullcontext()
 
-    def dependents(self, path: Path) -> Sequence[Path]:
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
         """The sessions that continue the bytes of another one, and are lost without it: none if forks have copies.
         Raises SystemFailure."""
         del path

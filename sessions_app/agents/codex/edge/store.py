@@ -57,5 +57,5 @@ class CodexStore(Store):
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         return writer_lock(path)
 
-    def dependents(self, path: Path) -> Sequence[Path]:
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
         return threads_based_on(path)

@@ -31,7 +31,7 @@ from sessions_app.agents.opencode.pure.lines import (
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.agent_database import opened_database, row_of, state_of
+from sessions_app.storage.agent_database import opened_database, read_row, state_of
 from sessions_app.storage.files import FileState, file_state
 from sessions_app.storage.rendered import RenderedLine
 
@@ -133,7 +133,7 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has something of it.
     """
     takeover = Takeover.of(connection)
-    session = row_of(connection, SESSION, path.name) if takeover.has_older else None
+    session = read_row(connection, SESSION, path.name) if takeover.has_older else None
     spoken = _rows_of_messages(connection, path.name) if session is not None else []
     if not spoken and takeover.owner(path.name) is Owner.SECOND:
         raise BadInput(
@@ -177,7 +177,7 @@ def session_state(path: Path) -> FileState | None:
     if file_state(path.parent) is None:
         return None
     with opened_database(path.parent, NOTHING_READ) as connection:
-        if not Takeover.of(connection).has_older or row_of(connection, SESSION, path.name) is None:
+        if not Takeover.of(connection).has_older or read_row(connection, SESSION, path.name) is None:
             return None
         source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
     return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
