@@ -19,8 +19,8 @@ from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.transcript import prepare
 from devtools.pure.conformance import ABSENT, VectorDifference, compare
-from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, Change, NewFile, SessionWriter, WriteFacts
+from sessions_app.agents.format import Generation
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.messages import fields_of, message_hash, message_json
 from sessions_app.agents.pure.contexts import Reader
@@ -76,7 +76,7 @@ class RecordedSession(NamedTuple):
 def read_recorded(lines: Iterable[Line]) -> RecordedSession:
     """The session in these lines, and the branch of its last entry."""
     read = list(lines)
-    parser = PI.parser(ParserState(), [])
+    parser = PI.format.parser(ParserState(), [])
     recorded = [found for line in read for found in parser.read(line)]
     tree = SessionTree([found.entry for found in recorded])
     return RecordedSession(
@@ -171,7 +171,7 @@ def write_facts(session: RecordedSession) -> WriteFacts:
         session_id="00000000-0000-4000-8000-000000000000",
         written_at=WRITTEN_AT,
         session=OFF_BRANCH,
-        header=session.header or Header("", PI.current_version, "", "", ""),
+        header=session.header or Header("", PI.format.current_version, "", "", ""),
         backup=OFF_BRANCH,
         line=lambda entry: session.lines[entry.number - 1],
         labels=labels(session.tree),

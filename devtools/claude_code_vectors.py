@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
-from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.attachments import rendered_texts, unrendered_text
 from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.claude_code.pure.user_turn import REMINDER
+from sessions_app.agents.format import Generation
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
@@ -52,9 +52,9 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
         if "context" not in client:
             continue
         parser = ClaudeCodeParser(client=_numbers(version))
-        tree = CLAUDE_CODE.tree(read_session(parser, split_lines([raw]), str(session)).entries)
+        tree = CLAUDE_CODE.format.tree(read_session(parser, split_lines([raw]), str(session)).entries)
         context = generation_of(version).reader.rebuild(tree.branch(tree.leaf.id))
-        found = list(CLAUDE_CODE.sent_messages(context, line))
+        found = list(CLAUDE_CODE.format.sent_messages(context, line))
         attached = [parse(line(entry)) for entry in _attachments(context)]
         bare = {text for data in attached if (text := _bare_text(data))}
         found = list(_without_refreshed(found, attached, client["context"]))
@@ -64,7 +64,7 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
 def generation_of(version: str) -> Generation:
     """The generation of a client's version. Raises BadInput `not_a_version`."""
     wanted = _numbers(version)
-    return next(one for one in CLAUDE_CODE.generations if one.since <= wanted)
+    return next(one for one in CLAUDE_CODE.format.generations if one.since <= wanted)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
-from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER
 from sessions_app.agents.codex.pure.records import METADATA, describe_item
 from sessions_app.agents.codex.pure.sent import UNANSWERED
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
@@ -69,8 +70,8 @@ def _rollout(directory: Path, meta: Mapping[str, Any]) -> Path:
 def _sent(path: Path, meta: Mapping[str, Any], *, is_older: bool) -> list[Mapping[str, Any]]:
     reader = OLDER_READER if is_older else READER
     with CODEX.store.open(path) as file:
-        log = read_session(CODEX.parser(ParserState(), []), split_lines(file.chunks(0)), str(path))
-        tree = CODEX.tree(log.entries)
+        log = read_session(CODEX.format.parser(ParserState(), []), split_lines(file.chunks(0)), str(path))
+        tree = CODEX.format.tree(log.entries)
         branch = tree.branch(tree.leaf.id)
         if LIVE in meta["note"]:
             last = max(place for place, entry in enumerate(branch) if entry.kind is EntryKind.BOUNDARY)
@@ -79,7 +80,7 @@ def _sent(path: Path, meta: Mapping[str, Any], *, is_older: bool) -> list[Mappin
         def line(entry: Entry) -> bytes:
             return file.read_at(entry.offset, entry.length)
 
-        return list(CODEX.sent_messages(reader.rebuild(branch), line))
+        return list(CODEX.format.sent_messages(reader.rebuild(branch), line))
 
 
 def _comparable(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,12 +24,12 @@ PROBE: Final = "go on"
 def opencode_differences(store: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[VectorDifference]:
     """The first difference between the messages of a request and those of the session in a store."""
     lines = list(store_lines(store))
-    parser = OPENCODE.parser(ParserState(), [])
+    parser = OPENCODE.format.parser(ParserState(), [])
     recorded = [found for line in split_lines(lines) for found in parser.read(line)]
-    tree = OPENCODE.tree([found.entry for found in recorded])
-    context = OPENCODE.generations[0].reader.rebuild(tree.branch(tree.leaf.id))
+    tree = OPENCODE.format.tree([found.entry for found in recorded])
+    context = OPENCODE.format.generations[0].reader.rebuild(tree.branch(tree.leaf.id))
     whole = b"".join(lines)
-    sent = OPENCODE.sent_messages(context, lambda entry: whole[entry.offset : entry.offset + entry.length])
+    sent = OPENCODE.format.sent_messages(context, lambda entry: whole[entry.offset : entry.offset + entry.length])
     messages = list(request["messages"])
     # The client's own system message is in front, the probe at the end.
     yield from compare("messages", messages[1:-1], list(sent))

@@ -204,14 +204,14 @@ def prepare(
     texts: Mapping[str, Texts],
     settings: Mapping[str, object],
     is_noise: Callable[[str], bool] | None = None,
-    rules: PlanRules = ATOMIC.generations[-1].rules,
+    rules: PlanRules = ATOMIC.format.generations[-1].rules,
 ) -> Transcript | None:
     """The transcript of a branch, by Atomic's rules if no others are given."""
     return core.prepare(branch, texts, settings, rules, is_noise)
 
 
 def transcript_of(
-    *messages: dict[str, Any], rules: PlanRules = ATOMIC.generations[-1].rules, **settings: object
+    *messages: dict[str, Any], rules: PlanRules = ATOMIC.format.generations[-1].rules, **settings: object
 ) -> Transcript:
     """The transcript of `chain(*messages)`; by default no entry is recent."""
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))

@@ -21,7 +21,7 @@ from sessions_app.storage.row_steps import backed_up_steps
 from sessions_app.storage.rows import back_up_rows, change_rows, plan_steps
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
-GENERATION: Final = OPENCODE.generations[0]
+GENERATION: Final = OPENCODE.format.generations[0]
 WRITERS: Final = {writer.name: writer for writer in GENERATION.writers}
 UNCHECKED: Final[dict[str, Any]] = {
     "require_unchanged": lambda _: None,
@@ -48,7 +48,7 @@ def context_of(loaded: LoadedSession) -> ActiveContext:
 def sent_of(loaded: LoadedSession, context: ActiveContext | None = None) -> Sent:
     """What the client would send of a session, or of another context of it."""
     with lines_of(loaded) as line:
-        return list(OPENCODE.sent_messages(context or context_of(loaded), line))
+        return list(OPENCODE.format.sent_messages(context or context_of(loaded), line))
 
 
 def write_rows(

@@ -516,7 +516,7 @@ def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
     """Ids that no entry of the session has."""
     used: set[str] = set()
     while True:
-        entry_id = agent.new_entry_id()
+        entry_id = agent.format.new_entry_id()
         if entry_id not in present.tree and entry_id not in used:
             used.add(entry_id)
             yield entry_id

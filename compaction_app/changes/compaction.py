@@ -88,7 +88,7 @@ def require_writable(loaded: LoadedSession) -> None:
     """Raise BadInput if a session cannot be written to: `read_only_agent`, `no_header`, `subagent`, `needs_migration`
     or `unknown_version`."""
     agent = agent_at(loaded.path)
-    version, current = loaded.log.version, agent.current_version
+    version, current = loaded.log.version, agent.format.current_version
     why = agent.store.read_only(loaded.path)
     if why:
         raise BadInput("read_only_agent", f"Nothing was written for {loaded.path}. {why}")

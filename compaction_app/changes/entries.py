@@ -94,7 +94,7 @@ def labelled(make: MakeChange, label: str) -> MakeChange:
             moved = change.lines(facts)
             last_id = str(json.loads(moved[-1])["id"])
             target_id = last_id if change.summary is not None else chosen_id
-            line = present.agent.label_line(facts.new_id(), last_id, facts.written_at, target_id, words)
+            line = present.agent.format.label_line(facts.new_id(), last_id, facts.written_at, target_id, words)
             return moved if line is None else (*moved, line)
 
         return replace(change, lines=lines)
@@ -150,7 +150,7 @@ def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
         _require_form(present, "move")
 
         def lines(facts: WriteFacts) -> tuple[bytes, ...]:
-            line = present.agent.leaf_line(facts.new_id(), leaf_id, facts.written_at)
+            line = present.agent.format.leaf_line(facts.new_id(), leaf_id, facts.written_at)
             assert line is not None  # noqa: S101  # `_require_form` refuses the others
             return (line,)
 
@@ -198,7 +198,7 @@ def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
     _require_form(present, "label")
 
     def lines(facts: WriteFacts) -> tuple[bytes, ...]:
-        line = present.agent.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
+        line = present.agent.format.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
         assert line is not None  # noqa: S101  # `_require_form` refuses the others
         return (line,)
 
@@ -209,7 +209,7 @@ def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
 
 def _require_form(present: Document, form: str) -> None:
     """Raise BadInput `no_move` or `no_label` if the agent's files have no form for it."""
-    why = present.agent.missing_forms.get(form)
+    why = present.agent.format.missing_forms.get(form)
     if why is not None:
         raise BadInput(f"no_{form}", f"{why} {NOT_APPENDED} The session is {present.path}.")
 

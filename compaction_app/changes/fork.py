@@ -1,6 +1,6 @@
 """A fork of a session that deletes nothing: the conversation up to an entry, as a new session.
 
-It has every line of the branch if the agent has such a form (`Agent.branch_copy`), and otherwise what the agent's fork
+It has every line of the branch if the agent has such a form (`Format.branch_copy`), and otherwise what the agent's fork
 writer makes of the context. It is the way back from an agent's own compaction: the conversation before it can be
 continued, or compacted instead. There is no backup, because nothing is changed.
 """
@@ -56,7 +56,7 @@ class ForkPlan(ChangePlan):
         """Whether the new session has every recorded line of the branch."""
         with lines_of(self.present) as line:
             facts = write_facts(self.present, line, self.present.path, self.now)
-            return self.present.reading.agent.branch_copy(self.branch, facts) is not None
+            return self.present.reading.agent.format.branch_copy(self.branch, facts) is not None
 
     @property
     def facts(self) -> list[Any]:
@@ -67,7 +67,7 @@ class ForkPlan(ChangePlan):
         return None
 
     def make(self, facts: WriteFacts) -> Change:
-        change: Change | None = self.present.reading.agent.branch_copy(self.branch, facts)
+        change: Change | None = self.present.reading.agent.format.branch_copy(self.branch, facts)
         if change is None:
             change = self.writer.write(self.branch, Deletion((), (), Stats()), facts)
         if isinstance(change, Append):

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Agent, Generation
+from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import ReplacingWriter, SessionWriter
+from sessions_app.agents.format import Generation
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, certified
@@ -61,7 +62,7 @@ def approved_messages(
 def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Reading, line: ReadLine) -> Rebuilt:
     """The context that the agent rebuilds if these lines are appended to a session."""
     agent = reading.agent
-    parser = agent.parser(copy.deepcopy(session.log.state), [])
+    parser = agent.format.parser(copy.deepcopy(session.log.state), [])
     entries, raws = list(session.log.entries), {}
     offset = session.state.size + 1
     for number, raw in enumerate(lines, session.log.entries[-1].number + 1):
@@ -74,7 +75,7 @@ def context_with(session: LoadedSession, lines: Sequence[bytes], reading: Readin
     def read(entry: Entry) -> bytes:
         return raws[entry.id] if entry.id in raws else line(entry)
 
-    tree = agent.tree(entries)
+    tree = agent.format.tree(entries)
     return Rebuilt(reading.reader.rebuild(tree.branch(tree.leaf.id)), read, tree.leaf.id)
 
 
@@ -126,7 +127,7 @@ def _said(agent: Agent, message: Message, line: ReadLine) -> str | None:
     """The text of a message; None if it is not the user's."""
     if message.role not in (Role.USER, Role.CUSTOM):
         return None
-    again = agent.reparse_entry(line(message.entry), message.entry, agent.current_version)
+    again = agent.format.reparse_entry(line(message.entry), message.entry, agent.format.current_version)
     return again[1].joined(again[0].blocks) if again is not None else None
 
 
@@ -206,4 +207,4 @@ def _is_unchanged(mine: Message, theirs: Message) -> bool:
 
 def _json(agent: Agent, message: Message, line: ReadLine) -> Mapping[str, Any]:
     edit = line(message.edit) if message.edit is not None else None
-    return agent.message_json(message, line(message.entry), edit)
+    return agent.format.message_json(message, line(message.entry), edit)

@@ -461,7 +461,7 @@ def entries_in(path: Path, sought: Collection[str]) -> set[str]:
         return set()
     named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
     agent = agent_at(path)
-    parser = agent.parser(ParserState(), [])
+    parser = agent.format.parser(ParserState(), [])
     with agent.store.open(path) as reader:
         lines = (line for line in split_lines(reader.chunks(0)) if line.number == 1 or named.search(line.raw))
         recorded = [found.entry.id for line in lines for found in parser.read(line)]

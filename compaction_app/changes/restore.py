@@ -166,7 +166,7 @@ def _common(ours: bytes, theirs: bytes) -> int:
 
 def _parser_at(present: SessionReader, start: int) -> Parser:
     """A parser for the lines from `start` on that knows the version of the session."""
-    parser = agent_at(present.path).parser(ParserState(), [])
+    parser = agent_at(present.path).format.parser(ParserState(), [])
     for line in split_lines(present.chunks(0)):
         if parser.state.version or line.offset >= start:
             break

@@ -109,12 +109,12 @@ class UndoPlan(ChangePlan):
         assert self.state.row is not None  # noqa: S101  # only a recorded compaction changed rows
         database = database_of(self.present.path)
         steps = steps_back(self.state.row, self.back, database, is_whole=self.is_whole, server=self.server)
-        entry_id = self.present.reading.agent.new_entry_id()
+        entry_id = self.present.reading.agent.format.new_entry_id()
         return RowPlan(database, steps, "", entry_id, self.server, brings_back=True, removed=self.state.created)
 
     def make(self, facts: WriteFacts) -> Change:
         state, present, reading = self.state, self.present, self.present.reading
-        leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at, undoes=True)
+        leaf_line = reading.agent.format.leaf_line(facts.new_id(), state.leaf_id, facts.written_at, undoes=True)
         if self.way is UndoWay.LEAF and leaf_line is not None:
             return Append((leaf_line,))
         if self.way is UndoWay.SMALLER:

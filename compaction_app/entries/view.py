@@ -115,7 +115,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
 
 def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: SessionReader) -> list[EntryNote]:
     """Where the branch was left that a summary is of, the number of files in its lists, and who wrote it."""
-    form = agent.summary_format
+    form = agent.format.summary_format
     if form is None or entry.role not in _SUMMARIES:
         return []
     found = form.recorded_summary(reader.read_at(entry.offset, entry.length))
@@ -551,7 +551,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
         reparse_entry(agent, reader, entry, session.version)
         line = reader.read_at(entry.offset, entry.length)
     message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
-    found = list(pictures_in(dict(agent.message_json(message, line, None))))
+    found = list(pictures_in(dict(agent.format.message_json(message, line, None))))
     if block is None or len(found) < 2:
         return found
     # A message that cannot be divided into its blocks.

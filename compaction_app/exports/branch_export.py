@@ -109,7 +109,7 @@ class BranchExport:
             return ()
         line = reader.read_at(message.entry.offset, message.entry.length)
         edit = reader.read_at(entry.offset, entry.length) if message.edit is not None else None
-        return tuple(pictures_in(dict(self.agent.message_json(message, line, edit))))
+        return tuple(pictures_in(dict(self.agent.format.message_json(message, line, edit))))
 
 
 def note_of(agent: Agent, path: Path, view: str) -> str:

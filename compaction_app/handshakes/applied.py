@@ -39,7 +39,7 @@ def context_digest(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, 
 def _digests(agent: Agent, rebuilt: Rebuilt, messages: Iterable[Message]) -> Iterable[str]:
     for message in messages:
         edit = rebuilt.line(message.edit) if message.edit is not None else None
-        yield RebuiltMessage.of(agent.message_json(message, rebuilt.line(message.entry), edit)).digest
+        yield RebuiltMessage.of(agent.format.message_json(message, rebuilt.line(message.entry), edit)).digest
 
 
 def is_same_context(agent: Agent, rebuilt: Rebuilt, approved: ContextDigest) -> bool:

@@ -128,7 +128,7 @@ def _look(handshake: Handshake) -> HandedPlan:
         # An agent that changes rows one by one may have changed another one since.
         known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
-        tree, size = agent.tree(entries), reader.state().size
+        tree, size = agent.format.tree(entries), reader.state().size
         reading = reading_of_session(session, path, entries, session.parser_state)
         branch = tree.branch(tree.leaf.id)
 

@@ -318,5 +318,5 @@ def require_honoured(honours: str, connection: ConnectedAgent) -> None:
 
 def honoured_by(agent: Agent) -> frozenset[str]:
     """What the versions of an agent can do with an approved plan, as in docs/handshake.md."""
-    writers = (writer for generation in agent.generations for writer in generation.writers)
+    writers = (writer for generation in agent.format.generations for writer in generation.writers)
     return frozenset({NOTHING, *(one.honours for one in writers if isinstance(one, HandedWriter))})

@@ -28,7 +28,7 @@ def offers_of(session: Session, state: BranchState) -> Offers:
             "copy of the current version, in which all of this is possible."
         )
         return Offers(frozenset(), (why,))
-    missing = state.reading.agent.missing_forms
+    missing = state.reading.agent.format.missing_forms
     offered = {form for form in ("move", "label") if form not in missing}
     if any(not writer.appends for writer in state.reading.writers):
         offered.add("fork")

@@ -72,7 +72,7 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
     left = [entry for entry in tree.branch(plan.present.leaf_id) if entry.id not in kept]
     summaries = plan.present.agent.settings.for_project(plan.present.log.cwd, Path.home()).branch_summary
     skips = summaries is not None and summaries.skips_question
-    is_summarised = plan.present.agent.summary_format is not None and any(one.is_message for one in left)
+    is_summarised = plan.present.agent.format.summary_format is not None and any(one.is_message for one in left)
     return MoveView(
         chosen=_chosen(plan.present, entry_id),
         plan=plan,

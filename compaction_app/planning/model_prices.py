@@ -73,4 +73,4 @@ def _recorded(session: Session) -> InputPrices | None:
             lines = [reader.read_at(offset, length) for offset, length in places]
     except RedlineError:
         return None
-    return session.agent.recorded_prices(lines, session.model)
+    return session.agent.format.recorded_prices(lines, session.model)

@@ -114,7 +114,7 @@ def prepare_snapshot(
                 "being_indexed",
                 f"{path} is being indexed again. Nothing was planned. Start again in a moment.",
             )
-        tree = session.agent.tree(entries)
+        tree = session.agent.format.tree(entries)
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
         texts = _TextsOnDemand(session.agent, reader, {entry.id: entry for entry in branch if entry.has_text})
@@ -360,4 +360,4 @@ def session_as_prepared(session: Session, prepared: Prepared) -> Document:
         damaged=prepared.parser.damaged,
         state=prepared.parser,
     )
-    return Document(path, log, session.agent.tree(entries), prepared.fingerprint, prepared.file, session)
+    return Document(path, log, session.agent.format.tree(entries), prepared.fingerprint, prepared.file, session)

@@ -106,7 +106,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return "it is the session of a subagent, which only the session that started it continues"
     if session.read_only:
         return "nothing can be written for it"
-    if session.version != session.agent.current_version:
+    if session.version != session.agent.format.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:
         return "it was not yet read with its current reader"

@@ -39,7 +39,7 @@ def require_writable(session: Session) -> None:
             f"{session.real_path()} is the session of a subagent, which only the session that started it continues. "
             "Nothing was planned. Compact the session that started it.",
         )
-    current = session.agent.current_version
+    current = session.agent.format.current_version
     # 0: it is being indexed right now, and the worker checks again.
     if session.version not in (0, current):
         raise BadInput(

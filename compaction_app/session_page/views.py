@@ -214,7 +214,7 @@ def _waiting_plan(session: Session) -> Run | None:
 
 def _can_summarise(session: Session, reading: Reading) -> bool:
     """Whether a summary may replace the beginning of its context."""
-    form = reading.agent.summary_format
+    form = reading.agent.format.summary_format
     return form is not None and form.honours_compactions and not session.read_only
 
 

@@ -328,7 +328,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
 def _opened(path: Path) -> tuple[Document, SummaryFormat]:
     present = Document.to_change(path)
     require_writable(present)
-    form = present.agent.summary_format
+    form = present.agent.format.summary_format
     if form is None:
         raise _no_form(present)
     return present, form
@@ -346,7 +346,7 @@ def _no_form(present: Document) -> BadInput:
 def _as_json(reading: Reading, messages: Sequence[Message], line: ReadLine) -> list[Mapping[str, Any]]:
     """Messages in the agent's form."""
     return [
-        reading.agent.message_json(
+        reading.agent.format.message_json(
             message, line(message.entry), line(message.edit) if message.edit is not None else None
         )
         for message in messages

@@ -15,8 +15,8 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.agent_vectors import WRITTEN_AT, RecordedSession, read_recorded, session_after, write_facts
-from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.format import Generation
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS
@@ -57,7 +57,7 @@ def random_plans() -> Iterator[Figure]:
     """Certify random accepted plans on real sessions, by every writer of every generation."""
     chance = random.Random(SEED)  # noqa: S311  # a generator of test data
     sessions = [_recorded(path) for path in real_sessions()[:SESSIONS]] or [_generated(1_000)]
-    generations = [generation for agent, generation in GENERATIONS.values() if agent.format == PI.format]
+    generations = [generation for agent, generation in GENERATIONS.values() if agent.format.name == PI.format.name]
     failures = made = 0
     while made < PLANS:
         session = chance.choice(sessions)

@@ -20,9 +20,9 @@ from compaction_app.changes.proof import Rebuilt, certificate_of, require_approv
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.format import Generation
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.deletion import Deletion
@@ -125,7 +125,7 @@ def write_thread(directory: Path, recorded: Iterable[Mapping[str, Any]], *, pagi
 def _reading() -> Figure:
     recorded = generate(entries=10_000, entry_bytes=2_400, seed=SEED)
     content = b"".join(line + b"\n" for line in rollout_lines(recorded, "thread"))
-    parser = CODEX.parser(ParserState(), [])
+    parser = CODEX.format.parser(ParserState(), [])
     started = time.perf_counter()
     for line in split_lines([content]):
         parser.read(line)
@@ -161,7 +161,7 @@ def _random_plans() -> Figure:
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
         threads = [load_session(path) for path in _threads(Path(name))]
         while made < PLANS:
-            loaded, generation = chance.choice(threads), chance.choice(CODEX.generations)
+            loaded, generation = chance.choice(threads), chance.choice(CODEX.format.generations)
             writer = chance.choice(generation.writers)
             if not can_write(generation, writer, paginated=loaded.log.state.extra.get("ordinal") is not None):
                 continue
@@ -210,7 +210,7 @@ def random_plan(
 
 def can_write(generation: Generation, writer: SessionWriter, *, paginated: bool) -> bool:
     """Whether a writer accepts threads of a kind: older versions know nothing of paginated ones."""
-    return writer.appends or not paginated or generation is CODEX.generations[0]
+    return writer.appends or not paginated or generation is CODEX.format.generations[0]
 
 
 def certify_plan(

@@ -25,7 +25,7 @@ MANY: Final = 3_000
 
 
 def transcript_of(branch: RealBranch, settings: Mapping[str, object] | None = None) -> Transcript:
-    transcript = prepare(branch.entries, branch.texts, settings or {}, ATOMIC.generations[-1].rules)
+    transcript = prepare(branch.entries, branch.texts, settings or {}, ATOMIC.format.generations[-1].rules)
     if transcript is None:
         raise ValueError("the branch is too short to be measured")
     return transcript
@@ -128,7 +128,7 @@ def preparation() -> Iterator[Figure]:
             )
             entries.append(described)
             texts[entry.id] = text
-        transcript = prepare(entries, texts, {}, ATOMIC.generations[-1].rules)
+        transcript = prepare(entries, texts, {}, ATOMIC.format.generations[-1].rules)
         if transcript is not None:
             for one in transcript.entries:
                 transcript.text(one)

@@ -164,7 +164,7 @@ def unaccounted(original: bytes) -> str:
     Each byte of the original must be in one record of the copy, or lost; the account must list what was inserted and
     lost; and the copy must be free of damage that can be repaired.
     """
-    pieces = list(PI.repair(lambda: split_lines([original]), NEW_HEADER))
+    pieces = list(PI.format.repair(lambda: split_lines([original]), NEW_HEADER))
     account = RepairAccount()
     for piece in pieces:
         account.add(piece)
@@ -177,7 +177,7 @@ def unaccounted(original: bytes) -> str:
     *records, rest = copy.split(b"\n")
     if rest or not all(isinstance(parse(record), dict) for record in records):
         return "a line of the copy is not a record"
-    findings = PI.examine(split_lines([copy]), "the copy").findings
+    findings = PI.format.examine(split_lines([copy]), "the copy").findings
     return ", ".join(finding.kind for finding in findings if finding.is_repairable)
 
 

@@ -50,7 +50,7 @@ SCALES: Final = (
 
 
 def cuts_of(branch: RealBranch) -> Iterator[ReplayCut]:
-    rules = ATOMIC.generations[-1].rules
+    rules = ATOMIC.format.generations[-1].rules
     return cuts(branch.entries, lambda entries: prepare(entries, branch.texts, {}, rules))
 
 
@@ -87,9 +87,9 @@ def lab_seconds() -> Iterator[Figure]:
     if not branches:
         return
     longest = min(branches, key=lambda one: abs(len(one.entries) - BRANCH_MESSAGES))
-    rules = ATOMIC.generations[-1].rules
+    rules = ATOMIC.format.generations[-1].rules
     branch = Branch(
-        SessionTree(longest.entries), longest.entries, longest.texts, ATOMIC.generations[-1].reader, rules, {}
+        SessionTree(longest.entries), longest.entries, longest.texts, ATOMIC.format.generations[-1].reader, rules, {}
     )
     began = time.perf_counter()
     made = sum(1 for _ in trials_of(branch, strategies_named(KEYS)))

@@ -61,7 +61,7 @@ class RealBranch(msgspec.Struct):
 def read_branch(path: Path) -> RealBranch:
     """The branch of a file's leaf."""
     with SessionReader(real_path(path)) as reader:
-        parser = PI.parser(ParserState(), [])
+        parser = PI.format.parser(ParserState(), [])
         found = [one for line in split_lines(reader.chunks(0)) for one in parser.read(line)]
     tree = SessionTree([one.entry for one in found])
     branch = tree.branch(tree.leaf.id)
@@ -85,7 +85,7 @@ def base_branch() -> RealBranch:
 def parsed(recorded: list[dict[str, Any]]) -> RealBranch:
     """A branch from recorded objects, the header first."""
     raw = b"".join(msgspec.json.encode(one) + b"\n" for one in recorded)
-    parser = PI.parser(ParserState(), [])
+    parser = PI.format.parser(ParserState(), [])
     found = [one for line in split_lines([raw]) for one in parser.read(line)]
     entries = [one.entry for one in found]
     return RealBranch(entries, {one.entry.id: one.texts for one in found}, [one.data for one in found])

@@ -15,9 +15,10 @@ from compaction_app.changes.proof import ReadLine, Rebuilt, approved_messages, c
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
-from sessions_app.agents.base import Agent, Generation
+from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import Append, NewFile, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.format import Generation
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
@@ -124,7 +125,7 @@ def claude_code_plans() -> Iterator[Figure]:
     directory = corpus()
     recorded = sorted(directory.glob(f"{CLAUDE_CODE.key}/*.jsonl")) if directory is not None else []
     chance = random.Random(SEED)  # noqa: S311  # a generator of test data
-    generation = CLAUDE_CODE.generations[0]
+    generation = CLAUDE_CODE.format.generations[0]
     made = failures = 0
     with TemporaryDirectory() as scratch:
         sessions = [load_session(path) for path in recorded]

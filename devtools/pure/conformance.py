@@ -56,12 +56,12 @@ def case_lines(case: Mapping[str, Any]) -> Iterator[Line]:
 
 def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[VectorDifference]:
     """The first difference in each section of a vector, for the session in these lines."""
-    parser = ATOMIC.parser(ParserState(), [])
+    parser = ATOMIC.format.parser(ParserState(), [])
     recorded = [found for line in lines for found in parser.read(line)]
     texts = {found.entry.id: found.texts for found in recorded}
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
     yield from compare("context", case["context"], _context(branch, case["context"]))
-    transcript = prepare(branch, texts, case["settings"], ATOMIC.generations[-1].rules)
+    transcript = prepare(branch, texts, case["settings"], ATOMIC.format.generations[-1].rules)
     prepared = None if transcript is None else _prepared(transcript)
     yield from compare("prepare", _cut_query(case["prepare"]), _cut_query(prepared))
     if transcript is None:
@@ -74,7 +74,7 @@ def differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator[Vect
 
 
 def _context(branch: Sequence[Entry], expected: Mapping[str, Any]) -> dict[str, Any]:
-    context: ActiveContext = ATOMIC.generations[-1].reader.rebuild(branch)
+    context: ActiveContext = ATOMIC.format.generations[-1].reader.rebuild(branch)
     model, usage = model_of(branch), context.usage
     found: dict[str, Any] = {
         "rawFilters": _filters(recorded_filters(branch)),

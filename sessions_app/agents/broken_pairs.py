@@ -13,7 +13,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, violations
 from sessions_app.sessionlog.tree import SessionTree
 
-from .base import Generation
+from .format import Generation
 
 MOST_ENTRIES: Final = 500_000
 """Branches are examined until they have this many entries together; the first one always is."""

@@ -11,8 +11,9 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
 
-from .base import Agent, Generation
+from .base import Agent
 from .changes import SessionWriter
+from .format import Generation
 from .pure.contexts import PlanRules, Reader
 
 
@@ -48,7 +49,7 @@ class Reading:
     alternatives: Sequence[Generation] = ()
     """The generations of all agents with this format: the reader of each can be chosen."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """The writers that must not write to this session: see `Agent.refused_writers`."""
+    """The writers that must not write to this session: see `Format.refused_writers`."""
 
     @property
     def reader(self) -> Reader:
@@ -63,7 +64,7 @@ class Reading:
 
     def of_session(self, state: ParserState) -> Reading:
         """The same for a session whose parser had this state at its end, with the writers that it refuses."""
-        refused = self.agent.refused_writers(state)
+        refused = self.agent.format.refused_writers(state)
         return replace(self, refused={name: refused[name] for name in refused if self._honours(name)})
 
     def _honours(self, writer: str) -> bool:

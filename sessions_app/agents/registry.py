@@ -16,10 +16,11 @@ from sessions_app.storage.discovery import Discovery, discover
 
 from .amp.agent import AMP
 from .atomic.agent import ATOMIC
-from .base import Agent, Generation
+from .base import Agent
 from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
 from .edge.installed_version import Version, installed_version
+from .format import Generation
 from .opencode.agent import OPENCODE
 from .pi.agent import PI
 from .programs import AgentPackage
@@ -29,7 +30,7 @@ from .store import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
-    generation.reader.name: (agent, generation) for agent in AGENTS.values() for generation in agent.generations
+    generation.reader.name: (agent, generation) for agent in AGENTS.values() for generation in agent.format.generations
 }
 """Each generation by the name of its reader, with its agent."""
 READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, generation) in GENERATIONS.items()}
@@ -120,7 +121,7 @@ def agent_with_reader(name: str) -> Agent | None:
 
 def readers_of(agent: Agent) -> list[str]:
     """The names of the readers for sessions in the format of an agent."""
-    return [name for name, (other, _) in GENERATIONS.items() if other.format == agent.format]
+    return [name for name, (other, _) in GENERATIONS.items() if other.format.name == agent.format.name]
 
 
 def reading_by(name: str, reason: str) -> Reading:
@@ -152,7 +153,7 @@ def reader_of_version(agent: Agent, version: str) -> Reader:
 
 def generation_of(agent: Agent, version: Version) -> Generation:
     """The generation that a version of an agent belongs to."""
-    return next(one for one in agent.generations if one.since <= version)
+    return next(one for one in agent.format.generations if one.since <= version)
 
 
 def version_installed(agent: str) -> Version | None:
@@ -207,7 +208,7 @@ def choose_reader(
     appended = _appended(entries, own) if own else own
     signs = [_sign(entry) for entry in entries if _is_sign(entry, appended)]
     placed = AGENTS.get(agent)
-    if placed is not None and placed.format != PI.format:
+    if placed is not None and placed.format.name != PI.format.name:
         return _reading(placed, f"it is a session of {placed.label}", (), version_of, state)
     if placed is not None:
         is_compacted = any(entry.kind is EntryKind.DELETION for entry in entries)
@@ -215,7 +216,7 @@ def choose_reader(
         return _reading(placed, known_by, signs, version_of, is_compacted=is_compacted)
     if not signs:
         reason = "neither its content nor its location shows which agent owns it, so this is a guess"
-        return _read_as(PI, PI.generations[0], reason, is_guess=True)
+        return _read_as(PI, PI.format.generations[0], reason, is_guess=True)
     first = next((sign for sign in signs if sign.reader == VERBATIM_READER), signs[0])
     reading = _reading(first.agent, f"it contains {first.words}", signs, version_of)
     if not reading.is_guess:
@@ -235,8 +236,8 @@ def _reading(
 ) -> Reading:
     """The reading by an agent: of the versions that its last telling entry shows, of the installed one, or of the one
     that the lines record. `is_compacted`: the session has a deletion."""
-    if len(agent.generations) == 1:
-        return _read_as(agent, agent.generations[0], known_by)
+    if len(agent.format.generations) == 1:
+        return _read_as(agent, agent.format.generations[0], known_by)
     telling = [sign for sign in signs if sign.agent is agent and sign.reader]
     if telling:
         contains = f"it contains {telling[-1].words}"
@@ -246,7 +247,7 @@ def _reading(
     if version is not None:
         shown = ".".join(map(str, version))
         return _read_as(agent, generation_of(agent, version), f"{known_by}, and {agent.label} {shown} is installed")
-    recorded = agent.recorded_version(state) if state is not None else None
+    recorded = agent.format.recorded_version(state) if state is not None else None
     if recorded is not None:
         return _read_as(agent, generation_of(agent, recorded.numbers), f"{known_by}, and {recorded.sentence}")
     reading = _of_unknown_version(agent, known_by, signs)
@@ -255,7 +256,7 @@ def _reading(
 
 def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> Reading:
     """The reading of the newest versions of an agent: a guess, unless it does not matter for what is written."""
-    newest = agent.generations[0]
+    newest = agent.format.generations[0]
     foreign = next((sign for sign in signs if sign.agent is not agent), None)
     if foreign is None and _best_writer_is_of_all(agent):
         writer = newest.writers[0].name
@@ -267,14 +268,14 @@ def _of_unknown_version(agent: Agent, known_by: str, signs: Sequence[_Sign]) -> 
 
 
 def _read_as(agent: Agent, generation: Generation, reason: str, *, is_guess: bool = False) -> Reading:
-    alternatives = tuple(other for family, other in GENERATIONS.values() if family.format == agent.format)
+    alternatives = tuple(other for family, other in GENERATIONS.values() if family.format.name == agent.format.name)
     return Reading(agent, generation, reason, is_guess, alternatives)
 
 
 def _best_writer_is_of_all(agent: Agent) -> bool:
     """Whether all versions of an agent honour the best writer of the newest ones."""
-    best = agent.generations[0].writers[0].name
-    return all(any(writer.name == best for writer in one.writers) for one in agent.generations)
+    best = agent.format.generations[0].writers[0].name
+    return all(any(writer.name == best for writer in one.writers) for one in agent.format.generations)
 
 
 def _as_compacted(reading: Reading) -> Reading:
@@ -321,7 +322,7 @@ def may_show_another(entry: Entry, read_as: str, agent: str) -> bool:
     writer = AGENTS.get(entry.sole_agent)
     if writer is None or agent not in ("", writer.key):
         return False
-    return any(read_as == generation.reader.name for generation in writer.generations[1:])
+    return any(read_as == generation.reader.name for generation in writer.format.generations[1:])
 
 
 def _mark_of_pi(entry: Entry) -> str:

@@ -113,7 +113,7 @@ def import_session(upload: Path, name: str) -> ImportResult:
 def _validated_digest(upload: Path, name: str) -> str:
     """The digest of a session file. Raises BadInput `not_a_session`."""
     agent = agent_at(upload)
-    parser = agent.parser(ParserState(), [])
+    parser = agent.format.parser(ParserState(), [])
     with agent.store.open(upload) as reader:
         for line in split_lines(reader.chunks(0)):
             parser.read(line)

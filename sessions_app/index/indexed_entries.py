@@ -39,4 +39,4 @@ def read_entries(session: Session, reader: SessionReader, version: int) -> Itera
 
 def indexed_tree(session: Session, reader: SessionReader) -> SessionTree:
     """The tree of a session's indexed entries."""
-    return session.agent.tree(list(read_entries(session, reader, session.version)))
+    return session.agent.format.tree(list(read_entries(session, reader, session.version)))

@@ -108,7 +108,7 @@ class Scan:
         """None as long as the context is totalled on the way."""
         self._texts = texts(session) if texts is not None and self._previous is None else None
         kept: dict[str, Any] = session.state if self._previous is not None else {}
-        self._parser = session.agent.parser(
+        self._parser = session.agent.format.parser(
             msgspec.convert(kept["parser"], ParserState) if kept else ParserState(),
             msgspec.convert(kept["damage"], list[Damage]) if kept else [],
         )
@@ -307,7 +307,7 @@ class Scan:
     def _recount(self) -> None:
         """Compute the totals of the leaf's branch from all entries of the session."""
         session = self.session
-        tree = session.agent.tree(self._entries())
+        tree = session.agent.format.tree(self._entries())
         branch = tree.branch(tree.leaf.id)
         reading = self._choose_reader(tree.entries, session.own_entries)
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
@@ -326,7 +326,7 @@ class Scan:
         return [*read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
 
     def _branch(self, leaf_id: str) -> list[Entry]:
-        return self.session.agent.tree(self._entries()).branch(leaf_id)
+        return self.session.agent.format.tree(self._entries()).branch(leaf_id)
 
     def _sample(self, leaf_id: str) -> Measured:
         """The sample at the beginning of a branch whose tokens are counted."""
@@ -382,7 +382,7 @@ class Scan:
     def _recorded_reader(self, key: str) -> str:
         """The reader of the versions that the lines record so far; empty if they record none."""
         agent = AGENTS[key]
-        recorded = agent.recorded_version(self._parser.state)
+        recorded = agent.format.recorded_version(self._parser.state)
         return generation_of(agent, recorded.numbers).reader.name if recorded is not None else ""
 
     def _reader_so_far(self) -> Reader:

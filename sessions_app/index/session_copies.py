@@ -46,7 +46,7 @@ def write_version_3(path: Path) -> MigratedCopy:
     """
     copy = copy_path(path)
     with SessionReader(path) as reader:
-        lines = agent_at(path).migrate(split_lines(reader.chunks(0)), str(path), new_header(path))
+        lines = agent_at(path).format.migrate(split_lines(reader.chunks(0)), str(path), new_header(path))
         size = create_beside(copy, lines, reader.stat())
     session = index_file(copy)
     remember_own_write(copy, size)
@@ -56,7 +56,7 @@ def write_version_3(path: Path) -> MigratedCopy:
 def new_header(path: Path) -> Header:
     """A header for a copy of the session at a path, if that has none. The working directory is unknown then."""
     made_at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    version = agent_at(path).current_version
+    version = agent_at(path).format.current_version
     return Header(str(uuid.uuid4()), version, cwd="", timestamp=made_at, parent_session="")
 
 

@@ -411,7 +411,7 @@ class Session(models.Model):
     @property
     def is_old(self) -> bool:
         """Whether its format is older than what its agent writes: then it cannot be written to."""
-        return 0 < self.version < self.agent.current_version
+        return 0 < self.version < self.agent.format.current_version
 
     @property
     def read_only(self) -> str:
@@ -420,7 +420,7 @@ class Session(models.Model):
             return (
                 "This is the session of a subagent, which only the session that started it continues. Compact that one."
             )
-        if self.version > self.agent.current_version:
+        if self.version > self.agent.format.current_version:
             return f"This is a version {self.version} session, which Redline does not know, so it is only read."
         return self.agent.store.read_only(self.path)
 

@@ -20,8 +20,7 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
     agent = agent_at(path)
     with agent.store.open(path) as reader:
         lines = split_lines(chunks_with_progress(reader, progress))
-        found = agent.examine(lines, str(path))
-    generations = [
-        generation for other in AGENTS.values() if other.format == agent.format for generation in other.generations
-    ]
+        found = agent.format.examine(lines, str(path))
+    formats = [other.format for other in AGENTS.values() if other.format.name == agent.format.name]
+    generations = [generation for one in formats for generation in one.generations]
     return diagnosis_of([*found.findings, *broken_pairs(found.tree, generations)], found.more)

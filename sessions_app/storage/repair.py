@@ -84,7 +84,7 @@ def _pieces(reader: SessionReader, new_header: Header) -> Iterator[RepairPiece]:
     def read() -> Iterable[Line]:
         return split_lines(_first(reader, size))
 
-    return agent_at(reader.path).repair(read, new_header)
+    return agent_at(reader.path).format.repair(read, new_header)
 
 
 def _first(reader: SessionReader, size: int) -> Iterator[bytes]:

@@ -52,7 +52,7 @@ def certify(
     branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
     context = reader.rebuild(branch)
     versions = GENERATIONS[reader.name][1].label
-    examination = agent.examine(split_lines(_content(loaded, agent)), str(loaded.path))
+    examination = agent.format.examine(split_lines(_content(loaded, agent)), str(loaded.path))
     return Certificate(
         reader=reader.name,
         versions=versions,
@@ -79,7 +79,9 @@ def rebuilt_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext
             return reader.read_at(entry.offset, entry.length)
 
         rebuilt = (
-            agent.message_json(message, line(message.entry), line(message.edit) if message.edit is not None else None)
+            agent.format.message_json(
+                message, line(message.entry), line(message.edit) if message.edit is not None else None
+            )
             for message in context.messages
         )
         return tuple(map(RebuiltMessage.of, rebuilt))
@@ -123,7 +125,7 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
     """
     with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        sent = agent.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
+        sent = agent.format.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
         # Numbers that are too large are sent as null.
         yield from (json.loads(stringify(message)) for message in sent)
 
@@ -135,7 +137,7 @@ def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext
     """
     with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        return list(agent.reworded_entries(context, lambda entry: reader.read_at(entry.offset, entry.length)))
+        return list(agent.format.reworded_entries(context, lambda entry: reader.read_at(entry.offset, entry.length)))
 
 
 def _resume(
@@ -150,7 +152,9 @@ def _resume(
 def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
     with agent.store.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        return agent.recorded_requests(loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length))
+        return agent.format.recorded_requests(
+            loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length)
+        )
 
 
 def _outcome(

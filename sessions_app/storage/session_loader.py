@@ -62,9 +62,9 @@ def load_opened(agent: Agent, reader: SessionReader, progress: Progress | None =
     """The whole session that a reader has opened."""
     chunks = chunks_with_progress(reader, progress)
     lines = split_lines(chunks)
-    log = read_session(agent.parser(ParserState(), []), lines, str(reader.path), reader.head)
+    log = read_session(agent.format.parser(ParserState(), []), lines, str(reader.path), reader.head)
     fingerprint = reader.fingerprint(log.state.next_offset, None)
-    return LoadedSession(reader.path, log, agent.tree(log.entries), fingerprint, reader.state())
+    return LoadedSession(reader.path, log, agent.format.tree(log.entries), fingerprint, reader.state())
 
 
 def continue_loading(loaded: LoadedSession) -> LoadedSession:
@@ -76,7 +76,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
     start = log.state.next_offset
     whole = [fault for fault in log.damage if fault.offset < start]
     agent = agent_at(loaded.path)
-    parser = agent.parser(copy.deepcopy(log.state), whole)
+    parser = agent.format.parser(copy.deepcopy(log.state), whole)
     entries = [entry for entry in log.entries if entry.offset < start]
     with agent.store.open(loaded.path) as reader:
         growth = reader.growth(loaded.fingerprint)
@@ -86,7 +86,7 @@ def continue_loading(loaded: LoadedSession) -> LoadedSession:
         entries += [recorded.entry for line in lines for recorded in parser.read(line)]
         fingerprint = reader.fingerprint(parser.state.next_offset, loaded.fingerprint)
         state = reader.state()
-    return LoadedSession(loaded.path, log_of(parser, entries), agent.tree(entries), fingerprint, state)
+    return LoadedSession(loaded.path, log_of(parser, entries), agent.format.tree(entries), fingerprint, state)
 
 
 class TornLine(NamedTuple):
@@ -140,7 +140,7 @@ def reparse_entry(agent: Agent, reader: SessionReader, entry: Entry, version: in
 
 def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int = 0) -> tuple[Entry, Texts]:
     """The entry now at the position of another. Raises Conflict `session_rewritten` if there is none."""
-    found = agent.reparse_entry(reader.read_at(place.offset, place.length), place, version)
+    found = agent.format.reparse_entry(reader.read_at(place.offset, place.length), place, version)
     if found is None:
         raise _changed(reader.path, f"line {place.number} has changed")
     return found

@@ -61,7 +61,7 @@ def fields_of(loaded: LoadedSession, messages: Iterable[Message]) -> list[dict[s
             return reader.read_at(entry.offset, entry.length)
 
         return [
-            dict(PI.message_json(one, line(one.entry), line(one.edit) if one.edit else None))
+            dict(PI.format.message_json(one, line(one.entry), line(one.edit) if one.edit else None))
             for one in messages
             if one.sent
         ]

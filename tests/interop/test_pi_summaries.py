@@ -47,7 +47,7 @@ LIMIT: Final = 120
 GENERATED: Final = 600
 REFERENCES: Final = ("id", "parentId", "firstKeptEntryId", "targetId")
 USAGE: Final = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
-FORMAT: Final = PI.summary_format
+FORMAT: Final = PI.format.summary_format
 NEW_HEADER: Final = Header("00000000-0000-7000-8000-00000000000a", 3, "/work", "2026-01-01T00:00:00.000Z", "")
 WORDS: Final = "## Goal\nMend the parser.\n\n<read-files>\na.py\n</read-files> naïve 🙂"
 
@@ -75,7 +75,7 @@ class Work:
 
     def messages(self, messages: Iterable[Message]) -> list[Mapping[str, Any]]:
         edits = ((one, self.line(one.edit) if one.edit is not None else None) for one in messages)
-        return [PI.message_json(one, self.line(one.entry), edit) for one, edit in edits]
+        return [PI.format.message_json(one, self.line(one.entry), edit) for one, edit in edits]
 
     def recorded(self, entries: Iterable[Entry | None]) -> list[dict[str, Any]]:
         return [json.loads(self.line(entry)) for entry in entries if entry is not None]
@@ -95,7 +95,7 @@ def work(request, sessions, tmp_path):
     with SessionReader(sessions[request.param]) as reader:
         lines = split_lines(reader.chunks(0))
         try:
-            path.write_bytes(b"".join(PI.migrate(lines, request.param, NEW_HEADER)))
+            path.write_bytes(b"".join(PI.format.migrate(lines, request.param, NEW_HEADER)))
         except BadInput:
             path.write_bytes(sessions[request.param].read_bytes())
     with opened(path) as found:

@@ -13,12 +13,12 @@ import pytest
 
 from compaction_app.changes.change import lines_of, write_facts
 from devtools.bench import written_plans
-from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
 from sessions_app.agents.claude_code.pure.boundary import SINCE
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
+from sessions_app.agents.format import Generation
 from sessions_app.agents.store import OpenElsewhere
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -110,7 +110,7 @@ def sources() -> list[Callable[[ClaudeClient], str]]:
 
 def expected(client: ClaudeClient, session: LoadedSession, context: ActiveContext) -> list[Sent]:
     with lines_of(session) as line:
-        return client.comparable(CLAUDE_CODE.sent_messages(context, line))
+        return client.comparable(CLAUDE_CODE.format.sent_messages(context, line))
 
 
 def loaded(client: ClaudeClient, session_id: str) -> LoadedSession:
@@ -118,7 +118,7 @@ def loaded(client: ClaudeClient, session_id: str) -> LoadedSession:
 
 
 def generation_of(client: ClaudeClient) -> Generation:
-    return next(one for one in CLAUDE_CODE.generations if one.since <= client.version)
+    return next(one for one in CLAUDE_CODE.format.generations if one.since <= client.version)
 
 
 def writer_of(client: ClaudeClient, name: str) -> SessionWriter:
@@ -297,7 +297,7 @@ def test_an_undo_brings_back_what_was_deleted(client):
 @pytest.mark.parametrize("version", ["2.1.112"])
 def test_an_older_client_shows_the_old_conversation(client):
     original = made_by_hand(client, 5)
-    session, generation = loaded(client, original), CLAUDE_CODE.generations[0]
+    session, generation = loaded(client, original), CLAUDE_CODE.format.generations[0]
     made = written_plans.random_plan(session, generation, generation.writers[0], random.Random(5), 9)
     assert made is not None
     assert made.targets

@@ -13,11 +13,11 @@ import pytest
 from compaction_app.changes.proof import approved_messages
 from devtools.bench.codex import certify_plan, facts_of, random_plan, write_plan
 from devtools.bench.written_plans import notes_on
-from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.edge.writer_lock import thread_id_of, writer_lock
 from sessions_app.agents.codex.pure.records import METADATA, describe_item
+from sessions_app.agents.format import Generation
 from sessions_app.agents.pure.notes import note_text
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Role
@@ -57,7 +57,7 @@ TURNS: Final = (
 
 def generation_of(version: str) -> Generation:
     numbers = tuple(map(int, version.split(".")))
-    return next(one for one in CODEX.generations if one.since <= numbers)
+    return next(one for one in CODEX.format.generations if one.since <= numbers)
 
 
 def worked(runs: CodexRuns) -> str:
@@ -78,7 +78,7 @@ def sent_of(loaded: LoadedSession, generation: Generation, deleted: Sequence[Tar
     context = generation.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     left = replace(context, messages=tuple(approved_messages(context, deleted)))
     with CODEX.store.open(loaded.path) as file:
-        return list(CODEX.sent_messages(left, lambda entry: file.read_at(entry.offset, entry.length)))
+        return list(CODEX.format.sent_messages(left, lambda entry: file.read_at(entry.offset, entry.length)))
 
 
 def of_the_file(items: Sequence[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:

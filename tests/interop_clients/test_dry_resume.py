@@ -182,7 +182,7 @@ def test_what_the_client_sends_of_another_session_is_different(field, runs):
     reader = reader_of_version(agent, client.version)
     context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     with agent.store.open(file) as reading:
-        messages = list(agent.sent_messages(context, lambda entry: reading.read_at(entry.offset, entry.length)))
+        messages = list(agent.format.sent_messages(context, lambda entry: reading.read_at(entry.offset, entry.length)))
         content = [reading.read_at(0, loaded.state.size)]
     changed = json.loads(json.dumps(messages).replace(f'"{field}": "', f'"{field}": "!', 1))
     assert client.resume(file.name, content, messages).outcome is PackageOutcome.EQUAL

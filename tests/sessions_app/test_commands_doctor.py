@@ -58,7 +58,7 @@ def test_findings_have_line_byte_and_consequences(redline, damaged):
     start = DAMAGED.index(b'{"type": "message", "id": "d"')
     assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (4, start, "loss", True)
     consequences = {one["agent"]: one["severity"] for one in findings["no_header"]["consequences"]}
-    agents = [generation.label for agent in (PI, ATOMIC) for generation in agent.generations]
+    agents = [generation.label for agent in (PI, ATOMIC) for generation in agent.format.generations]
     assert consequences == dict.fromkeys(agents, "fatal")
     assert (ended.json["repair"], snapshot(damaged.parent)) == (None, before)
 

@@ -144,7 +144,7 @@ class Command(ChangeCommand):
             if options["reader"] not in ("", session.reader):
                 select_reader(session, options["reader"])
                 session.refresh_from_db()
-            if session.has_header and session.version == session.agent.current_version:
+            if session.has_header and session.version == session.agent.format.current_version:
                 if leaf and not session.has_entry(leaf):
                     raise unknown_entry(leaf)
                 run = new_run(session, options["planner"], own, leaf, thinking, options["writer"])

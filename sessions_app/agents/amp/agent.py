@@ -1,26 +1,15 @@
-"""The agent Amp: its old local threads, `T-….json`, and exports of threads. Nothing is written to them."""
+"""The agent Amp: its old local threads, `T-….json`, and exports of threads. It is only read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.agents.agent_settings import Settings, SettingsFile
-from sessions_app.agents.base import Generation
-from sessions_app.agents.pi.pure.rules import ContextRules
-from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.store import Store
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.agents.base import Agent
 
 from .edge.store import AmpStore
-from .pure.parser import CURRENT_VERSION, AmpParser, reparse_entry, without_results
-from .pure.reader import AmpReader, HandoffWriter
-
-_READER: Final = AmpReader()
+from .pure.format import AmpFormat
 
 
 class AmpSettings(Settings):
@@ -30,41 +19,4 @@ class AmpSettings(Settings):
         return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
 
 
-class AmpAgent(SessionFileAgent):
-    """Amp until its threads moved to its servers."""
-
-    key: str = "amp"
-    label: str = "Amp"
-    format: str = "amp"
-    current_version: int = CURRENT_VERSION
-    store: Store = AmpStore()
-    settings: Settings = AmpSettings()
-    generations: Sequence[Generation] = (
-        Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
-    )
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> AmpParser:
-        return AmpParser(state, damage)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        """What was recorded: what a thread sends is not known."""
-        for message in context.messages:
-            yield self.message_json(message, line(message.entry), None)
-
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
-        found = parse(line)
-        if message.role == Role.TOOL_RESULT:
-            return {"role": "user", "content": [found]}
-        content = found["data"].get("content")
-        return {
-            "role": message.role,
-            "content": without_results(content) if isinstance(content, list) else content,
-        }
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
-
-
-AMP: Final = AmpAgent()
+AMP: Final = Agent("amp", AmpFormat.label, AmpStore(), AmpFormat(), settings=AmpSettings())

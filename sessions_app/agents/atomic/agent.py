@@ -1,56 +1,26 @@
-"""The agent Atomic."""
+"""The agent Atomic. It reads pi's settings after its own; pi does not read Atomic's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.base import Generation
-from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.base import Agent
+from sessions_app.agents.pi.edge.bridge import ExtensionBridge
 from sessions_app.agents.pi.edge.package import SharedClient
 from sessions_app.agents.pi.edge.settings import SharedSettings
 from sessions_app.agents.pi.edge.store import SharedStore
-from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
-from sessions_app.agents.pi.pure.fork import ForkWriter
-from sessions_app.agents.pi.pure.rules import ContextRules
-from sessions_app.agents.pi.pure.summaries import PiSummaryFormat
-from sessions_app.agents.pure.contexts import Reader
-from sessions_app.agents.pure.summary_format import SummaryFormat
 
-from .pure.reader import AtomicReader, VerbatimLinesReader
-from .pure.rules import AtomicRules
-from .pure.writer import ContextCompactionWriter
+from .pure.format import AtomicFormat
 
-_READER: Final = AtomicReader()
-_FORK: Final = ForkWriter(_READER, ends_with_edit=False)
-_SUMMARIES: Final = PiSummaryFormat(honours_compactions=False)
+_KEY: Final = "atomic"
+_DIRECTORY: Final = ".atomic"
 
-
-def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
-    """A generation that honours no deletions in place."""
-    fork = ForkWriter(reader, ends_with_edit=False)
-    return Generation(label, reader, ContextRules(reader), (fork,), since=since)
-
-
-class AtomicAgent(PiAgent):
-    """Atomic from 0.8.26 on. It reads pi's settings after its own; pi does not read Atomic's."""
-
-    key = "atomic"
-    label = "Atomic"
-    directory = ".atomic"
-    store = SharedStore(".atomic")
-    client = SharedClient("atomic")
-    settings = SharedSettings(".atomic", ".pi")
-    generations: Sequence[Generation] = (
-        _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
-        _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
-        Generation(ATOMIC_0_8, _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
-    )
-
-    @property
-    def summary_format(self) -> SummaryFormat:
-        """It ignores compactions that are summaries."""
-        return _SUMMARIES
-
-
-ATOMIC: Final = AtomicAgent()
+ATOMIC: Final = Agent(
+    _KEY,
+    AtomicFormat.label,
+    SharedStore(_DIRECTORY),
+    AtomicFormat(),
+    SharedClient("atomic"),
+    ExtensionBridge(_KEY, AtomicFormat.label, _DIRECTORY),
+    SharedSettings(_DIRECTORY, ".pi"),
+)

@@ -2,120 +2,23 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation
-from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.programs import Client
-from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.store import Store
-from sessions_app.sessionlog.certificate import LedgerResult
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import Severity
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
-from sessions_app.sessionlog.versions import RecordedVersion
+from sessions_app.agents.base import Agent
 
 from .edge.bridge import SettingsBridge
 from .edge.client import ClaudeCodeClient
 from .edge.settings import ClaudeCodeSettings
 from .edge.store import ClaudeCodeStore
-from .pure.boundary import NAME, BoundaryWriter, refusal, restore_lines_by
-from .pure.fork import ClaudeForkWriter
-from .pure.joined_turns import ClaudeCodeTurns
-from .pure.ledger import ledger_result
-from .pure.parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
-from .pure.reader import ClaudeCodeReader, OlderClaudeCodeReader
+from .pure.format import ClaudeCodeFormat
 from .pure.records import KEY
-from .pure.rules import ClaudeCodeRules
-from .pure.sent import CURRENT, OLDER, VersionBehaviour, reworded_entries, sent_messages
-from .pure.sent_lines import content_of
-from .pure.tree import ClaudeCodeTree
 
-_READER: Final = ClaudeCodeReader()
-_OLDER_READER: Final = OlderClaudeCodeReader()
-
-
-class ClaudeCodeAgent(SessionFileAgent):
-    key: str = KEY
-    label: str = "Claude Code"
-    format: str = KEY
-    bridge: Bridge = SettingsBridge()
-    store: Store = ClaudeCodeStore()
-    client: Client = ClaudeCodeClient()
-    settings: Settings = ClaudeCodeSettings()
-    generations: Sequence[Generation] = (
-        Generation(
-            "Claude Code 2.1.143 and newer",
-            _READER,
-            ClaudeCodeRules(_READER),
-            (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
-            restore_lines=restore_lines_by(_READER),
-            can_move_leaf=False,
-            turns=ClaudeCodeTurns(_READER, CURRENT),
-            since=SINCE,
-        ),
-        Generation(
-            "Claude Code before 2.1.143",
-            _OLDER_READER,
-            ClaudeCodeRules(_OLDER_READER),
-            (ClaudeForkWriter(_OLDER_READER),),
-            can_move_leaf=False,
-            turns=ClaudeCodeTurns(_OLDER_READER, OLDER),
-        ),
-    )
-
-    def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
-        return ClaudeCodeTree(entries)
-
-    def new_entry_id(self) -> str:
-        return str(uuid.uuid4())
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> ClaudeCodeParser:
-        return ClaudeCodeParser(state, damage)
-
-    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
-        if kind is DamageKind.NO_HEADER and generation.since:
-            return Severity.NONE, "continues the session"
-        if kind is DamageKind.MORE_ON_LINE and not generation.since:
-            return Severity.LOSS, "skips the line"
-        return super().consequence(kind, generation)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
-
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
-        return {"role": message.role, "content": content_of(message, parse(line))}
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line, _version_behaviour(context))
-
-    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
-        return reworded_entries(context, line, _version_behaviour(context))
-
-    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
-        return ledger_result(entries, line)
-
-    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
-        """That of the last line."""
-        numbers = tuple(state.extra.get(CLIENT, ()))
-        if not numbers:
-            return None
-        return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} continued it last")
-
-    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        found = refusal(state)
-        return {NAME: found} if found else {}
-
-
-def _version_behaviour(context: ActiveContext) -> VersionBehaviour:
-    return OLDER if context.reader == _OLDER_READER.name else CURRENT
-
-
-CLAUDE_CODE: Final = ClaudeCodeAgent()
+CLAUDE_CODE: Final = Agent(
+    KEY,
+    ClaudeCodeFormat.label,
+    ClaudeCodeStore(),
+    ClaudeCodeFormat(),
+    ClaudeCodeClient(),
+    SettingsBridge(),
+    ClaudeCodeSettings(),
+)

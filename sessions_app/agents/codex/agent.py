@@ -2,105 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation
-from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.programs import Client
-from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.store import Store
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import Severity
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
-from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.sessionlog.versions import RecordedVersion
+from sessions_app.agents.base import Agent
 
 from .edge.bridge import HooksBridge
 from .edge.client import CodexClient
 from .edge.settings import CodexSettings
 from .edge.store import CodexStore
-from .pure.compacted import CompactedWriter, FullerList
-from .pure.fork import ThreadForkWriter
-from .pure.parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
-from .pure.reader import CodexReader
+from .pure.format import CodexFormat
 from .pure.records import KEY
-from .pure.rules import CodexRules
-from .pure.sent import item_json, sent_items
-from .pure.tree import thread_tree
 
-READER: Final = CodexReader("codex", is_older=False)
-OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)
-
-
-class CodexAgent(SessionFileAgent):
-    """Codex CLI."""
-
-    key: str = KEY
-    label: str = "Codex"
-    format: str = KEY
-    bridge: Bridge = HooksBridge()
-    store: Store = CodexStore()
-    client: Client = CodexClient()
-    settings: Settings = CodexSettings()
-    generations: Sequence[Generation] = (
-        Generation(
-            "Codex 0.169 and newer",
-            READER,
-            CodexRules(READER),
-            (CompactedWriter(READER), ThreadForkWriter(READER)),
-            restore_lines=FullerList(READER),
-            can_move_leaf=False,
-            since=(0, 169),
-        ),
-        Generation(
-            "Codex before 0.169",
-            OLDER_READER,
-            CodexRules(OLDER_READER),
-            (CompactedWriter(OLDER_READER), ThreadForkWriter(OLDER_READER, knows_bases=False)),
-            restore_lines=FullerList(OLDER_READER),
-            can_move_leaf=False,
-        ),
-    )
-
-    def tree(self, entries: Sequence[Entry]) -> SessionTree:
-        return thread_tree(entries)
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> RolloutParser:
-        return RolloutParser(state, damage)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
-
-    def obstacles(self, state: ParserState) -> Iterator[Damage]:
-        yield from super().obstacles(state)
-        if state.extra.get(IS_PAGINATED) and not state.extra.get(IS_NUMBERED, True):
-            number, offset = state.next_number - 1, state.next_offset
-            yield Damage(DamageKind.NO_ORDINAL, number, offset, 0, "the last line has no ordinal, as this thread needs")
-
-    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
-        if kind is DamageKind.NO_ORDINAL and not generation.since:
-            return Severity.NONE, "needs no ordinals"
-        if kind in (DamageKind.NO_ORDINAL, DamageKind.NO_HEADER):
-            return Severity.FATAL, "refuses to resume the thread"
-        return super().consequence(kind, generation)
-
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
-        return item_json(message, line)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
-        return sent_items(context, line, with_ids=context.reader == READER.name)
-
-    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
-        """That of the client that began the file: later lines record none."""
-        numbers = tuple(state.extra.get(CLIENT, ()))
-        if not any(numbers):  # a client that was built from source calls itself 0.0.0
-            return None
-        return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} began it")
-
-
-CODEX: Final = CodexAgent()
+CODEX: Final = Agent(KEY, CodexFormat.label, CodexStore(), CodexFormat(), CodexClient(), HooksBridge(), CodexSettings())

@@ -2,91 +2,22 @@
 
 from __future__ import annotations
 
-import secrets
-import string
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation
-from sessions_app.agents.bridges import Bridge
-from sessions_app.agents.programs import Client
-from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.store import Store
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.agents.base import Agent
 
 from .edge.bridge import PluginBridge
 from .edge.client import OpenCodeClient
 from .edge.settings import OpenCodeSettings
-from .edge.store import (
-    OpenCodeStore,
+from .edge.store import OpenCodeStore
+from .pure.format import OpenCodeFormat
+
+OPENCODE: Final = Agent(
+    "opencode",
+    OpenCodeFormat.label,
+    OpenCodeStore(),
+    OpenCodeFormat(),
+    OpenCodeClient(),
+    PluginBridge(),
+    OpenCodeSettings(),
 )
-from .pure.export import INFO
-from .pure.fork import RowForkWriter
-from .pure.parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
-from .pure.reader import OpenCodeReader
-from .pure.rules import OpenCodeRules
-from .pure.sent import message_json, sent_messages
-from .pure.writers import DeleteWriter, PruneWriter
-
-_READER: Final = OpenCodeReader()
-_NO_ROWS: Final = (
-    "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a "
-    "new export without what is deleted."
-)
-_ID_CHARACTERS: Final = string.digits + string.ascii_letters
-_ID_TIME: Final = 1 << 48
-_IDS_IN_A_MILLISECOND: Final = 1 << 12
-
-
-class OpenCodeAgent(SessionFileAgent):
-    """OpenCode 1 since 1.1."""
-
-    key: str = "opencode"
-    label: str = "OpenCode"
-    format: str = "opencode"
-    bridge: Bridge = PluginBridge()
-    store: Store = OpenCodeStore()
-    client: Client = OpenCodeClient()
-    settings: Settings = OpenCodeSettings()
-    current_version: int = CURRENT_VERSION
-    generations: Sequence[Generation] = (
-        Generation(
-            "OpenCode 1.1 and newer, before 2",
-            _READER,
-            OpenCodeRules(_READER),
-            (DeleteWriter(), PruneWriter(), RowForkWriter()),
-            can_move_leaf=False,
-        ),
-    )
-
-    def new_entry_id(self) -> str:
-        """The part of an id after its kind: what is made later is greater."""
-        moment = (time.time_ns() * _IDS_IN_A_MILLISECOND // 1_000_000) % _ID_TIME
-        rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
-        return f"{moment:012x}{rest}"
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> OpenCodeParser:
-        return OpenCodeParser(state, damage)
-
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
-        return message_json(message, line)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
-
-    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        """An export has no rows."""
-        writers = self.generations[0].writers
-        return {writer.name: _NO_ROWS for writer in writers if writer.appends and INFO in state.extra}
-
-
-OPENCODE: Final = OpenCodeAgent()

@@ -2,128 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from sessions_app.agents.agent_settings import Settings
-from sessions_app.agents.base import Generation
-from sessions_app.agents.changes import NewFile, WriteFacts
-from sessions_app.agents.programs import Client
-from sessions_app.agents.pure.summary_format import SummaryFormat
-from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.agents.store import Store
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import Examination
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.model_prices import InputPrices
-from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import Damage, Header, ParserState
+from sessions_app.agents.base import Agent
 
 from .edge.bridge import ExtensionBridge
 from .edge.package import PiClient
 from .edge.settings import PiSettings
 from .edge.store import SharedStore
-from .pure.consequences import PI_0_87, PI_BEFORE_0_87
-from .pure.context_edit import ContextEditWriter, restore_lines
-from .pure.costs import recorded_prices
-from .pure.diagnosis import examine
-from .pure.fork import ForkWriter, branch_copy
-from .pure.lines import new_line
-from .pure.messages import message_json
-from .pure.migration import migrate
-from .pure.parser import CURRENT_VERSION, SessionParser, parse_line, reparse_entry
-from .pure.reader import OlderPiReader, PiReader
-from .pure.records import KEY, MOVE, UNDO
-from .pure.repair import repair
-from .pure.rules import ContextRules
-from .pure.summaries import PiSummaryFormat
+from .pure.format import PiFormat
+from .pure.records import KEY
 
-_READER: Final = PiReader()
-_OLDER_READER: Final = OlderPiReader()
-_SUMMARIES: Final = PiSummaryFormat(honours_compactions=True)
+_DIRECTORY: Final = ".pi"
 
-
-class PiAgent(SessionFileAgent):
-    """pi, and everything that Atomic shares with it."""
-
-    key: str = KEY
-    label: str = "pi"
-    directory: str = ".pi"
-    store: Store = SharedStore(".pi")
-    client: Client = PiClient("pi")
-    settings: Settings = PiSettings(".pi")
-    current_version: int = CURRENT_VERSION
-    generations: Sequence[Generation] = (
-        Generation(
-            PI_0_87,
-            _READER,
-            ContextRules(_READER),
-            (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
-            restore_lines=restore_lines,
-            since=(0, 87),
-        ),
-        Generation(
-            PI_BEFORE_0_87,
-            _OLDER_READER,
-            ContextRules(_OLDER_READER),
-            (ForkWriter(_OLDER_READER, ends_with_edit=False),),
-        ),
-    )
-
-    def __init__(self) -> None:
-        self.bridge = ExtensionBridge(self.key, self.label, self.directory)
-
-    @property
-    def format(self) -> str:
-        return KEY
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
-        return SessionParser(state, damage)
-
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        return message_json(message, parse_line(line), parse_line(edit_line) if edit_line is not None else None)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        for message in context.messages:
-            if message.sent:
-                edit_line = line(message.edit) if message.edit is not None else None
-                yield self.message_json(message, line(message.entry), edit_line)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        return reparse_entry(raw, place, version)
-
-    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
-        return migrate(lines, name, header)
-
-    def leaf_line(self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False) -> bytes:
-        return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
-
-    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes:
-        """pi writes a removal without the key `label`."""
-        text = {"label": label} if label else {}
-        return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)
-
-    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
-        return branch_copy(branch, facts)
-
-    @property
-    def missing_forms(self) -> Mapping[str, str]:
-        return {}
-
-    @property
-    def summary_format(self) -> SummaryFormat:
-        return _SUMMARIES
-
-    def examine(self, lines: Iterable[Line], name: str) -> Examination:
-        return examine(lines, name)
-
-    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
-        return repair(read, new_header)
-
-    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
-        return recorded_prices(lines, model)
-
-
-PI: Final = PiAgent()
+PI: Final = Agent(
+    KEY,
+    PiFormat.label,
+    SharedStore(_DIRECTORY),
+    PiFormat(),
+    PiClient("pi"),
+    ExtensionBridge(KEY, PiFormat.label, _DIRECTORY),
+    PiSettings(_DIRECTORY),
+)

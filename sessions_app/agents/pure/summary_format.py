@@ -34,7 +34,7 @@ class RecordedSummary(NamedTuple):
 
 
 class SummaryFormat(Protocol):
-    """The summaries that an agent honours. Messages are in the form of `Agent.message_json`."""
+    """The summaries that an agent honours. Messages are in the form of `Format.message_json`."""
 
     @property
     def honours_compactions(self) -> bool:

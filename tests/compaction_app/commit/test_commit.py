@@ -20,7 +20,7 @@ from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
-from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.pi.pure.format import PiFormat
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import is_interrupted, settle_session
@@ -114,7 +114,7 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
 def test_the_id_of_the_new_entry_is_unique_in_the_session(path, monkeypatch):
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
-    monkeypatch.setattr(PiAgent, "new_entry_id", lambda _: next(ids))
+    monkeypatch.setattr(PiFormat, "new_entry_id", lambda _: next(ids))
     assert done(approved_plan(path)).made.entry_id == "00000001"
 
 

@@ -44,7 +44,7 @@ STEPS = st.one_of(
 WRITERS = [
     (name, writer.name)
     for name, (agent, generation) in GENERATIONS.items()
-    if agent.format == PI.format
+    if agent.format.name == PI.format.name
     for writer in generation.writers
 ]
 
@@ -83,7 +83,7 @@ def sent(reading: Reading, messages: Iterable[Message], data: bytes) -> list[Map
     """Messages as the agent rebuilds them from a session file's bytes."""
     raws = {json.loads(line.raw)["id"]: line.raw for line in split_lines([data])}
     return [
-        reading.agent.message_json(
+        reading.agent.format.message_json(
             message, raws[message.entry.id], raws[message.edit.id] if message.edit is not None else None
         )
         for message in messages

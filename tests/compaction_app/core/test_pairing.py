@@ -38,7 +38,7 @@ class Joined:
 
     def __init__(self, companions: Companions) -> None:
         self._companions = companions
-        rules = ATOMIC.generations[-1].rules
+        rules = ATOMIC.format.generations[-1].rules
         self.compactable, self.protection, self.replays = rules.compactable, rules.protection, rules.replays
 
     def companions(self, messages: Sequence[Message]) -> Companions:

@@ -34,7 +34,7 @@ FACTS = ("matches", "skipped", "deletedTargets", "stats", "error")
 
 def transcript_of(case: Case) -> Transcript:
     """The texts of the vectors' entries are not in the vectors; that these are the right ones is tested there."""
-    parser = ATOMIC.parser(ParserState(), [])
+    parser = ATOMIC.format.parser(ParserState(), [])
     recorded = [found for line in case_lines(case) for found in parser.read(line)]
     branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
     texts = {found.entry.id: found.texts for found in recorded}

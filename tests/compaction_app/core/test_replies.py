@@ -23,9 +23,9 @@ SESSION = [
 
 
 def transcript_of(lines: list[Object]) -> Transcript:
-    parser = CLAUDE_CODE.parser(ParserState(), [])
+    parser = CLAUDE_CODE.format.parser(ParserState(), [])
     recorded = [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
-    tree = CLAUDE_CODE.tree([found.entry for found in recorded])
+    tree = CLAUDE_CODE.format.tree([found.entry for found in recorded])
     texts = {found.entry.id: found.texts for found in recorded}
     found = prepare(tree.branch(tree.leaf.id), texts, {"preserve_recent": 0}, CURRENT.rules)
     assert found is not None

@@ -385,13 +385,13 @@ def test_a_draft_is_compared_as_the_summary_that_it_becomes():
     context = PiReader().rebuild(branch)
     found = compaction_range(branch, 100, context)
     drafted = drafted_compaction(branch, context, found, draft)
-    loss = loss_of(drafted, branch, {**texts, **draft_texts(draft)}, PI.generations[0].rules)
+    loss = loss_of(drafted, branch, {**texts, **draft_texts(draft)}, PI.format.generations[0].rules)
 
     lines = chain(*recorded, summary_compaction(draft, found.first_kept_id))
     tree = SessionTree(session_log(lines).entries)
     written, after = branch_and_texts(session_bytes(lines))
     replacement = replacement_by(tree, written, tree.leaf.id, PiReader())
-    wanted = loss_of(replacement, branch, after, PI.generations[0].rules)
+    wanted = loss_of(replacement, branch, after, PI.format.generations[0].rules)
     for fact in ("replaced", "kept", "tokens_before", "tokens_after", "entries"):
         assert getattr(drafted, fact) == getattr(replacement, fact), fact
     assert (loss.still, loss.in_context, loss.lost) == (wanted.still, wanted.in_context, wanted.lost)

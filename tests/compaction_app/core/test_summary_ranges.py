@@ -281,7 +281,9 @@ def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveConte
         lines = {one.entry.id: reader.read_at(one.entry.offset, one.entry.length) for one in messages}
         previous = found.previous_summary
         earlier = [] if previous is None else [json.loads(reader.read_at(previous.offset, previous.length))]
-    files = PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages], earlier)
+    files = PI.format.summary_format.files(
+        [PI.format.message_json(one, lines[one.entry.id], None) for one in messages], earlier
+    )
     assert files == recounted(list(map(json.loads, lines.values())), earlier)
 
 
@@ -305,7 +307,7 @@ def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
 @given_often(st.lists(CALLS, max_size=10))
 def test_lists_of_files_are_those_of_a_plain_recount(calls):
     lines = chain(*calls)[1:]
-    assert PI.summary_format.files(calls) == recounted(lines, [])
+    assert PI.format.summary_format.files(calls) == recounted(lines, [])
 
 
 def test_lists_that_real_summaries_recorded_are_recomputed(tmp_path):
@@ -322,10 +324,12 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
         lines = {entry.id: reader.read_at(entry.offset, entry.length) for entry in entries}
 
     def files(part: Sequence[Entry]) -> FileLists:
-        return PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)])
+        return PI.format.summary_format.files(
+            [PI.format.message_json(one, lines[one.entry.id], None) for one in messages_of(part)]
+        )
 
     for entry in entries:
-        recorded = PI.summary_format.recorded_summary(lines[entry.id])
+        recorded = PI.format.summary_format.recorded_summary(lines[entry.id])
         if recorded is None or recorded.files is None:
             continue
         branch = loaded.tree.branch(entry.id)[:-1]

@@ -32,7 +32,7 @@ from tests.sessions import use_root
 def seen(path: Path) -> list[str]:
     """The entries that the model sees."""
     loaded, agent = load_session(path), agent_at(path)
-    context = agent.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+    context = agent.format.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     return [message.entry.id for message in context.messages]
 
 

@@ -52,7 +52,7 @@ class Scene:
         branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
         with SessionReader(loaded.path) as reader:
             return [
-                agent.message_json(
+                agent.format.message_json(
                     found,
                     reader.read_at(found.entry.offset, found.entry.length),
                     reader.read_at(found.edit.offset, found.edit.length) if found.edit is not None else None,

@@ -17,8 +17,9 @@ from compaction_app.changes.fork import fork_session
 from compaction_app.changes.restore import restore
 from compaction_app.changes.undo import UndoPlan
 from compaction_app.core.undo_ways import UndoWay
-from sessions_app.agents.codex.agent import CODEX, READER
+from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.edge.writer_lock import thread_id_of
+from sessions_app.agents.codex.pure.format import READER
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
@@ -49,7 +50,7 @@ def sent(path: Path) -> list[Any]:
     loaded = load_session(path)
     with CODEX.store.open(loaded.path) as file:
         context = READER.rebuild(loaded.tree.branch(loaded.leaf_id))
-        return list(CODEX.sent_messages(context, lambda entry: file.read_at(entry.offset, entry.length)))
+        return list(CODEX.format.sent_messages(context, lambda entry: file.read_at(entry.offset, entry.length)))
 
 
 def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:

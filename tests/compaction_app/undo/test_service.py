@@ -16,7 +16,7 @@ from compaction_app.changes.restore import restore
 from compaction_app.changes.undo import planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Backup, Compaction, Undo
-from sessions_app.agents.pi.agent import PiAgent
+from sessions_app.agents.pi.pure.format import PiFormat
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
@@ -390,11 +390,11 @@ def test_a_compaction_that_is_not_redlines_is_not_undone(atomic):
 
 
 def test_a_change_that_would_not_give_the_context_is_not_written(pi, monkeypatch):
-    def wrong(self: PiAgent, entry_id: str, *rest: object, **options: object) -> bytes:
+    def wrong(self: PiFormat, entry_id: str, *rest: object, **options: object) -> bytes:
         return json.dumps({"type": "custom", "id": entry_id, "parentId": "e1", "timestamp": "t"}).encode()
 
     pi.compact()
-    monkeypatch.setattr(PiAgent, "leaf_line", wrong)
+    monkeypatch.setattr(PiFormat, "leaf_line", wrong)
     with unchanged(pi.path.parent):
         assert refused(pi.undo) == "not_proven"
     assert not Undo.objects.exists()

@@ -44,7 +44,7 @@ AGAIN = (CALL, result("c2", FILE))
 
 def looks(*messages: Recorded, reader: str = "", project: str = "/home/dev/project") -> list[Hindsight]:
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
-    found = READERS[reader] if reader else ATOMIC.generations[-1].reader
+    found = READERS[reader] if reader else ATOMIC.format.generations[-1].reader
     return list(hindsights(branch, found, lambda _: texts, project))
 
 

@@ -41,7 +41,7 @@ def measure(request):
 
 def cuts_of(messages: list[Recorded], **settings: object) -> list[ReplayCut]:
     entries, texts = branch_and_texts(session_bytes(chain(*messages)))
-    rules = ATOMIC.generations[-1].rules
+    rules = ATOMIC.format.generations[-1].rules
 
     def prepared(branch: Sequence[Entry]) -> Any:
         return prepare(branch, texts, settings, rules)

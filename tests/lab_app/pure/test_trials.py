@@ -39,12 +39,12 @@ from tests.factories import (
 )
 from tests.lab_app.lab_sessions import NAMES, worked
 
-GENERATION = PI.generations[0]
+GENERATION = PI.format.generations[0]
 
 
 def branch_of(*messages: dict[str, Any]) -> Branch:
     entries, texts = branch_and_texts(session_bytes(chain(*messages)))
-    return Branch(PI.tree(entries), entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
+    return Branch(PI.format.tree(entries), entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
 
 
 @pytest.fixture(scope="module")

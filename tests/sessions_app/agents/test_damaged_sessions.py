@@ -46,7 +46,7 @@ def use(path: Path) -> LoadedSession | None:
     for leaf_id in {*leaf_ids, *ends[:LEAVES]}:
         branch = loaded.tree.branch(leaf_id)
         loaded.texts(branch)
-        for generation in agent.generations:
+        for generation in agent.format.generations:
             context = generation.reader.rebuild(branch)
             for rule in (generation.rules, *generation.writers):
                 assert all(rule.protection(entry) != "" for entry in branch)

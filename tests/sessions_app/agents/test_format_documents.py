@@ -24,7 +24,7 @@ def test_every_agent_has_a_document_and_no_other_folder_does():
 def test_it_names_each_way_to_write_and_says_what_is_not_known(key):
     document = document_of(key)
     written = document.split(f"\n## {HEADINGS[0]}\n", 1)[1].split("\n## ", 1)[0]
-    for generation in AGENTS[key].generations:
+    for generation in AGENTS[key].format.generations:
         for writer in generation.writers:
             assert f"`{writer.name}`" in written, writer.name
     assert f"\n## {HEADINGS[1]}\n" in document

@@ -29,7 +29,7 @@ def read_in_parts(agent: str, data: bytes, sizes: list[int]) -> tuple[list[Entry
     for size in sizes:
         start = state.next_offset
         stored = msgspec.json.decode(msgspec.json.encode(state), type=ParserState)
-        parser = AGENTS[agent].parser(stored, [fault for fault in faults if fault.offset < start])
+        parser = AGENTS[agent].format.parser(stored, [fault for fault in faults if fault.offset < start])
         entries = [entry for entry in entries if entry.offset < start]
         for line in split_lines([data[start:size]], offset=start, number=state.next_number):
             entries += [recorded.entry for recorded in parser.read(line)]
@@ -47,7 +47,7 @@ def test_a_file_that_grows_byte_by_byte_is_read_as_in_one_go(agent):
 def test_a_last_line_shows_the_session_but_only_its_complete_form_is_remembered(agent):
     lines = GROWING[agent].splitlines()
     first = next(line for line in lines if line and b"summary" not in line)
-    parser = AGENTS[agent].parser(ParserState(), [])
+    parser = AGENTS[agent].format.parser(ParserState(), [])
     parser.read(Line(1, 0, first, complete=False))
     assert parser.state.header is not None
     assert parser.state.recognised
@@ -57,10 +57,10 @@ def test_a_last_line_shows_the_session_but_only_its_complete_form_is_remembered(
 
 
 def test_faults_are_counted_and_the_first_ones_described_and_one_of_the_last_line_is_not_stored():
-    parser = AGENTS["pi"].parser(ParserState(), [])
+    parser = AGENTS["pi"].format.parser(ParserState(), [])
     for line in split_lines([session_bytes([HEADER]) + b"[]\n" * (DAMAGE_KEPT + 5) + b"{torn"]):
         parser.read(line)
     assert (parser.state.damaged, parser.damaged, len(parser.damage)) == (DAMAGE_KEPT + 5, DAMAGE_KEPT + 6, DAMAGE_KEPT)
-    parser = AGENTS["pi"].parser(parser.state, [])
+    parser = AGENTS["pi"].format.parser(parser.state, [])
     parser.read(Line(2, parser.state.next_offset, b"{torn", complete=False))
     assert [fault.kind for fault in parser.damage] == [DamageKind.TORN_LINE]

@@ -32,8 +32,8 @@ DAY = "2026-01-01T10:00:"
 
 
 def branch_to(session: ClaudeSession, leaf: str) -> list[Entry]:
-    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
-    return CLAUDE_CODE.tree(log.entries).branch(leaf)
+    log = read_session(CLAUDE_CODE.format.parser(ParserState(), []), split_lines([session.content]), "")
+    return CLAUDE_CODE.format.tree(log.entries).branch(leaf)
 
 
 def noted_summary() -> tuple[list[Entry], str]:
@@ -108,7 +108,7 @@ def test_the_last_size_is_the_estimate_of_the_context(reader):
 
 def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees():
     branch, summary = noted_summary()
-    (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
+    (point,) = timeline_of(branch, CLAUDE_CODE.format.generations[0].reader).points
     assert point.last.id == summary
     assert [message.entry.id for message in point.added] == [summary]
 
@@ -132,7 +132,7 @@ def test_a_change_is_found_by_any_entry_of_it_and_by_the_summary_that_follows_it
     recorded = chain(*TALK, summary_compaction("so far", "e4"), ON, omit("e4"), omit("e6"))
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
     branch, _ = noted_summary()
-    assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
+    assert_found_by_each_entry(branch, CLAUDE_CODE.format.generations[0].reader)
 
 
 def test_a_summary_that_no_boundary_precedes_is_no_change():
@@ -140,7 +140,7 @@ def test_a_summary_that_no_boundary_precedes_is_no_change():
     session.boundary()
     session.user("go")
     last = session.user("so far", isCompactSummary=True)
-    assert change_at(branch_to(session, last), last, CLAUDE_CODE.generations[0].reader) is None
+    assert change_at(branch_to(session, last), last, CLAUDE_CODE.format.generations[0].reader) is None
 
 
 def test_a_change_knows_what_was_kept_beside_what_it_added():

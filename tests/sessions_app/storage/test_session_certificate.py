@@ -82,7 +82,7 @@ def test_violations_and_refusals_are_found(path):
 
 EMPTY = {"type": "message", "id": "c", "parentId": "b"}
 EDIT = {**EMPTY, "type": "context_edit", "targetId": "a"}
-EVERY = {one.label for key in ("pi", "atomic") for one in AGENTS[key].generations}
+EVERY = {one.label for key in ("pi", "atomic") for one in AGENTS[key].format.generations}
 DAMAGED = {
     "a byte order mark": (b"\xef\xbb\xbf" + session_bytes([HEADER, A, B]), EVERY),
     "a header without an id": (session_bytes([{**HEADER, "id": 3}, A, B]), EVERY),
@@ -102,7 +102,7 @@ def test_a_session_that_the_doctor_finds_fatal_for_an_agent_cannot_be_continued_
     fatal = {one.agent for one in consequences if one.severity is Severity.FATAL}
     assert fatal == refusing
     for agent in (AGENTS["pi"], AGENTS["atomic"]):
-        for generation in agent.generations:
+        for generation in agent.format.generations:
             found = certify(loaded, agent, generation.reader, NOW)
             assert found.holds is (generation.label not in refusing), generation.label
             assert bool(found.refusal) is (generation.label in refusing)

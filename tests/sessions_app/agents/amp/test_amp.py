@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from sessions_app.agents.amp.agent import AMP
+from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import agent_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.provider_rules import violations
-from sessions_app.storage.session_loader import load_session
+from sessions_app.storage.session_loader import load_opened, load_session
 from tests.claude_sessions import Object, answer, call, text, thinking
 from tests.files import place, unchanged
 
@@ -57,7 +58,15 @@ def test_results_are_entries_of_their_own(path):
         (Role.USER, "And then?"),
         (Role.ASSISTANT, "Done."),
     ]
-    assert not violations(AMP.generations[0].reader.rebuild(branch))
+    assert not violations(AMP.format.generations[0].reader.rebuild(branch))
+
+
+def test_an_agent_that_is_only_read_needs_a_store_and_a_format(path):
+    agent = Agent("amp", "Amp", AMP.store, AMP.format)
+    with agent.store.open(path) as reader:
+        assert load_opened(agent, reader).log.entries == load_session(path).log.entries
+    assert (agent.bridge, agent.client.can_be_run, agent.client.has_package) == (None, False, False)
+    assert not agent.settings.for_project("/", path.parent).compacts_automatically
 
 
 def test_a_thread_is_found_and_indexed_and_nothing_is_written_to_it(redline, path):
@@ -91,7 +100,7 @@ def test_a_damaged_message_does_not_hide_the_others(path, message):
 def test_what_is_kept_becomes_markdown(path):
     loaded = load_session(path)
     branch = loaded.tree.branch(loaded.leaf_id)
-    messages = AMP.generations[0].reader.rebuild(branch).messages
+    messages = AMP.format.generations[0].reader.rebuild(branch).messages
     kept = [message for message in messages if message.entry.result_for != "t2"]
     assert handoff(kept, loaded.texts(branch)) == (
         "## User\n\nLook.\n\n"

@@ -4,16 +4,16 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.pure.tree import ClaudeCodeTree
+from sessions_app.agents.format import Generation
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Recorded
 from tests.claude_sessions import Object, timed
 
-CURRENT, OLDER = CLAUDE_CODE.generations
+CURRENT, OLDER = CLAUDE_CODE.format.generations
 
 
 def parsed(raw: bytes, client: tuple[int, ...] = ()) -> tuple[Any, list[Recorded]]:
@@ -32,7 +32,7 @@ def line_in(raw: bytes) -> Callable[[Entry], bytes]:
 
 
 def tree_of(lines: Iterable[Object | str]) -> ClaudeCodeTree:
-    return CLAUDE_CODE.tree(entries_of(timed(lines)))
+    return CLAUDE_CODE.format.tree(entries_of(timed(lines)))
 
 
 def sent(lines: Iterable[Object | str], generation: Generation = CURRENT) -> list[str]:
@@ -43,13 +43,13 @@ def sent(lines: Iterable[Object | str], generation: Generation = CURRENT) -> lis
 def messages(lines: Iterable[Object | str], generation: Generation = CURRENT) -> list[Mapping[str, Any]]:
     """The messages that are sent of a session when it is resumed."""
     raw = timed(lines)
-    tree = CLAUDE_CODE.tree(entries_of(raw))
+    tree = CLAUDE_CODE.format.tree(entries_of(raw))
     return sent_of(raw, tree.branch(tree.leaf.id), generation)
 
 
 def sent_of(raw: bytes, branch: Sequence[Entry], generation: Generation = CURRENT) -> list[Mapping[str, Any]]:
     """The messages that are sent of a branch of this file."""
-    return list(CLAUDE_CODE.sent_messages(generation.reader.rebuild(branch), line_in(raw)))
+    return list(CLAUDE_CODE.format.sent_messages(generation.reader.rebuild(branch), line_in(raw)))
 
 
 def shown(messages: Iterable[Mapping[str, Any]]) -> list[str]:

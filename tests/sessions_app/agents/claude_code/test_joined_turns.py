@@ -14,8 +14,8 @@ from compaction_app.changes.proof import approved_messages
 from compaction_app.core.moved import moved
 from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
-from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.format import Generation
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
@@ -46,7 +46,7 @@ Pair = tuple[str, str]
 def moves(raw: bytes, targets: Sequence[Target], generation: Generation = CURRENT) -> list[Pair]:
     """What a plan moves, by the ids of the entries."""
     recorded = parsed(raw)[1]
-    tree = CLAUDE_CODE.tree([one.entry for one in recorded])
+    tree = CLAUDE_CODE.format.tree([one.entry for one in recorded])
     branch, line = tree.branch(tree.leaf.id), line_in(raw)
     texts = {one.entry.id: one.texts for one in recorded}
     rules = WriterRules(generation.rules, generation.writers[-1])
@@ -164,7 +164,7 @@ def test_what_a_plan_is_said_to_move_is_what_it_moves(tmp_path, name, seed):
         assert made is not None
         context = CURRENT.reader.rebuild(branch)
         after = replace(context, messages=tuple(approved_messages(context, made.targets, writer)))
-        orders = [in_order(CLAUDE_CODE.sent_messages(one, line_in(raw))) for one in (context, after)]
+        orders = [in_order(CLAUDE_CODE.format.sent_messages(one, line_in(raw))) for one in (context, after)]
         before, now = ([*dict.fromkeys(owners[word] for word in order if word in owners)] for order in orders)
         kept = [one for one in now if one in before]
         overtaken = {

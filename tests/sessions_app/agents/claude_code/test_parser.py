@@ -80,7 +80,7 @@ def test_damaged_lines_are_counted_and_bytes_that_are_no_object_any_more_are_no_
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
     (entry,) = entries_of(timed([user("p1", None)]))
     for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CLAUDE_CODE.reparse_entry(raw, entry, 1) is None
+        assert CLAUDE_CODE.format.reparse_entry(raw, entry, 1) is None
 
 
 @pytest.mark.parametrize("behind", [b'{"type":"user","uuid":"z"}', b"\0\0", b" oops", b"}", b"\xff"])
@@ -168,14 +168,14 @@ SESSIONS = st.lists(LINES, min_size=1, max_size=14)
 @given(SESSIONS)
 def test_every_branch_is_finite_and_pairs_calls_with_results_and_an_entry_is_the_same_again(lines):
     raw = timed(lines)
-    tree = CLAUDE_CODE.tree(entries_of(raw))
+    tree = CLAUDE_CODE.format.tree(entries_of(raw))
     for entry in [*tree.entries, tree.leaf]:
         branch = tree.branch(entry.id)
         assert len({one.id for one in branch}) == len(branch)
         for generation in (CURRENT, OLDER):
             assert_paired(sent_of(raw, branch, generation))
     for entry in entries_of(raw):
-        again = CLAUDE_CODE.reparse_entry(line_in(raw)(entry), entry, 1)
+        again = CLAUDE_CODE.format.reparse_entry(line_in(raw)(entry), entry, 1)
         assert again is not None
         found, _ = again
         assert found == entry or entry.is_off_branch
@@ -202,7 +202,7 @@ def test_reading_in_two_steps_is_reading_at_once(lines, data):
     cut = raw.index(b"\n", data.draw(st.integers(0, len(raw) - 1))) + 1
     first, recorded = parsed(raw[:cut])
     state = copy.deepcopy(first.state)
-    second = CLAUDE_CODE.parser(state, [])
+    second = CLAUDE_CODE.format.parser(state, [])
     rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
     recorded += [found for line in rest for found in second.read(line)]
     assert [one.entry for one in recorded] == entries_of(raw)
@@ -214,7 +214,7 @@ WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "att
 @given(st.lists(WRONG, max_size=5))
 def test_values_of_wrong_types_are_read(lines):
     raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
-    assert len(CLAUDE_CODE.tree(entries_of(raw)).entries) == len(lines)
+    assert len(CLAUDE_CODE.format.tree(entries_of(raw)).entries) == len(lines)
 
 
 FIELDS = (
@@ -231,7 +231,7 @@ def test_any_field_may_be_anything(kind):
         raw = json.dumps({**usual, field: odd}).encode() + b"\n"
         entries = entries_of(raw)
         if any(not entry.is_off_branch for entry in entries):
-            tree = CLAUDE_CODE.tree(entries)
+            tree = CLAUDE_CODE.format.tree(entries)
             sent_of(raw, tree.branch(tree.leaf.id))
 
 

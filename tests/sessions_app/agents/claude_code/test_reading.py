@@ -599,7 +599,7 @@ def test_the_entries_around_which_the_client_puts_words_of_its_own_are_named():
     raw = timed(lines)
     branch = tree_of(lines).branch("p4")
     for generation, expected in ((CURRENT, ["n", "b"]), (OLDER, ["b"])):
-        assert list(CLAUDE_CODE.reworded_entries(generation.reader.rebuild(branch), line_in(raw))) == expected
+        assert list(CLAUDE_CODE.format.reworded_entries(generation.reader.rebuild(branch), line_in(raw))) == expected
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():

@@ -161,14 +161,14 @@ def test_a_session_that_does_not_show_its_last_client_gets_none(version):
 def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client():
     session = ClaudeSession("said", version="2.1.112")
     session.beside(type="custom-title", customTitle="named later", version="2.1.330")
-    assert "boundary" in CLAUDE_CODE.refused_writers(state_after(session.content))
+    assert "boundary" in CLAUDE_CODE.format.refused_writers(state_after(session.content))
     session.user("said", version="2.1.330")
-    assert "boundary" not in CLAUDE_CODE.refused_writers(state_after(session.content))
-    assert "boundary" in CLAUDE_CODE.refused_writers(state_after(session.content.rstrip()))
+    assert "boundary" not in CLAUDE_CODE.format.refused_writers(state_after(session.content))
+    assert "boundary" in CLAUDE_CODE.format.refused_writers(state_after(session.content.rstrip()))
 
 
 def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one():
-    reading = Reading(CLAUDE_CODE, CLAUDE_CODE.generations[1], "").of_session(ParserState())
+    reading = Reading(CLAUDE_CODE, CLAUDE_CODE.format.generations[1], "").of_session(ParserState())
     assert not reading.refused
     with pytest.raises(BadInput, match="does not honour the writer boundary"):
         reading.writer("boundary")

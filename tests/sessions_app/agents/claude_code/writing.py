@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
-from sessions_app.agents.base import Generation
+from sessions_app.agents.format import Generation
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.codex.agent import CODEX, READER
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.codex.pure.format import READER
 from sessions_app.agents.codex.pure.reader import CodexReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -150,11 +151,11 @@ def work(*more: Item, paginated: bool = True) -> Rollout:
 class Parsed:
     def __init__(self, content: bytes, state: ParserState | None = None) -> None:
         self.content = content
-        self.parser = CODEX.parser(state or ParserState(), [])
+        self.parser = CODEX.format.parser(state or ParserState(), [])
         recorded = [found for one in split_lines([content]) for found in self.parser.read(one)]
         self.entries = [one.entry for one in recorded]
         self.texts: dict[str, Texts] = {one.entry.id: one.texts for one in recorded}
-        self.tree = CODEX.tree(self.entries)
+        self.tree = CODEX.format.tree(self.entries)
 
     @property
     def log(self) -> SessionLog:
@@ -174,7 +175,7 @@ class Parsed:
         return [one.entry.id for one in self.context(reader).messages]
 
     def sent(self, reader: CodexReader = READER) -> list[Mapping[str, Any]]:
-        return list(CODEX.sent_messages(self.context(reader), self.line))
+        return list(CODEX.format.sent_messages(self.context(reader), self.line))
 
     def facts(self, path: Path = Path(f"/codex/sessions/rollout-2026-01-05T10-00-00-{THREAD}.jsonl")) -> WriteFacts:
         assert self.log.header is not None

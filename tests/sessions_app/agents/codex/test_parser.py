@@ -50,7 +50,7 @@ def described(item: Item) -> Any:
 
 
 def reparse_entry(found: Parsed, entry: Entry) -> Entry:
-    return CODEX.reparse_entry(found.line(entry), entry, 1)[0]
+    return CODEX.format.reparse_entry(found.line(entry), entry, 1)[0]
 
 
 INJECTED = (
@@ -151,7 +151,7 @@ def test_the_header_is_that_of_the_session_and_names_the_parent_but_is_not_a_cop
 )
 def test_the_first_line_records_the_version_that_began_the_thread(version, numbers):
     found = parsed(meta(cli_version=version), meta("another", cli_version="0.2.0"), user("go"))
-    recorded = CODEX.recorded_version(found.log.state)
+    recorded = CODEX.format.recorded_version(found.log.state)
     assert (recorded and recorded.numbers) == numbers
 
 
@@ -357,7 +357,7 @@ def test_a_part_of_a_message_without_a_type_is_unknown():
 def test_bytes_that_are_no_object_any_more_are_no_entry():
     place = thread(user("a")).entries[-1]
     for raw in (b"[1]", b'"text"', b"null", b"{"):
-        assert CODEX.reparse_entry(raw, place, 1) is None
+        assert CODEX.format.reparse_entry(raw, place, 1) is None
 
 
 def damage_of(found: Parsed) -> list[DamageKind]:
@@ -378,7 +378,7 @@ def test_damage_is_counted_and_the_rest_is_read():
 
 def test_a_file_without_known_lines_is_not_a_session():
     with pytest.raises(BadInput, match="not a session"):
-        read_session(CODEX.parser(ParserState(), []), split_lines([b'{"type":"other"}\n']), "x")
+        read_session(CODEX.format.parser(ParserState(), []), split_lines([b'{"type":"other"}\n']), "x")
 
 
 def test_a_last_line_without_its_newline_is_read_but_not_remembered():
@@ -389,7 +389,7 @@ def test_a_last_line_without_its_newline_is_read_but_not_remembered():
     assert found.ids() == ["1", "2"]
     assert before == len(content)
     state = msgspec.convert(msgspec.to_builtins(found.parser.state), ParserState)
-    (recorded,) = CODEX.parser(state, []).read(Line(3, before, torn))
+    (recorded,) = CODEX.format.parser(state, []).read(Line(3, before, torn))
     assert recorded.entry.id == "2"
 
 
@@ -411,7 +411,7 @@ def test_reading_on_gives_the_same_as_reading_at_once(recorded, cut):
     first = Parsed(b"".join(one + b"\n" for one in whole.lines[: cut + 1]))
     state = first.parser.state
     stored = copy.deepcopy(msgspec.to_builtins(state))
-    parser = CODEX.parser(msgspec.convert(msgspec.json.decode(msgspec.json.encode(stored)), ParserState), [])
+    parser = CODEX.format.parser(msgspec.convert(msgspec.json.decode(msgspec.json.encode(stored)), ParserState), [])
     chunk = split_lines([whole.content[state.next_offset :]], offset=state.next_offset, number=state.next_number)
     later = [found.entry for one in chunk for found in parser.read(one)]
     assert [*first.entries, *later] == Parsed(whole.content).entries
@@ -422,7 +422,7 @@ def test_reading_on_gives_the_same_as_reading_at_once(recorded, cut):
 def test_every_entry_is_read_again_from_its_bytes(recorded):
     found = thread(*recorded)
     for entry in found.entries:
-        again = CODEX.reparse_entry(found.line(entry), entry, 1)
+        again = CODEX.format.reparse_entry(found.line(entry), entry, 1)
         assert (again[0].role, again[0].tokens, again[0].blocks) == (entry.role, entry.tokens, entry.blocks)
         assert again[1] == found.texts[entry.id]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.codex.agent import OLDER_READER, READER
 from sessions_app.agents.codex.pure import records
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.provider_rules import ProviderRule, violations
 

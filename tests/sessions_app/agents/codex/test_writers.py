@@ -14,9 +14,10 @@ from devtools.bench.codex import can_write, certify_plan, random_plan, write_thr
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.changes import NewFile, SessionWriter
-from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
+from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.compacted import CompactedWriter, FullerList
 from sessions_app.agents.codex.pure.fork import ThreadForkWriter
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER
 from sessions_app.agents.codex.pure.rules import CodexRules
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
@@ -281,8 +282,8 @@ def test_every_deletion_gives_exactly_the_approved_context(recorded, data, pagin
     deleted = {one.entry.id for one in messages if data.draw(st.booleans())}
     after, _ = appended(rollout, *deleted)
     left = [one for one in messages if one.entry.id not in deleted]
-    expected = [CODEX.message_json(one, before.line(one.entry), None) for one in left]
-    assert [CODEX.message_json(one, after.line(one.entry), None) for one in after.context().messages] == expected
+    expected = [CODEX.format.message_json(one, before.line(one.entry), None) for one in left]
+    assert [CODEX.format.message_json(one, after.line(one.entry), None) for one in after.context().messages] == expected
     assert not after.parser.damage
 
 
@@ -339,7 +340,7 @@ def test_reasoning_goes_with_everything_up_to_the_next_prompt_but_context_that_c
 
 CASES = {
     f"{generation.reader.name}-{writer.name}-{'paginated' if paginated else 'legacy'}": (generation, writer, paginated)
-    for generation in CODEX.generations
+    for generation in CODEX.format.generations
     for writer in generation.writers
     for paginated in (True, False)
     if can_write(generation, writer, paginated=paginated)

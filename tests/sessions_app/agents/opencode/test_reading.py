@@ -28,9 +28,9 @@ def path(store):
 def sent(path: Path) -> list[Mapping[str, Any]]:
     """What the client would send of a session, without its own system message."""
     loaded = load_session(path)
-    context = OPENCODE.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+    context = OPENCODE.format.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     with OPENCODE.store.open(path) as reader:
-        return list(OPENCODE.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length)))
+        return list(OPENCODE.format.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length)))
 
 
 def texts_of(path: Path) -> list[str]:
@@ -252,7 +252,7 @@ def test_media_of_a_result_follow_as_a_message_and_text_files_are_only_the_text_
 
 def test_providers_accept_a_session_with_several_calls(store):
     loaded = load_session(worked_session(store))
-    context = OPENCODE.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+    context = OPENCODE.format.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     assert not violations(context)
     assert context.usage.usage_tokens == 900
 
@@ -268,7 +268,7 @@ def test_users_summaries_and_what_the_client_adds_are_protected(store, path):
     store.user("Said.", text("Added.", synthetic=True))
     compacted(store)
     store.assistant(reasoning("Hm."), text("Half."), tool("c1", status="error", error="No."), tool("c2"))
-    rules = OPENCODE.generations[0].rules
+    rules = OPENCODE.format.generations[0].rules
     entries = load_session(path).log.entries
     assert [rules.protection(entry) for entry in entries if entry.is_message] == [
         *(Protection.USER, Protection.CUSTOM, Protection.CUSTOM, Protection.SUMMARY),

@@ -330,7 +330,7 @@ def test_large_outputs_are_recorded_once(store):
 
 
 def test_new_ids_are_greater_the_later_they_are_made_and_like_the_clients():
-    ids = [OPENCODE.new_entry_id() for _ in range(100)]
+    ids = [OPENCODE.format.new_entry_id() for _ in range(100)]
     assert ids == sorted(set(ids))
     milliseconds = time.time_ns() // 1_000_000
     assert abs(int(ids[-1][:12], 16) // 4096 - milliseconds % (1 << 36)) < 60_000

@@ -48,7 +48,7 @@ def repaired(original: bytes) -> tuple[bytes, bytes, RepairAccount]:
     """The copy, the lost bytes and the account of a repair."""
     account = RepairAccount()
     copy = lost = b""
-    for piece in PI.repair(lambda: split_lines([original]), NEW_HEADER):
+    for piece in PI.format.repair(lambda: split_lines([original]), NEW_HEADER):
         account.add(piece)
         if piece.fate is Fate.LOST:
             lost += piece.raw
@@ -235,7 +235,7 @@ def test_each_change_has_a_reason(original, reasons):
 def test_a_record_whose_type_is_no_text_is_repaired_like_any_other_unknown_one(recorded_type):
     odd = A | {"type": recorded_type}
     assert copied([HEADER, odd]) == ([HEADER, odd], b"")
-    assert PI.summary_format.recorded_summary(raw(odd)) is None
+    assert PI.format.summary_format.recorded_summary(raw(odd)) is None
     assert [one.data for one in fragments(raw(odd) + b"{", is_first=False)] == [None]
 
 
@@ -246,7 +246,7 @@ EMPTIED = "empties the file when it opens the session, up to 0.9.3; refuses to o
 
 
 def examined(original: bytes) -> list[Finding]:
-    return PI.examine(split_lines([original]), "the session").findings
+    return PI.format.examine(split_lines([original]), "the session").findings
 
 
 def entry(recorded: dict[str, Any], entry_id: str, parent: str | None) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def test_a_fault_is_found_with_its_line_and_consequence(recorded, finding, conse
     assert (in_pi.agent, in_pi.severity, in_pi.text) == ("pi 0.87 and newer", *consequence)
 
 
-AGENTS = [generation.label for agent in (PI, ATOMIC) for generation in agent.generations]
+AGENTS = [generation.label for agent in (PI, ATOMIC) for generation in agent.format.generations]
 
 
 def consequences_of(original: bytes) -> list[tuple[Severity, str]]:
@@ -406,7 +406,7 @@ def test_records_that_can_be_recovered_are_counted_and_only_invalid_text_stays()
 
 def test_findings_beyond_a_limit_are_counted(monkeypatch):
     monkeypatch.setattr("sessions_app.agents.pi.pure.diagnosis.FINDINGS_KEPT", 2)
-    examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
+    examination = PI.format.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
     assert len(examination.findings) == 4
     assert examination.more == 3 + 1
 

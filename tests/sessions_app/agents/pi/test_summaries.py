@@ -16,7 +16,7 @@ from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import EntryKind, Role
 from tests.factories import assistant, bash, call, chain, custom, image, result, session_log, text, thinking, user
 
-FORMAT = PI.summary_format
+FORMAT = PI.format.summary_format
 MOMENT = datetime(2026, 11, 23, 10, 0, 0, 123_456, tzinfo=UTC)
 PATHS = st.lists(st.text(min_size=1, max_size=8), max_size=4, unique=True)
 
@@ -137,7 +137,7 @@ def test_a_line_without_lists_has_no_files(line):
 
 
 def test_only_pi_honours_compactions_and_other_agents_have_no_form():
-    forms = {agent.key: agent.summary_format for agent in AGENTS.values()}
+    forms = {agent.key: agent.format.summary_format for agent in AGENTS.values()}
     assert {key for key, form in forms.items() if form is not None} == {"pi", "atomic"}
-    assert PI.summary_format.honours_compactions
-    assert not ATOMIC.summary_format.honours_compactions
+    assert PI.format.summary_format.honours_compactions
+    assert not ATOMIC.format.summary_format.honours_compactions

@@ -9,12 +9,11 @@ import pytest
 
 from sessions_app.agents.atomic.pure.reader import AtomicReader
 from sessions_app.agents.changes import NewFile
-from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.pure.context_edit import ContextEditWriter
 from sessions_app.agents.pi.pure.fork import ForkWriter
 from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import GENERATIONS, readers_of
+from sessions_app.agents.registry import AGENTS, GENERATIONS, readers_of
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.protection import Protection
 from tests.factories import (
@@ -233,7 +232,7 @@ def test_what_is_reported_to_other_agents(recorded, written):
     assert line == assistant_line(written)
 
 
-@pytest.mark.parametrize("reader", readers_of(PiAgent()))
+@pytest.mark.parametrize("reader", readers_of(AGENTS["pi"]))
 def test_only_new_pi_gets_an_edit_at_the_end(reader):
     writers = [one for one in GENERATIONS[reader][1].writers if isinstance(one, ForkWriter)]
     recorded = chain(user("go"), assistant(text("a")), user("on"))

@@ -1,0 +1,104 @@
+"""PURE: the format of Claude Code."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sessions_app.agents.format import Format, Generation
+from sessions_app.sessionlog.certificate import LedgerResult
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.diagnosis import Severity
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
+from sessions_app.sessionlog.versions import RecordedVersion
+
+from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
+from .fork import ClaudeForkWriter
+from .joined_turns import ClaudeCodeTurns
+from .ledger import ledger_result
+from .parser import CLIENT, SINCE, ClaudeCodeParser, read_again
+from .reader import ClaudeCodeReader, OlderClaudeCodeReader
+from .records import KEY
+from .rules import ClaudeCodeRules
+from .sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
+from .sent_lines import content_of
+from .tree import ClaudeCodeTree
+
+_READER: Final = ClaudeCodeReader()
+_OLDER_READER: Final = OlderClaudeCodeReader()
+
+
+class ClaudeCodeFormat(Format):
+    name = KEY
+    label = "Claude Code"
+    generations: Sequence[Generation] = (
+        Generation(
+            "Claude Code 2.1.143 and newer",
+            _READER,
+            ClaudeCodeRules(_READER),
+            (BoundaryWriter(_READER), ClaudeForkWriter(_READER)),
+            restore_lines=restore_lines_by(_READER),
+            can_move_leaf=False,
+            turns=ClaudeCodeTurns(_READER, CURRENT),
+            since=SINCE,
+        ),
+        Generation(
+            "Claude Code before 2.1.143",
+            _OLDER_READER,
+            ClaudeCodeRules(_OLDER_READER),
+            (ClaudeForkWriter(_OLDER_READER),),
+            can_move_leaf=False,
+            turns=ClaudeCodeTurns(_OLDER_READER, OLDER),
+        ),
+    )
+
+    def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
+        return ClaudeCodeTree(entries)
+
+    def new_entry_id(self) -> str:
+        return str(uuid.uuid4())
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> ClaudeCodeParser:
+        return ClaudeCodeParser(state, damage)
+
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+        if kind is DamageKind.NO_HEADER and generation.since:
+            return Severity.NONE, "continues the session"
+        if kind is DamageKind.MORE_ON_LINE and not generation.since:
+            return Severity.LOSS, "skips the line"
+        return super().consequence(kind, generation)
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        del version
+        return read_again(raw, place)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        del edit_line
+        return {"role": message.role, "content": content_of(message, parse(line))}
+
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
+        return sent_messages(context, line, _habits_of(context))
+
+    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
+        return reworded_entries(context, line, _habits_of(context))
+
+    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
+        return ledger_result(entries, line)
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """That of the last line."""
+        numbers = tuple(state.extra.get(CLIENT, ()))
+        if not numbers:
+            return None
+        return RecordedVersion(numbers, f"{self.label} {'.'.join(map(str, numbers))} continued it last")
+
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        found = refusal(state)
+        return {NAME: found} if found else {}
+
+
+def _habits_of(context: ActiveContext) -> Habits:
+    return OLDER if context.reader == _OLDER_READER.name else CURRENT

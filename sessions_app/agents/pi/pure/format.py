@@ -1,0 +1,103 @@
+"""PURE: the format of pi, and everything in it that Atomic shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.format import Format, Generation
+from sessions_app.agents.pure.summary_format import SummaryFormat
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.diagnosis import Examination
+from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.model_prices import InputPrices
+from sessions_app.sessionlog.repair_pieces import RepairPiece
+from sessions_app.sessionlog.session import Damage, Header, ParserState
+
+from .consequences import PI_0_87, PI_BEFORE_0_87
+from .context_edit import ContextEditWriter, restore_lines
+from .costs import recorded_prices
+from .diagnosis import examine
+from .fork import ForkWriter, branch_copy
+from .lines import new_line
+from .messages import message_json
+from .migration import migrate
+from .parser import CURRENT_VERSION, SessionParser, parse_line, read_again
+from .reader import OlderPiReader, PiReader
+from .records import KEY, MOVE, UNDO
+from .repair import repair
+from .rules import ContextRules
+from .summaries import PiSummaryFormat
+
+_READER: Final = PiReader()
+_OLDER_READER: Final = OlderPiReader()
+
+
+class PiFormat(Format):
+    """pi, and everything that Atomic shares with it."""
+
+    name = KEY
+    label = "pi"
+    current_version = CURRENT_VERSION
+    summary_format: SummaryFormat | None = PiSummaryFormat(honours_compactions=True)
+    generations: Sequence[Generation] = (
+        Generation(
+            PI_0_87,
+            _READER,
+            ContextRules(_READER),
+            (ContextEditWriter(_READER), ForkWriter(_READER, ends_with_edit=True)),
+            restore_lines=restore_lines,
+            since=(0, 87),
+        ),
+        Generation(
+            PI_BEFORE_0_87,
+            _OLDER_READER,
+            ContextRules(_OLDER_READER),
+            (ForkWriter(_OLDER_READER, ends_with_edit=False),),
+        ),
+    )
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
+        return SessionParser(state, damage)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        return message_json(message, parse_line(line), parse_line(edit_line) if edit_line is not None else None)
+
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
+        for message in context.messages:
+            if message.sent:
+                edit_line = line(message.edit) if message.edit is not None else None
+                yield self.message_json(message, line(message.entry), edit_line)
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        return read_again(raw, place, version)
+
+    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
+        return migrate(lines, name, header)
+
+    def leaf_line(self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False) -> bytes:
+        return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
+
+    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes:
+        """pi writes a removal without the key `label`."""
+        text = {"label": label} if label else {}
+        return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)
+
+    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
+        return branch_copy(branch, facts)
+
+    @property
+    def missing_forms(self) -> Mapping[str, str]:
+        return {}
+
+    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+        return examine(lines, name)
+
+    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+        return repair(read, new_header)
+
+    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
+        return recorded_prices(lines, model)
