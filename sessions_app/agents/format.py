@@ -77,7 +77,7 @@ class Format(ABC):
         """A parser that starts where another one ended, or with a new `ParserState`."""
 
     @abstractmethod
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the position of an earlier one; None if there is none any more."""
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:

@@ -12,7 +12,7 @@ from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
 
-from .parser import CURRENT_VERSION, AmpParser, read_again, without_results
+from .parser import CURRENT_VERSION, AmpParser, reparse_entry, without_results
 from .reader import AmpReader, HandoffWriter
 
 _READER: Final = AmpReader()
@@ -47,6 +47,6 @@ class AmpFormat(Format):
             "content": without_results(content) if isinstance(content, list) else content,
         }
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)

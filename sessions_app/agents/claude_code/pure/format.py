@@ -19,11 +19,11 @@ from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
 from .fork import ClaudeForkWriter
 from .joined_turns import ClaudeCodeTurns
 from .ledger import ledger_result
-from .parser import CLIENT, SINCE, ClaudeCodeParser, read_again
+from .parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules
-from .sent import CURRENT, OLDER, Habits, reworded_entries, sent_messages
+from .sent import CURRENT, OLDER, VersionBehaviour, reworded_entries, sent_messages
 from .sent_lines import content_of
 from .tree import ClaudeCodeTree
 
@@ -71,19 +71,19 @@ class ClaudeCodeFormat(Format):
             return Severity.LOSS, "skips the line"
         return super().consequence(kind, generation)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line
         return {"role": message.role, "content": content_of(message, parse(line))}
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line, _habits_of(context))
+        return sent_messages(context, line, _behaviour_of(context))
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
-        return reworded_entries(context, line, _habits_of(context))
+        return reworded_entries(context, line, _behaviour_of(context))
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         return ledger_result(entries, line)
@@ -100,5 +100,5 @@ class ClaudeCodeFormat(Format):
         return {NAME: found} if found else {}
 
 
-def _habits_of(context: ActiveContext) -> Habits:
+def _behaviour_of(context: ActiveContext) -> VersionBehaviour:
     return OLDER if context.reader == _OLDER_READER.name else CURRENT

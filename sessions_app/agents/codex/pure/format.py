@@ -15,7 +15,7 @@ from sessions_app.sessionlog.versions import RecordedVersion
 
 from .compacted import CompactedWriter, FullerList
 from .fork import ThreadForkWriter
-from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, read_again
+from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
 from .reader import CodexReader
 from .records import KEY
 from .rules import CodexRules
@@ -57,9 +57,9 @@ class CodexFormat(Format):
     def parser(self, state: ParserState, damage: list[Damage]) -> RolloutParser:
         return RolloutParser(state, damage)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
         yield from super().obstacles(state)

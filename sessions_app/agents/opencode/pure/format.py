@@ -15,7 +15,7 @@ from sessions_app.sessionlog.session import Damage, ParserState
 
 from .export import INFO
 from .fork import RowForkWriter
-from .parser import CURRENT_VERSION, OpenCodeParser, read_again
+from .parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
 from .reader import OpenCodeReader
 from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
@@ -63,9 +63,9 @@ class OpenCodeFormat(Format):
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         return sent_messages(context, line)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version
-        return read_again(raw, place)
+        return reparse_entry(raw, place)
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """An export has no rows."""

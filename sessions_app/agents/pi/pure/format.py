@@ -25,7 +25,7 @@ from .fork import ForkWriter, branch_copy
 from .lines import new_line
 from .messages import message_json
 from .migration import migrate
-from .parser import CURRENT_VERSION, SessionParser, parse_line, read_again
+from .parser import CURRENT_VERSION, SessionParser, parse_line, reparse_entry
 from .reader import OlderPiReader, PiReader
 from .records import KEY, MOVE, UNDO
 from .repair import repair
@@ -72,8 +72,8 @@ class PiFormat(Format):
                 edit_line = line(message.edit) if message.edit is not None else None
                 yield self.message_json(message, line(message.entry), edit_line)
 
-    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        return read_again(raw, place, version)
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        return reparse_entry(raw, place, version)
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
