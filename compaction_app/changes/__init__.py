@@ -1,1 +1,1 @@
-"""Changing a session: what is planned, what a person confirms, and what is recorded."""
+"""Changes of a session: the plan, its confirmations, and the records of what was written."""

@@ -1,13 +1,13 @@
-"""A change of one session: planned, shown and confirmed, then applied on the current file and nothing else.
+"""A change of one session: planned, shown and confirmed, then applied to the current file.
 
-    lock → the plan again → is it the one that was shown? → confirmed → backup → what the writer makes of it → proof
+    lock → the plan again → is it the one that was shown? → confirmed → backup → the writer's output → proof
     → announced → made by one step → recorded → indexed, without the lock
 
-A `ChangePlan` is the same object for page, command and API. It knows what is made of the session, which context must
-result, and what is recorded; `apply` does everything else, for every kind of change. If a process is killed between the
-announcement and the record, the next lock does both (`records`). Every refusal leaves the session as it was.
+A `ChangePlan` is the same object for page, command and API. It knows the result, the expected context, and the record;
+`apply` does everything else, for every kind of change. If a process is killed between the announcement and the record,
+the next lock does both (`records`). After a refusal the session is unchanged.
 
-Two changes go their own way: a restore, which replaces a file (`storage.restore`), and the removal of a session that a
+Two changes are exceptions: a restore, which replaces a file (`storage.restore`), and the removal of a session that a
 compaction made (`undo`), which has neither a backup nor a context to prove.
 """
 
@@ -62,51 +62,52 @@ from .records import BackupNote, ChangeNote, record_backup, record_made, text_of
 logger = logging.getLogger("redline")
 
 BYTES_ARE_LEFT: Final = "append_left"
-"""The failure after which a part of the line is in the session: its backup is kept."""
+"""The failure after which a part of the line is in the session; its backup is kept."""
 CHANGE_IS_MADE: Final = frozenset({"append_not_tidied", "line_stays"})
-"""The failures after which the change is made, and recorded."""
+"""The failures after which the change was made and is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmations:
-    """What a person has confirmed. A change requires some of them: see `ChangePlan.needs`."""
+    """The user's confirmations. A change may require some of them: see `ChangePlan.needs`."""
 
     live: bool = False
-    """The session was written to in the last minutes, or a process has it open: an agent may continue past this."""
+    """The session was written to in the last minutes, or a process has it open: an agent may continue from an older
+    state."""
     after_torn_line: bool = False
-    """The session ends in an incomplete line: the new one begins after a newline."""
+    """The session ends in an incomplete line; the new line begins after a newline."""
     switch_branch: bool = False
     """The reviewed branch is not the active one; the commit makes it active."""
     not_honoured: bool = False
-    """It is not known which agent owns this session: another one may ignore what is appended."""
+    """The agent that owns this session is unknown; another one may ignore the appended lines."""
     below_target: bool = False
     """The plan deletes less than required."""
     drop_newer: bool = False
-    """The session has lines that its backup does not have, and loses them."""
+    """The session has lines that its backup lacks, and loses them."""
     unverified: bool = False
     """Redline did not make the backup, so it cannot check whether it is complete."""
 
 
 class MadeChange(NamedTuple):
-    """A change that was, or is about to be, carried out."""
+    """A change that was made or is about to be made."""
 
     entry_id: str
     """The new leaf of the session, or the id of the new session."""
     size: int = 0
     """The size of the changed or new session in bytes; 0 before it is made."""
     lines: tuple[bytes, ...] = ()
-    """What was appended, without the newlines."""
+    """The appended lines, without their newlines."""
     created: Path | None = None
     """The new session, if one was made."""
     sha256: str = ""
     """The digest of the new session."""
     certificate: Certificate | None = None
-    """What was checked; None before it is."""
+    """The result of the checks; None before they ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """The rows of a database that a change changes, or the copies that it makes."""
+    """The database rows that a change modifies, or the copies that it creates."""
 
     database: Path
     steps: Sequence[RowStep]
@@ -115,20 +116,20 @@ class RowPlan:
     entry_id: str
     """Identifies the change."""
     server: AgentServer | None = None
-    """The agent's server that makes the change; None if it is a transaction."""
+    """The agent's server that makes the change; None for a transaction."""
     brings_back: bool = False
-    """Whether entries come back, which can only be read once it is made."""
+    """Whether entries are brought back. They can be read only after the change."""
     removed: Path | None = None
-    """The session of which these are all the rows, which are deleted; None if none is."""
+    """The session to which all these rows belong and which is deleted; None if no session is."""
 
     def through(self, server: AgentServer) -> RowPlan:
-        """The part of it that a server can carry out."""
+        """The part of the change that a server can carry out."""
         return replace(self, steps=[step for step in self.steps if server.changes(step.table)], server=server)
 
 
 class RequiredConfirmation(NamedTuple):
     """One confirmation that a change needs, as a page shows it: the value of its checkbox, what the user confirms, and
-    why it is required."""
+    the reason."""
 
     name: str
     sentence: str
@@ -137,43 +138,44 @@ class RequiredConfirmation(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedChange(ABC):
-    """What any change would do at this moment: the same object for page, command and API."""
+    """The present effect of a change: the same object for page, command and API."""
 
     NOT_DONE: ClassVar[str]
-    """The sentence that says what did not happen, if the change is refused."""
+    """The sentence that states what did not happen if the change is refused."""
 
     activity: Activity
-    """What others do with the session."""
+    """The activity of other processes in the session."""
     needs: Mapping[str, RedlineError]
-    """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
+    """The required confirmations, by field of `Confirmations`, each with the error raised if it is missing."""
 
     @property
     @abstractmethod
     def session(self) -> Path:
-        """The session that is changed or, if it stays as it is, of which another one is made."""
+        """The session that is changed, or from which another one is made."""
 
     @property
     def written_to(self) -> Path | None:
-        """The session that must not be open elsewhere meanwhile; None if none is written to."""
+        """The session that must not be open elsewhere during the change; None if none is written to."""
         return self.session
 
     @abstractmethod
     def digest(self) -> str:
-        """Identifies this plan, so that a confirmation counts for it and for no other."""
+        """Identifies this plan: a confirmation is valid for this plan only."""
 
     @property
     def words(self) -> dict[str, tuple[str, str]]:
-        """What the user confirms and why, by field of `Confirmations`: for every one that the change may need."""
+        """What the user confirms and why, by field of `Confirmations`, for every confirmation that the change may
+        need."""
         return {"live": (self.activity.agreement, f"It {self.activity.sentence}. {self.activity.consequence}")}
 
     @property
     def confirmations(self) -> list[RequiredConfirmation]:
-        """The confirmations that it needs."""
+        """The required confirmations."""
         words = self.words
         return [RequiredConfirmation(name, *words[name]) for name in self.needs]
 
     def require_shown(self, shown: str | None) -> None:
-        """Raise Conflict `plan_differs` if this is not the plan with the digest that was shown, if one was."""
+        """Raise Conflict `plan_differs` if a digest was shown and this plan has another one."""
         if shown is not None and shown != self.digest():
             raise Conflict(
                 "plan_differs",
@@ -181,7 +183,7 @@ class PlannedChange(ABC):
             )
 
     def require_confirmed(self, given: Confirmations) -> None:
-        """Raise Conflict `open_in_agent`, and the error of the first confirmation that is missing."""
+        """Raise Conflict `open_in_agent`, or the error of the first missing confirmation."""
         if self.written_to is not None:
             self.activity.require_closed(self.written_to)
         for name, failure in self.needs.items():
@@ -197,11 +199,11 @@ class ChangePlan(PlannedChange):
     """Whether the session is backed up first."""
 
     torn: TornLine | None
-    """Its last line, if that is torn."""
+    """Its last line, if it is torn."""
     now: datetime
-    """When it was planned; what it writes has this time."""
+    """The time of planning, which the written lines have."""
     present: Document
-    """The session as it was then."""
+    """The session at that time."""
 
     @property
     def session(self) -> Path:
@@ -219,11 +221,11 @@ class ChangePlan(PlannedChange):
     @property
     @abstractmethod
     def facts(self) -> list[Any]:
-        """What it would do, as JSON values."""
+        """The effect of the change, as JSON values."""
 
     @abstractmethod
     def make(self, facts: WriteFacts) -> Change:
-        """What is appended, made or changed. Raises what the agent's writer raises."""
+        """The appended lines, changed rows or new file. Raises the errors of the agent's writer."""
 
     @abstractmethod
     def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
@@ -234,11 +236,12 @@ class ChangePlan(PlannedChange):
 
     @abstractmethod
     def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], ChangeNote]:
-        """Gives the note of the change, for what is made. `backup` is None only if the plan makes none."""
+        """Returns a function from the change that was made to its note. `backup` is None only if the plan makes
+        none."""
 
     @property
     def server(self) -> AgentServer | None:
-        """The agent's server through which rows are changed; None if that is a transaction, or none are."""
+        """The agent's server through which rows are changed; None for a transaction, or if no rows are changed."""
         return None
 
     @property
@@ -246,9 +249,9 @@ class ChangePlan(PlannedChange):
         return str(self.present.path)
 
     def rows(self) -> RowPlan | None:
-        """The rows that are changed; None if the session is a file of lines.
+        """The changed rows; None if the session is a file of lines.
 
-        Raises BadInput `not_in_database` for documents, which are only read, and what `make` raises.
+        Raises BadInput `not_in_database` for documents, which are read-only, and the errors of `make`.
         """
         present = self.present
         agent = agent_at(present.path)
@@ -263,7 +266,7 @@ class ChangePlan(PlannedChange):
         return plan if self.server is None else plan.through(self.server)
 
     def carry_out(self, locked: LockedSession, confirmations: Confirmations) -> Applied[Self]:
-        """Make the change under the lock; the confirmations are those that it needs. Raises what `apply` raises."""
+        """Make the change under the lock, with the required confirmations. Raises the errors of `apply`."""
         content = hashlib.sha256()
         rows = self.rows()
         backup = self.back_up(locked, rows, content) if self.IS_BACKED_UP else None
@@ -275,7 +278,7 @@ class ChangePlan(PlannedChange):
             made = done
             sha256 = done.sha256
             if backup is not None and rows is None and done.created is None:
-                with suppress(RedlineError):  # not known, if others have rewritten the session since
+                with suppress(RedlineError):  # unknown if others have rewritten the session since
                     sha256 = digest_up_to(locked.path, done.size, backup.size, content)
             record_made(self.present.path, note(done), done.size, sha256)
 
@@ -291,7 +294,8 @@ class ChangePlan(PlannedChange):
         return Applied(self, done, backup)
 
     def back_up(self, locked: LockedSession, rows: RowPlan | None, content: hashlib._Hash) -> Backup:
-        """Back up what is changed; `content` gets the bytes of a file. Raises what `backups.back_up` raises."""
+        """Back up the data before it changes; `content` is updated with the bytes of a file. Raises the errors of
+        `backups.back_up`."""
         if rows is not None:
             return back_up_rows(locked, rows.steps, self.now)
         is_rendered = isinstance(agent_at(locked.path).store.open(locked.path), RenderedReader)
@@ -312,16 +316,16 @@ class Applied(Generic[Plan]):
     made: MadeChange
     backup: Backup | None
     late_failure: SystemFailure | None = None
-    """An error after the change was made."""
+    """An error that occurred after the change was made."""
 
     @property
     def backup_path(self) -> Path:
-        """The backup of the session as it was before. There is one unless the plan makes none."""
+        """The backup of the previous session. It exists unless the plan makes none."""
         assert self.backup is not None  # noqa: S101  # `ChangePlan.IS_BACKED_UP`
         return self.backup.path
 
     def require_tidy(self) -> None:
-        """Raise the error that occurred after the change was made, if one did."""
+        """Raise the error that occurred after the change was made, if any."""
         if self.late_failure is not None:
             raise self.late_failure
 
@@ -334,11 +338,12 @@ def apply(
     shown: str | None = None,
     meanwhile: AbstractContextManager[object] | None = None,
 ) -> Applied[Plan]:
-    """Make a change of the session at a real path: the plan that `plan_now` makes under the lock, if it has the digest
-    that was `shown`, and what it needs is confirmed. `meanwhile` is entered under the lock, before that.
+    """Make a change of the session at a real path: plan it with `plan_now` under the lock, and require that the plan
+    has the digest that was `shown` and that its confirmations are given. `meanwhile` is entered under the lock, before
+    planning.
 
-    Raises what `plan_now` and `meanwhile` raise, Conflict `plan_differs`, ConfirmationNeeded and SystemFailure; then
-    the session is as it was, unless the message says otherwise.
+    Raises the errors of `plan_now` and `meanwhile`, Conflict `plan_differs`, ConfirmationNeeded and SystemFailure; then
+    the session is unchanged, unless the message says otherwise.
     """
     with lock_session(path) as locked, meanwhile or nullcontext():
         plan = plan_now()
@@ -350,24 +355,25 @@ def apply(
 
 
 def index_written(path: Path) -> None:
-    """Update the index. It is written: the index can follow later."""
+    """Update the index. The change is already written: a failed update of the index can follow later."""
     with suppress(RedlineError, DatabaseError):
         index_file(path)
 
 
 def _drop_or_keep(backup: Backup, locked: LockedSession, failure: RedlineError) -> None:
-    """Delete the backup if the session is unchanged; after any other failure it has the previous content."""
+    """Delete the backup if the session is unchanged; after any other failure keep it, as it has the previous
+    content."""
     if failure.code == BYTES_ARE_LEFT:
         with tolerated(f"The backup {backup.path}"):
             record_backup(locked.path, BackupNote.of(backup))
-    elif not locked.is_announced:  # else the next lock decides, by what is in the file
+    elif not locked.is_announced:  # otherwise the next lock decides by the content of the file
         delete_backup(backup.path)
 
 
 @contextmanager
 def tolerated(what: str) -> Iterator[None]:
-    """Log an error of the database: a row that the next lock on the session can write too must not hide the outcome
-    of the change."""
+    """Log a database error. The next lock on the session can write the row too, so the error must not hide the
+    outcome."""
     try:
         yield
     except DatabaseError as fault:
@@ -376,7 +382,7 @@ def tolerated(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps that carry out a plan under a lock. Each raises what `ChangePlan.prove` and the storage raise."""
+    """The steps that carry out a plan under a lock. Each raises the errors of `ChangePlan.prove` and the storage."""
 
     locked: LockedSession
     plan: ChangePlan
@@ -432,8 +438,8 @@ class _Steps:
     def change_rows(self, rows: RowPlan) -> MadeChange:
         """Change rows of a database.
 
-        A database without a write-ahead log is not committed while another connection reads it: the proof closes its
-        own.
+        A database without a write-ahead log cannot be committed while another connection reads it, so the proof closes
+        its own connection.
         """
         present = self.plan.present
         path = present.path.with_name(rows.created) if rows.created else present.path
@@ -471,11 +477,11 @@ class _Steps:
         return Rebuilt(reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
 
 
-# ---- what a writer is given ----------------------------------------------------------------------------------
+# ---- input of a writer ---------------------------------------------------------------------------------------
 
 
 def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datetime) -> WriteFacts:
-    """What a writer needs beside the branch and the deletion. The session has a header."""
+    """The input of a writer beside the branch and the deletion. The session has a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     agent = agent_at(present.path)
     elsewhere = agent.store.open_elsewhere(present.path)
@@ -513,7 +519,7 @@ def _complete_lines(session: LoadedSession) -> Iterator[bytes]:
 
 
 def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
-    """Ids that no entry of the session has."""
+    """Ids that no entry of the session uses."""
     used: set[str] = set()
     while True:
         entry_id = agent.format.new_entry_id()
@@ -544,7 +550,7 @@ def _require_unchanged(present: LoadedSession) -> None:
 
 
 def row_plan(present: LoadedSession, change: RowChanges, entry_id: str) -> RowPlan:
-    """The rows of a change. Raises BadInput `not_in_database`, Conflict `session_changed`."""
+    """The changed rows. Raises BadInput `not_in_database`, Conflict `session_changed`."""
     database = database_of(present.path)
     return RowPlan(database, plan_steps(database, change), change.created, entry_id)
 
@@ -558,7 +564,7 @@ def database_of(path: Path) -> Path:
 
 
 def not_in_database(path: Path) -> BadInput:
-    """The error for rows to be changed of a session that is not in a database."""
+    """The error for a change of rows of a session that is not in a database."""
     return BadInput(
         "not_in_database",
         f"{path} is not in a database, so its rows cannot be changed. Nothing was written. Open it in a version of its "
@@ -568,7 +574,7 @@ def not_in_database(path: Path) -> BadInput:
 
 @contextmanager
 def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[LoadedSession, ReadLine]]:
-    """A session as a transaction has changed it, and how the lines of its entries are read."""
+    """A session as changed by a transaction, and a function that reads the lines of its entries."""
     agent = agent_at(path)
     with agent.store.open_within(path, connection) as reader:
         yield load_opened(agent, reader), lambda entry: reader.read_at(entry.offset, entry.length)
@@ -587,7 +593,7 @@ def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) ->
 
 @contextmanager
 def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
-    """Reads the recorded lines of a session's entries, also when its rows are changed."""
+    """A function that reads the recorded lines of a session's entries, even after its rows change."""
     agent = agent_at(present.path)
     with session_copy(database, agent.store.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
         require_same_rows(present, copy)

@@ -1,6 +1,6 @@
-"""A compaction: what was approved in a review, checked against the current session, and recorded by a writer.
+"""A compaction: an approved plan, checked against the current session and recorded by a writer.
 
-    what was added since → is the leaf still on the same branch? → the airlock again → is the plan exactly the approved
+    entries added since → is the leaf still on the same branch? → the airlock again → is the plan exactly the approved
     one? → a `Preflight`, which `change.apply` makes and proves
 
 Each confirmation covers one case; without it the commit is refused and names the missing one. Hooks are called once the
@@ -52,12 +52,12 @@ from .proof import ReadLine, Rebuilt, certificate_of, require_approved
 from .records import BackupNote, CommitNote
 
 MOST_NAMED: Final = 5
-"""Objects that a message names; it counts the others."""
+"""Objects that a message names; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """What was reviewed: the session as it was then, the branch, the parameters, and exactly these targets."""
+    """A reviewed plan: the session at that time, the branch, the parameters, and exactly these targets."""
 
     document: Document
     leaf_id: str
@@ -72,16 +72,16 @@ class Approved:
     writer: str = ""
     """The writer for which it was planned; empty for the best one."""
     run: Run | None = None
-    """The run in which it was reviewed; it is committed together with the line, or not at all."""
+    """The reviewed run; it is committed together with the line, or not at all."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Notes of the user, each by the first entry of the span that it stands for: see `Run.notes`."""
+    """Notes of the user, each by the first entry of the span that it replaces: see `Run.notes`."""
     is_awaited: bool = False
-    """Whether the agent that has the session open waits for this plan: then it does not continue past it."""
+    """Whether the agent that has the session open waits for this plan, and so does not continue from an older state."""
     is_less_by_decision: bool = False
-    """Whether an agent waits or waited for this plan, and a human rejected a part of what was proposed: that is the
-    decision, and a target that the plan misses needs no second one."""
+    """Whether an agent waits or waited for this plan and a human rejected a part of the proposals. That is the
+    decision: if the plan misses its target, no second confirmation is needed."""
     rule: str = ""
-    """What approved it in a human's place, in words; empty if a human did."""
+    """The rule that approved it instead of a human, in words; empty if a human approved it."""
 
 
 def require_writable(loaded: LoadedSession) -> None:
@@ -120,21 +120,22 @@ def require_writable(loaded: LoadedSession) -> None:
 
 @dataclass(frozen=True)
 class Preflight(ChangePlan):
-    """What a commit would do at this moment."""
+    """The present effect of a commit."""
 
     NOT_DONE = "Nothing was written."
 
     approved: Approved
     parent_id: str
-    """The entry that the line would be appended after."""
+    """The entry after which the line would be appended."""
     validated: ValidatedDeletion
     writer: SessionWriter
     notes_kept: Mapping[str, str]
-    """The user's notes that the writer adds, by the first entry of the span that each stands for, in their order."""
+    """The user's notes that the writer adds, in their order, by the first entry of the span that each replaces."""
 
     @property
     def server(self) -> AgentServer | None:
-        """The agent's server through which the change is made; None if the session is changed itself, or stays."""
+        """The agent's server through which the change is made; None if the session is changed directly or stays
+        unchanged."""
         return self.activity.server if self.writer.appends else None
 
     @property
@@ -238,7 +239,7 @@ class Preflight(ChangePlan):
         return note
 
     def _tally(self) -> Tally:
-        """The totals of the context that a commit changes."""
+        """The totals of the context before the commit."""
         present = self.present
         return tally_of(
             present.context(self.parent_id),
@@ -250,10 +251,10 @@ class Preflight(ChangePlan):
 
 
 def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
-    """Check what was approved against the current session, to be written by the writer of this name.
+    """Check an approved plan against the current session, for the writer of this name.
 
-    Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer`,
-    `refused_writer` and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
+    Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer`, `refused_writer`
+    and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
     reading = present.reading
@@ -272,7 +273,7 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
 
 
 def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:
-    """The notes whose entries go, if the writer holds notes."""
+    """The notes for deleted entries, if the writer supports notes."""
     if not writer.holds_notes or not approved.notes:
         return {}
     gone = {target.entry_id for target in approved.targets if target.block_index is None}
@@ -291,7 +292,7 @@ def _require_reader(approved: Approved, present: Document) -> None:
 
 
 def _require_writer_may(approved: Approved, present: LoadedSession, writer: SessionWriter) -> None:
-    """Raise BadInput `not_writable` if a writer must not touch some of the entries that go."""
+    """Raise BadInput `not_writable` if a writer must not touch some of the deleted entries."""
     entries = dict.fromkeys(target.entry_id for target in approved.targets)
     unfit = [
         entry_id
@@ -307,7 +308,7 @@ def _require_writer_may(approved: Approved, present: LoadedSession, writer: Sess
 
 
 def _named(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """The first few names, and the number of others."""
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
@@ -319,7 +320,7 @@ def _needs(
     activity: Activity,
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
-    """The confirmations of a change to the session itself."""
+    """The confirmations that a change of the session itself needs."""
     if activity.is_live and not activity.is_open_elsewhere and not approved.is_awaited:
         yield (
             "live",
@@ -365,7 +366,7 @@ def _needs(
 
 
 def _parent_of(approved: Approved, present: LoadedSession) -> str:
-    """The entry to append to: the reviewed leaf, or what its branch has grown to if that is the active one.
+    """The entry to append to: the reviewed leaf, or the present leaf of its branch if that is the active one.
 
     Raises Conflict `other_branch` if the active branch was reviewed and the session continued in another.
     """
@@ -381,7 +382,7 @@ def _parent_of(approved: Approved, present: LoadedSession) -> str:
 
 
 def _ends_inside_branch(approved: Approved) -> bool:
-    """Whether an entry in the middle of the active branch was reviewed, on purpose: then it is compacted there."""
+    """Whether an entry in the middle of the active branch was reviewed on purpose, so that it is compacted there."""
     reviewed = approved.document
     return approved.leaf_id != reviewed.leaf_id and reviewed.tree.descends(reviewed.leaf_id, approved.leaf_id)
 
@@ -389,7 +390,7 @@ def _ends_inside_branch(approved: Approved) -> bool:
 def _judge(
     approved: Approved, session: LoadedSession, leaf_id: str, rules: PlanRules
 ) -> ValidatedDeletion | Refusal | None:
-    """The airlock's judgement on what was approved; None if too little is left to compact."""
+    """The airlock's judgement of the approved plan; None if too little is left to compact."""
     # The query is given, so no text is needed to validate the plan.
     transcript = prepare(session.tree.branch(leaf_id), {}, msgspec.to_builtins(approved.parameters), rules)
     if transcript is None:
@@ -447,8 +448,8 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, ru
 
 
 def _sources(session: LoadedSession, leaf_id: str, rules: PlanRules) -> dict[str, tuple[int, int]]:
-    """The number and offset of the line that has each message's content: of several entries with one id the last
-    counts, and an edit may have replaced the content."""
+    """The number and offset of the line that has each message's content: of several entries with one id the last is
+    used, and an edit may have replaced the content."""
     messages = rules.compactable(session.tree.branch(leaf_id))
     sources = ((message.entry.id, message.source) for message in messages)
     return {entry_id: (source.number, source.offset) for entry_id, source in sources}
@@ -458,7 +459,7 @@ def _sources(session: LoadedSession, leaf_id: str, rules: PlanRules) -> dict[str
 
 
 def approval(run: Run, rule: str = "") -> Approved:
-    """The approved plan of a run, in the form that `commit` takes; `rule` is that of `Approved`.
+    """The approved plan of a run, in the form that `commit` takes; for `rule` see `Approved`.
 
     Raises Conflict `wrong_state` and `session_rewritten`, BadInput `nothing_approved`.
     """
@@ -484,7 +485,7 @@ def approval(run: Run, rule: str = "") -> Approved:
         run=run,
         notes=run.notes,
         is_awaited=run.handshakes.open().exists(),
-        # What is written once the agent has closed the session is no longer awaited.
+        # Once the agent has closed the session, it no longer waits for the change.
         is_less_by_decision=run.handshakes.unfinished().exists() and bool(pins_of(run)[0]),
         rule=rule,
     )
@@ -496,10 +497,10 @@ def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Tar
 
 
 def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Applied[Preflight]:
-    """Record the approved deletion by its writer.
+    """Record the approved deletion with its writer.
 
-    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is as it
-    was, unless the message says otherwise.
+    Raises BadInput, Conflict, ConfirmationNeeded, TargetNotMet and SystemFailure; then the session is unchanged, unless
+    the message says otherwise.
     """
     require_writable(approved.document)
 
@@ -519,12 +520,12 @@ def commit_run(
     rule: str = "",
     handshake: int | None = None,
 ) -> Applied[Preflight]:
-    """Record the approved plan of a run by a writer, if it is the one that was shown: `shown` is the digest of that
-    preflight; None if what is approved cannot have changed since. `rule` names what approved it in a human's place;
-    `handshake` is the approved one that is carried out.
+    """Record the approved plan of a run with a writer, if it is the one that was shown: `shown` is the digest of that
+    preflight; None if the approved plan cannot have changed since. `rule` names the rule that approved it instead of a
+    human; `handshake` is the approved one that is carried out.
 
-    Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`, what
-    `block_decisions` raises, and what `approval` raises.
+    Until it ends, no decisions on the run are accepted. Raises the errors of `commit`, `block_decisions` and
+    `approval`, and Conflict `plan_differs`.
     """
 
     def plan_now() -> Preflight:
@@ -585,7 +586,7 @@ def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> It
 
 
 def _call_hooks(applied: Applied[Preflight]) -> Applied[Preflight]:
-    """Call the hooks about a commit. Raises the error that occurred after it was made, if any."""
+    """Call the hooks for a commit. Raises the error that occurred after the commit was made, if any."""
     plan, made = applied.plan, applied.made
     after_compact(
         plan.present.path,

@@ -1,7 +1,7 @@
-"""A compaction as it is in its session now: which lines it consists of, what it still deletes, and what has followed.
+"""The present state of a compaction in its session: its lines, what it still deletes, and what followed.
 
-The file decides, not the rows: a restore may have removed an undo. The rows name what a line cannot: what a new session
-was made without, and which lines bring entries back.
+The file decides, not the rows: a restore may have removed an undo. The rows have only the facts that a line lacks: what
+a new session omits, and which lines bring entries back.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from .change import changed_session
 OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
 """Kinds of entries that count for the whole session: leaving their branch changes nothing."""
 NOT_IN_FORCE: Final = frozenset({"undone_already", "not_in_session", "other_branch"})
-"""The errors that say that a compaction does not have to be undone."""
+"""The errors which mean that a compaction does not have to be undone."""
 DELETION_WRITER: Final = "context-compaction"
 """The writer of the lines that a session itself describes."""
 
 
 class LineRange(NamedTuple):
-    """Consecutive lines of a branch: after one entry, up to and with another."""
+    """Consecutive lines of a branch: after one entry, up to and including another."""
 
     after: str
     last: str
@@ -59,20 +59,20 @@ class CompactionState:
     targets: tuple[Target, ...]
     """What it still deletes, in the order of recording."""
     branch: tuple[Entry, ...]
-    """The branch as it would be without it: without its lines, and those that brought back a part of it."""
+    """The branch without the compaction: without its lines, and those that brought back a part of it."""
     last_line: int
     """The number of its last line in the file; 0 if it made a new session."""
     is_last: bool
-    """Whether nothing was said since."""
+    """Whether no message followed."""
 
     @property
     def created(self) -> Path | None:
-        """The new session that it made."""
+        """The new session that the compaction made."""
         return Path(self.row.created) if self.row is not None and self.row.created else None
 
 
 class _Version(NamedTuple):
-    """The lines of a compaction, or of a smaller one that took its place."""
+    """The lines of a compaction, or of a smaller one that replaced it."""
 
     lines: LineRange
     targets: tuple[Target, ...]
@@ -86,7 +86,7 @@ def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[Target, ...]:
 def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState:
     """The state of a recorded compaction.
 
-    Raises Conflict with a code of NOT_IN_FORCE; of a compaction of rows also `rows_changed` and `backup_gone`.
+    Raises Conflict with a code of NOT_IN_FORCE; for a compaction of rows also `rows_changed` and `backup_gone`.
     """
     if agent_at(present.path).store.database(present.path) is not None:
         return _state_of_rows(row, present)
@@ -107,8 +107,7 @@ def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState
 
 
 def unrecorded_state(entry_id: str, present: LoadedSession) -> CompactionState:
-    """The state of a compaction that is known from its line alone. Raises BadInput `not_ours`, Conflict
-    `other_branch`."""
+    """The state of a compaction known only from its line. Raises BadInput `not_ours`, Conflict `other_branch`."""
     entry = present.tree.entry(entry_id)
     control, parent_id = entry.control, entry.parent_id
     if not _is_beside(entry, present.path) or not isinstance(control, DeletionControl) or parent_id is None:
@@ -127,8 +126,8 @@ def unrecorded_state(entry_id: str, present: LoadedSession) -> CompactionState:
 def latest_state(session: Session, present: LoadedSession) -> CompactionState:
     """The latest compaction that can be undone: one on the active branch, otherwise a new session that was made.
 
-    Of compactions that changed rows, only that of the latest is looked at: earlier ones may be hidden by it. Raises
-    BadInput `no_compaction`, Conflict `rows_changed` and `backup_gone`.
+    Of compactions that changed rows, only the latest is considered, as it may hide earlier ones. Raises BadInput
+    `no_compaction`, Conflict `rows_changed` and `backup_gone`.
     """
     is_in_database = agent_at(present.path).store.database(present.path) is not None
     found = list(islice(_states(session, present), 1 if is_in_database else None))
@@ -147,7 +146,7 @@ def latest_state(session: Session, present: LoadedSession) -> CompactionState:
 
 
 def state_named(name: str, session: Session, present: LoadedSession) -> CompactionState:
-    """The compaction with this entry, or with this id of the session that it made."""
+    """The compaction with this entry id or this id of the session that it made."""
     row = session.compactions.select_related("backup", "session__root").filter(entry_id=name).last()
     if row is None:
         smaller = session.undos.filter(entry_id=name, way=UndoWay.SMALLER, compaction__isnull=False).last()
@@ -156,7 +155,7 @@ def state_named(name: str, session: Session, present: LoadedSession) -> Compacti
 
 
 def _states(session: Session, present: LoadedSession) -> Iterator[CompactionState]:
-    """The recorded compactions that are in force, the one recorded last first."""
+    """The recorded compactions in force, the latest first."""
     for row in session.compactions.select_related("backup", "session__root").order_by("-pk"):
         try:
             yield compaction_state(row, present)
@@ -186,7 +185,7 @@ def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
 
 
 def _branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
-    """The branch with these targets back. Raises Conflict `backup_gone` and `rows_changed`."""
+    """The branch with these targets brought back. Raises Conflict `backup_gone` and `rows_changed`."""
     backup = row.backup.path
     if file_state(Path(backup)) is None:
         raise Conflict(
@@ -253,7 +252,7 @@ def _state(
 
 
 def _versions(row: Compaction) -> list[_Version]:
-    """The lines as they were written, then those that took their place."""
+    """The original lines, then those that replaced them."""
     versions = [_Version(LineRange(row.leaf_id, row.entry_id), targets_of(row.origins))]
     for undo in row.undos.filter(way=UndoWay.SMALLER).order_by("pk"):
         back = set(targets_of(undo.targets))
@@ -263,7 +262,7 @@ def _versions(row: Compaction) -> list[_Version]:
 
 
 def _taken_back(session: Session, besides: int) -> Iterator[LineRange]:
-    """The lines of other compactions that were undone as a whole, and of their undos: together they change nothing."""
+    """The lines of other compactions that were undone completely, and of their undos: together they change nothing."""
     for undo in session.undos.filter(is_whole=True, created="").exclude(compaction=besides):
         if undo.way in (UndoWay.LEAF, UndoWay.EDITS):
             yield _lines_of(undo)
@@ -284,7 +283,7 @@ def _places_of(lines: LineRange, places: dict[str, int]) -> range:
 
 
 def _is_beside(entry: Entry, path: Path) -> bool:
-    """Whether an entry is a compaction whose backup is named like one of this session; compared as text only."""
+    """Whether an entry is a compaction whose backup has the name of one of this session; compared as text only."""
     control = entry.control
     return isinstance(control, DeletionControl) and Path(control.backup).name.startswith(f"{path.name}.")
 
@@ -328,10 +327,10 @@ def steps_back(
     is_whole: bool,
     server: AgentServer | None = None,
 ) -> list[RowStep]:
-    """The changes that bring back these targets of a compaction, as far as a server can make them, if one is to.
+    """The changes that bring back these targets of a compaction, limited to what the server can do if there is one.
 
-    What else the compaction changed goes back with the last of them. Raises BadInput `not_a_backup`, Conflict
-    `session_changed`, and what reading the backup and the database raises.
+    The compaction's other changes are reverted with the last target. Raises BadInput `not_a_backup`, Conflict
+    `session_changed`, and the errors of reading the backup and the database.
     """
     steps = [step.reversed for step in backed_up_steps(Path(row.backup.path))]
     every = {raw["entryId"] for raw in row.origins}
@@ -346,7 +345,7 @@ def steps_back(
 
 
 def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
-    """The active branch with these targets back; nothing is changed."""
+    """The active branch with these targets brought back; nothing is changed."""
     with _preview(row, back, present) as connection:
         if connection is None:
             return tuple(present.tree.branch(present.leaf_id))
@@ -357,9 +356,9 @@ def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession)
 def texts_with(
     row: Compaction, back: Sequence[Target], present: LoadedSession, entries: Iterable[Entry]
 ) -> dict[str, Texts]:
-    """The texts of entries of the branch with these targets back, by id; nothing is changed.
+    """The texts of entries of the branch with these targets brought back, by id; nothing is changed.
 
-    Raises Conflict `session_rewritten` if the session is no longer the one that the entries are of.
+    Raises Conflict `session_rewritten` if the session no longer has these entries.
     """
     agent = agent_at(present.path)
     with _preview(row, back, present) as connection:
@@ -371,7 +370,8 @@ def texts_with(
 
 @contextmanager
 def _preview(row: Compaction, back: Sequence[Target], present: LoadedSession) -> Iterator[sqlite3.Connection | None]:
-    """A copy of the session's rows with these targets back; None if the compaction changed no rows of the session."""
+    """A copy of the session's rows with these targets brought back; None if the compaction changed no rows of the
+    session."""
     agent = agent_at(present.path)
     database = agent.store.database(present.path)
     if database is None or row.created:

@@ -1,9 +1,9 @@
-"""New entries at the end of a session, which delete nothing: labels, moves of the leaf, and what else is made of them.
+"""New entries at the end of a session that delete nothing: labels, moves of the leaf, and entries built from them.
 
-A move to a user's message goes to the entry before it, so that the message can be said again, changed.
+A move to a user's message goes to the entry before it, so that the user can send the message again in another form.
 
-An `EntryChange` says what is appended and which context must result; the proof rebuilds the session with the new lines
-as the agent would. Hooks are asked before another move, without the lock, and told after it.
+An `EntryChange` has the appended lines and the expected context; the proof rebuilds the session with the new lines as
+the agent would. Hooks are called before another move, without the lock, and notified after it.
 """
 
 from __future__ import annotations
@@ -42,34 +42,34 @@ LONGEST_LABEL: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """What is appended to a session, and what the agent must rebuild of it."""
+    """The lines appended to a session, and the context that the agent must rebuild from it."""
 
     action: str
     """An `AuditEntry.Action`."""
     words: str
     """What the entries do, for the audit log and messages: "to e4"."""
     leaf_id: str | None
-    """The entry whose context must result; None for an empty one."""
+    """The entry whose context is expected; None for an empty context."""
     lines: Callable[[WriteFacts], tuple[bytes, ...]]
-    """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
+    """The lines without their newlines. They are made again under the lock, because `WriteFacts` then has new ids."""
     added_messages: int = 0
     """How many messages the new entries themselves add to that context."""
     kept_ids: Collection[str] | None = None
-    """The entries whose messages stay of that context; None: all."""
+    """The entries whose messages stay in that context; None means all."""
     move: TreeMove | None = None
-    """The move that it is, if hooks are to be asked about it."""
+    """The move, if hooks are to be called for it."""
     summary: str | None = None
-    """The whole text of the summary that a move leaves; None if it leaves none."""
+    """The whole text of the summary that a move adds; None if it adds none."""
     from_hook: bool = False
     """Whether a hook supplied that summary."""
 
 
 MakeChange = Callable[[Document], EntryChange]
-"""Makes the change of a session as it is now. Raises BadInput and Conflict; then nothing is appended."""
+"""Plans the change for the current session. Raises BadInput and Conflict; then nothing is appended."""
 
 
 def label_words(label: str) -> str:
-    """The label as it is written: on one line. Raises BadInput `bad_label`."""
+    """The label as written: on one line. Raises BadInput `bad_label`."""
     words = " ".join(label.split())
     if len(words) > LONGEST_LABEL or not words.isprintable():
         raise BadInput(
@@ -80,8 +80,8 @@ def label_words(label: str) -> str:
 
 
 def labelled(make: MakeChange, label: str) -> MakeChange:
-    """The move that a change makes, with one more line that labels its summary, or else the entry that was chosen, as
-    pi does. It raises BadInput `bad_label` too."""
+    """A move with one more line, which labels its summary or, without one, the chosen entry, as pi does. Making the
+    change also raises BadInput `bad_label`."""
     words = label_words(label)
 
     def make_labelled(present: Document) -> EntryChange:
@@ -107,7 +107,7 @@ def labelled(make: MakeChange, label: str) -> MakeChange:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a move or a fork to an entry ends."""
+    """The end of a move or a fork to an entry."""
 
     entry: Entry
     """The chosen entry."""
@@ -116,15 +116,15 @@ class Destination:
 
     @property
     def is_before(self) -> bool:
-        """Whether that is before the chosen entry, whose text is then offered to be said again."""
+        """Whether the leaf is before the chosen entry, whose text is then offered for editing and sending again."""
         return self.leaf_id != self.entry.id
 
 
 def destination_of(tree: SessionTree, entry_id: str, *, is_leaf: bool = False) -> Destination:
     """Where the conversation continues if this entry is chosen: after it, or before a user's message.
 
-    `is_leaf`: after it, whoever says it; so a move is taken back from where nobody had answered yet. Raises BadInput
-    `unknown_entry`.
+    `is_leaf`: after the entry, whatever its role; this takes back a move from an entry that has no answer yet. Raises
+    BadInput `unknown_entry`.
     """
     entry = tree.entry(entry_id)
     if is_leaf or entry.role != Role.USER:
@@ -163,7 +163,7 @@ def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
 
 
 def set_label(entry_id: str, label: str) -> MakeChange:
-    """The change that labels an entry, or takes its label away if `label` is blank.
+    """The change that labels an entry, or removes its label if `label` is blank.
 
     It raises BadInput `unknown_entry`, `bad_label`, `same_label` and `no_label`.
     """
@@ -182,7 +182,7 @@ def set_label(entry_id: str, label: str) -> MakeChange:
 
 
 def any_label(entry_id: str) -> MakeChange:
-    """A change that stands for any label of an entry, to plan with before its words are known.
+    """A change that stands for any label of an entry, for planning before the label is known.
 
     It raises BadInput `unknown_entry` and `no_label`.
     """
@@ -219,13 +219,13 @@ def _require_form(present: Document, form: str) -> None:
 
 @dataclass(frozen=True)
 class AppendPlan(ChangePlan):
-    """What an append would do at this moment."""
+    """The present effect of an append."""
 
     NOT_DONE = NOT_APPENDED
 
     change: EntryChange
     draft: int | None = None
-    """The draft whose summary the first of the entries is; None if it is of no draft."""
+    """The draft whose summary is the first of the entries; None if there is no draft."""
 
     @property
     def facts(self) -> list[Any]:
@@ -267,12 +267,12 @@ class AppendPlan(ChangePlan):
 
 
 def first_id(made: MadeChange) -> str:
-    """The id of the first of the new entries: a label that a hook wants follows the summary that it is of."""
+    """The id of the first new entry: a label from a hook follows the summary that it labels."""
     return str(json.loads(made.lines[0])["id"])
 
 
 def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None = None) -> AppendPlan:
-    """What an append would do at this moment. Raises what `require_writable` and `make` raise."""
+    """The present effect of an append. Raises the errors of `require_writable` and `make`."""
     present = Document.to_change(path)
     require_writable(present)
     change = make(present)
@@ -295,10 +295,10 @@ def append_entries(
     """Append the entries of a change once it is proven.
 
     `shown` is the digest of the plan for which the confirmations were given, if that was some time ago; `draft` is the
-    key of the draft whose summary is appended, `label` what hooks answered that were asked about its move already.
-    Raises what `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput
-    `breaks_context`, and SystemFailure `not_proven` and others; then the session is as it was, unless the message says
-    otherwise. Before another move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and
+    key of the draft whose summary is appended, `label` the answer of hooks that were already called for its move.
+    Raises the errors of `plan_append`, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput
+    `breaks_context`, and SystemFailure `not_proven` and others; then the session is unchanged, unless the message says
+    otherwise. Before another move, hooks are called without the lock: raises the errors of `ask_tree_hooks`, and
     `cancelled_by_hook`.
     """
     if session_before_tree.connected() or unloaded():
@@ -324,7 +324,7 @@ def append_entries(
 
 
 def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
-    """Ask hooks about a move that could be made now; returns the label that they want, empty without one."""
+    """Call the hooks for a move that is possible now; returns the label that they request, empty if none."""
     answers = ask_tree_hooks(plan.present, move, plan.present.row)
     require_move_not_cancelled(answers)
     return answers.label

@@ -37,7 +37,7 @@ NOT_MADE = "No new session was made."
 
 @dataclass(frozen=True)
 class ForkPlan(ChangePlan):
-    """What a fork would be made of at this moment."""
+    """The present content of a fork."""
 
     NOT_DONE = NOT_MADE
     IS_BACKED_UP = False
@@ -97,7 +97,7 @@ class ForkPlan(ChangePlan):
 
 
 def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> ForkPlan:
-    """What a fork at an entry would be made of at this moment. Raises the errors of `fork_session` in BadInput."""
+    """The present content of a fork at an entry. Raises the errors of `fork_session` in BadInput."""
     present = Document.to_change(path)
     require_writable(present)
     writer = _forking_writer(path, present.reading)
@@ -107,11 +107,12 @@ def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False
 
 
 def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> Session:
-    """Make a new session with the conversation up to an entry, or before it if a user says it, and return its row.
+    """Make a new session with the conversation up to an entry, or before it if it is a user's message, and return its
+    row.
 
-    `is_leaf`: the entry is the last one of the new session, whoever says it. Raises BadInput `unknown_entry`,
-    `nothing_before`, `no_fork`, `refused_writer` and what `require_writable` raises, SystemFailure `not_proven`, and
-    what reading and writing raise; then there is no new session.
+    `is_leaf`: the entry is the last one of the new session, whatever its role. Raises BadInput `unknown_entry`,
+    `nothing_before`, `no_fork`, `refused_writer` and the errors of `require_writable`, SystemFailure `not_proven`, and
+    the errors of reading and writing; then there is no new session.
     """
     applied = apply(path, lambda: plan_fork(path, entry_id, now, is_leaf=is_leaf), Confirmations())
     applied.require_tidy()

@@ -1,4 +1,4 @@
-"""The confirmations that a change requires, as the form of its page returns them."""
+"""The confirmations that a change requires, as the form of its page submits them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ class ConfirmationField(forms.MultipleChoiceField):
 
 
 def missing_in(form: forms.Form, required: Iterable[RequiredConfirmation]) -> list[RequiredConfirmation]:
-    """The required confirmations that a form's field `yes` lacks, in order."""
+    """The required confirmations missing in a form's field `yes`, in order."""
     given = form["yes"].value() or []
     return [one for one in required if one.name not in given]

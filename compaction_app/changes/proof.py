@@ -1,4 +1,4 @@
-"""The proof of a write, made before it: the agent would rebuild exactly the approved context from the changed session.
+"""The proof before a write: the agent would rebuild exactly the approved context from the changed session.
 
 context now − approved deletion = context that the agent's reader rebuilds from the old bytes plus the change
 """
@@ -31,7 +31,7 @@ ReadLine = Callable[[Entry], bytes]
 
 
 class Rebuilt(NamedTuple):
-    """A context, how the lines of its entries are read, and the leaf of its branch."""
+    """A context, a function that reads the lines of its entries, and the leaf of its branch."""
 
     context: ActiveContext
     line: ReadLine
@@ -41,7 +41,7 @@ class Rebuilt(NamedTuple):
 def approved_messages(
     context: ActiveContext, targets: Iterable[Target], writer: SessionWriter | None = None
 ) -> list[Message]:
-    """The messages of a context that an approved deletion leaves, or that a writer puts in the place of others."""
+    """The messages of a context that an approved deletion keeps, or with which a writer replaces others."""
     deleted = blocks_by_entry(targets)
     left = []
     for message in context.messages:
@@ -108,8 +108,8 @@ def _without_notes(
     after: Rebuilt,
     notes: Sequence[str],
 ) -> Rebuilt:
-    """The context without the notes between the expected messages. Raises SystemFailure `not_proven` if one of them is
-    not there."""
+    """The context without the notes between the expected messages. Raises SystemFailure `not_proven` if a note is
+    missing."""
     rest, waiting, left = list(reversed(expected)), list(notes), []
     for one in after.context.messages:
         if rest and (_is_unchanged(rest[-1], one) or _json(agent, rest[-1], line) == _json(agent, one, after.line)):
@@ -134,7 +134,7 @@ def _said(agent: Agent, message: Message, line: ReadLine) -> str | None:
 def with_new_messages(
     staying: Iterable[Message], after: Iterable[Message], is_new: Callable[[Message], bool], count: int
 ) -> list[Message]:
-    """The messages that stay of a context, with `count` new ones in the places in which they are rebuilt."""
+    """The kept messages of a context, with `count` new ones at the positions at which they are rebuilt."""
     rest = iter(staying)
     expected: list[Message] = []
     for one in after:
@@ -173,9 +173,9 @@ def _not_proven(path: str, what: str, which: str) -> SystemFailure:
 
 
 def certificate_of(path: str, generation: Generation, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
-    """The certificate of a context that is the approved one.
+    """The certificate of a context that equals the approved one.
 
-    Raises BadInput `breaks_context` if providers would refuse it for a reason that was not there before.
+    Raises BadInput `breaks_context` if providers would refuse it for a new reason.
     """
     found = violations(after.context)
     new = [one for one in new_violations(violations(before.context), found) if not _is_dropped(one)]
@@ -196,7 +196,7 @@ def certificate_of(path: str, generation: Generation, before: Rebuilt, after: Re
 
 
 def _is_dropped(violation: Violation) -> bool:
-    """Whether the agent leaves out a message of which only empty blocks remain, which loses nothing."""
+    """Whether the agent omits a message that has only empty blocks left, which loses nothing."""
     return violation.is_repaired and violation.rule is ProviderRule.EMPTY_CONTENT
 
 

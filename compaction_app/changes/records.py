@@ -1,4 +1,4 @@
-"""What a change of a session records in the database: all in one transaction, once the file has changed.
+"""The database records of a change of a session: written in one transaction, once the file has changed.
 
 The same record is written by the process that made the change or, if that was killed first, from the note in its intent
 record by the process that locks the session next:
@@ -13,7 +13,7 @@ record by the process that locks the session next:
 The content of the file decides, not the intention. A change whose line is not in the file leaves no row, and its backup
 is deleted, as after any failed one. Only the process that made a commit calls the hooks for it.
 
-A restore is kept apart: it makes up to two backups, records them even if the session was not restored, and has no row.
+A restore is separate: it makes up to two backups, records them even if the session was not restored, and has no row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from sessions_app.storage.locks import LockedSession, RecoveryKind
 logger = logging.getLogger("redline")
 
 NOT_RECORDED: Final = "not_recorded"
-"""The failure after which the change is made, and is recorded with the session's next lock."""
+"""The failure after which the change is made and will be recorded with the session's next lock."""
 _TARGET: Final = frozenset(Target("", 0).to_json())
 _COLUMNS: Final = (
     "entry_id",
@@ -66,14 +66,14 @@ _COLUMNS: Final = (
     "context",
     "origins",
 )
-"""The fields of a note that the row of a compaction has as well."""
+"""The fields of a note that are also columns of a compaction's row."""
 
 
 # ---- notes ---------------------------------------------------------------------------------------------------
 
 
 class BackupNote(msgspec.Struct, frozen=True):
-    """A backup, as its row has it."""
+    """A backup, with the fields of its row."""
 
     path: str
     sha256: str
@@ -86,12 +86,12 @@ class BackupNote(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> audit.FileContent:
-        """What the session contained when it was made."""
+        """The session's content at the time of the backup."""
         return audit.FileContent(self.size, self.sha256)
 
 
 class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What an intent record says about a change of a session, so that another process can record it."""
+    """A change of a session, in its intent record, with which another process can record it."""
 
     REASON: ClassVar[str] = ""
     """The `Backup.Reason` of its backup."""
@@ -101,24 +101,24 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the session; empty if it is the one whose lock is held."""
     backup: BackupNote | None = None
     entry_id: str = ""
-    """The new leaf of the session, or the id of the new session; empty if none shows that the change was made."""
+    """The new leaf of the session, or the id of the new session; empty if no entry proves the change."""
     writer: str = ""
     server: str = ""
-    """The address of the agent's server that made the change, if one did."""
+    """The address of the agent's server that made the change, if any."""
     created: str = ""
     """The path of the new session, if one was made."""
     removed: str = ""
-    """The path of the session that was deleted, if one was."""
+    """The path of the deleted session, if any."""
     certificate: dict[str, Any] | None = None
     measure: Measure | None = None
-    """The measure of the context of which it deleted something; None if it did not."""
+    """The measure of the context from which it deleted; None if it deleted nothing."""
 
     def session_path(self, locked: Path) -> Path:
-        """The session, given the one whose lock is held."""
+        """The changed session, given the one whose lock is held."""
         return Path(self.session) if self.session else locked
 
     def changed_path(self, session: Path) -> Path:
-        """The file that was made or deleted, or else the session that was changed."""
+        """The file that was made or deleted, otherwise the session that was changed."""
         return Path(self.created or self.removed or session)
 
     @property
@@ -143,20 +143,20 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def targets(self) -> tuple[dict[str, Any], ...]:
-        """The entries and blocks that were deleted or came back, each as `targets.Target.to_json`."""
+        """The entries and blocks that were deleted or brought back, each as `targets.Target.to_json`."""
         return ()
 
     @property
     def content_before(self) -> audit.FileContent | None:
-        """What the session contained before; None if it was not changed."""
+        """The previous content of the session; None if it was not changed."""
         return self.backup.content if self.backup is not None else None
 
     def save(self, session: Session, backup: Backup | None) -> None:
-        """Write the rows of this kind of change only, unless they are there. Raises DatabaseError."""
+        """Write only the rows of this kind of change, unless they exist. Raises DatabaseError."""
 
 
 class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
-    """Everything that the rows of a compaction contain."""
+    """The data of a compaction's rows."""
 
     REASON = Backup.Reason.COMPACT
 
@@ -176,7 +176,7 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     rule: str = ""
     """The rule by which it was approved without a review, in words; empty if a human approved it."""
     struck_estimate: int | None = None
-    """What it deletes, in estimated tokens, for its run; None if that is not known."""
+    """The deleted tokens, estimated, for its run; None if unknown."""
 
     @property
     def key(self) -> str:
@@ -214,7 +214,7 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
 
 
 class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
-    """Everything that the row of an undo contains."""
+    """The data of an undo's row."""
 
     REASON = Backup.Reason.UNDO
 
@@ -225,7 +225,7 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
     targets: tuple[dict[str, Any], ...]
     leaf_id: str
     content: audit.FileContent | None = None
-    """What the session that was deleted contained."""
+    """The content of the deleted session."""
 
     @property
     def key(self) -> str:
@@ -268,7 +268,7 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
 
 
 class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
-    """A new session that was made of another one without deleting anything."""
+    """A new session that was made from another one without deleting anything."""
 
     leaf_id: str
     """The entry at which it was made."""
@@ -295,9 +295,9 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
     action: str
     """An `AuditEntry.Action`."""
     words: str
-    """What they do, for the audit log."""
+    """A description for the audit log."""
     draft: int | None = None
-    """The draft whose summary the first of them is; None if it is of no draft."""
+    """The draft whose summary is the first of them; None if there is no draft."""
     summary_id: str = ""
     """The id of that summary."""
 
@@ -325,13 +325,13 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
 
 
 class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
-    """The backups that were made before a restore, and what was restored."""
+    """The backups that were made before a restore, and the restored content."""
 
     backups: tuple[BackupNote, ...]
     source: str = ""
-    """The path of the backup whose content the session was given."""
+    """The path of the backup that was restored."""
     sha256: str = ""
-    """The digest of that content."""
+    """The digest of its content."""
     restored_at: datetime | None = None
 
 
@@ -339,7 +339,8 @@ Note = CommitNote | RestoreNote | UndoNote | ForkNote | EntriesNote
 
 
 def text_of(note: Note | ChangeNote) -> str:
-    """A note in the form of an intent record. Lone surrogates, which any text of a session may contain, survive."""
+    """A note in the form of an intent record. Lone surrogates, which any text of a session may contain, are
+    preserved."""
     return json.dumps(msgspec.to_builtins(note))
 
 
@@ -347,10 +348,10 @@ def text_of(note: Note | ChangeNote) -> str:
 
 
 def record(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
-    """Record that a change of a session is made. The file that it made, or else the session, has `size` bytes unless
-    others wrote to it since; `sha256` is the digest of those bytes, empty if it is not known.
+    """Record a change of a session. The file that it made, otherwise the session, has `size` bytes unless others wrote
+    to it since; `sha256` is the digest of those bytes, empty if unknown.
 
-    Existing records are left as they are. Raises DatabaseError; then nothing is recorded.
+    Existing records stay unchanged. Raises DatabaseError; then nothing is recorded.
     """
     with transaction.atomic():
         row = session_row(session)
@@ -377,7 +378,7 @@ def record(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
 
 
 def record_made(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
-    """As `record`, for a change that was just made. Raises SystemFailure `not_recorded`; the next lock records it."""
+    """Like `record`, for a change that was just made. Raises SystemFailure `not_recorded`; the next lock records it."""
     try:
         record(session, note, size, sha256)
     except DatabaseError as fault:
@@ -390,7 +391,7 @@ def record_made(session: Path, note: ChangeNote, size: int, sha256: str) -> None
 
 
 def content_written(compaction: Compaction) -> audit.FileContent | None:
-    """What the new session of a compaction contained when it was made; None if that is not known."""
+    """The initial content of the new session of a compaction; None if unknown."""
     entry = AuditEntry.objects.filter(change=_key_of_commit(compaction.entry_id, compaction.backup.path)).first()
     if entry is None or entry.bytes_after is None:
         return None
@@ -398,12 +399,12 @@ def content_written(compaction: Compaction) -> audit.FileContent | None:
 
 
 def record_backup(path: Path, note: BackupNote) -> None:
-    """Record a backup that was made for a change of which only a piece is in the session. Raises DatabaseError."""
+    """Record a backup for a change of which only a part is in the session. Raises DatabaseError."""
     _record_backup(session_row(path), note, Backup.Reason.COMPACT)
 
 
 def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
-    """Record the backups that a restore made, and which compactions the session contains. Raises DatabaseError.
+    """Record the backups of a restore, and which compactions the session contains. Raises DatabaseError.
 
     `size` is the session's size unless others wrote to it since; None if it was not restored.
     """
@@ -423,7 +424,8 @@ def _key_of_commit(entry_id: str, backup: str) -> str:
 
 
 def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:
-    # A backup that is made after the step, of bytes written at the same moment, is not in the note of a settled one.
+    # A backup that is made after the step, of bytes written at the same moment, is missing from the note of a settled
+    # one.
     first = note.backups[0] if note.backups else None
     made = first.path if first is not None else restored_at.isoformat()
     return audit.AuditFacts(
@@ -445,7 +447,7 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 
 
 def _record_compactions_left(session: Session, path: Path) -> None:
-    """Set the state of the runs of a session's compactions by what is in the file."""
+    """Set the state of the runs of a session's compactions from the content of the file."""
     written = session.compactions.filter(run__isnull=False, created="").values_list("pk", "entry_id", "run_id")
     undone = session.undos.filter(is_whole=True, created="").values_list("compaction_id", "entry_id")
     left = entries_in(path, {entry_id for _, entry_id, _ in written} | {entry_id for _, entry_id in undone})
@@ -456,7 +458,8 @@ def _record_compactions_left(session: Session, path: Path) -> None:
 
 
 def entries_in(path: Path, sought: Collection[str]) -> set[str]:
-    """Which entries with these ids are in a session; none if it is gone. Reads the file and parses their lines."""
+    """The ids among `sought` that a session contains; none if it is gone. Reads the file and parses the lines of these
+    entries."""
     if not sought or file_state(path) is None:
         return set()
     named = re.compile(b"|".join(re.escape(entry_id.encode()) for entry_id in sought))
@@ -472,9 +475,9 @@ def entries_in(path: Path, sought: Collection[str]) -> set[str]:
 
 
 def settle(locked: LockedSession) -> None:
-    """Record the outcome of an interrupted change, so that the runs of the session can be decided on again.
+    """Record the outcome of an interrupted change, so that the runs of the session accept decisions again.
 
-    Raises DatabaseError and what reading the session raises; then the next lock does it.
+    Raises DatabaseError and the errors of reading the session; then the next lock does it.
     """
     note, kind = _read(locked), locked.recovery.kind
     if kind is RecoveryKind.UNRESOLVED:
@@ -484,7 +487,7 @@ def settle(locked: LockedSession) -> None:
     elif note is not None:
         _settle(locked, note)
     for run in Run.objects.being_committed().with_session():
-        # The lock is held here, so the process that was writing its plan is gone.
+        # The lock is held here, so the process that was writing its plan has ended.
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and agent_at(locked.path).store.state(locked.path) is not None:
@@ -518,7 +521,7 @@ def _settle(locked: LockedSession, note: ChangeNote) -> None:
 
 
 def _digest(path: Path, size: int) -> str:
-    """The digest of what a change left; empty if others have shortened or removed the file since."""
+    """The digest of the file after a change; empty if others have shortened or removed the file since."""
     with suppress(RedlineError):
         return files.digest_up_to(path, size)
     return ""
@@ -531,5 +534,5 @@ def _delete_backup(note: BackupNote) -> None:
 
 
 def unsettled() -> list[Path]:
-    """The sessions of runs whose commit has begun and is still under way, or was killed."""
+    """The sessions of runs whose commit is under way or was killed."""
     return [run.session.path for run in Run.objects.being_committed().with_session()]

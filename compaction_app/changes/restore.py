@@ -1,7 +1,7 @@
-"""The restore of a backup: what it would remove, the confirmations that it needs, and the restore itself.
+"""The restore of a backup: the lines that it would remove, the required confirmations, and the restore itself.
 
-It is kept apart from the other changes: it replaces a file, also one that is lost, damaged or of an unknown version,
-so there is no opened session to plan on and no context to prove.
+It is separate from the other changes: it replaces a file, even one that is lost, damaged or of an unknown version, so
+there is no opened session to plan on and no context to prove.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class RestoreDifference:
     """The lines of a session that a restore would change."""
 
     newer: list[NewerEntry]
-    """The removed lines, in file order, without the compaction that the backup was made for."""
+    """The removed lines, in file order, without the compaction for which the backup was made."""
     made_for: str
-    """The id of that compaction, if the session has it: it is removed too."""
+    """The id of that compaction, if the session has it: it is also removed."""
     brought_back: int
-    """How many lines only the backup has."""
+    """The number of lines that only the backup has."""
 
 
 def restored_session(backup: Path) -> Path:
-    """The session that a backup can be restored to.
+    """The session to which a backup can be restored.
 
     Raises BadInput `backup_of_rows` and `not_a_backup`, and Conflict `link_changed`.
     """
@@ -87,7 +87,7 @@ def keeps_its_bytes(session: Path) -> bool:
 
 
 def require_replaceable(session: Path) -> None:
-    """Raises Conflict `append_only`."""
+    """Raise Conflict `append_only` if a session must not be replaced."""
     if keeps_its_bytes(session):
         raise Conflict(
             "append_only",
@@ -97,14 +97,14 @@ def require_replaceable(session: Path) -> None:
 
 
 def recorded_hash(backup: Path) -> str | None:
-    """The expected hash of a backup: from the database, else from the record beside it."""
+    """The expected hash of a backup: from the database, otherwise from the record beside it."""
     row = Backup.objects.filter(path=str(backup)).first()
     return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
 
 
 def difference(session: Path, backup: Path) -> RestoreDifference:
-    """What the restore of a backup would change. Reads both files, and parses only what follows their common
-    beginning: 0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
+    """The effect of the restore of a backup. Reads both files, and parses only the lines after their common beginning:
+    0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
     with SessionReader(session) as present, SessionReader(backup) as kept:
         start, number = _first_difference(present, kept)
         missing = {
@@ -140,7 +140,7 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
 
 
 def _first_difference(present: SessionReader, kept: SessionReader) -> tuple[int, int]:
-    """The offset and the number of the first line that differs."""
+    """The offset and the number of the first different line."""
     end = min(present.stat().st_size, kept.stat().st_size)
     offset = line_start = 0
     number = 1
@@ -175,7 +175,7 @@ def _parser_at(present: SessionReader, start: int) -> Parser:
 
 
 def _is_made_for(entry: Entry, backup: Path) -> bool:
-    """Whether it is the compaction that the backup was made for; the path in it is compared as text only."""
+    """Whether the backup was made for this compaction; the path in it is compared as text only."""
     return isinstance(entry.control, DeletionControl) and Path(entry.control.backup).name == backup.name
 
 
@@ -185,13 +185,13 @@ def _digest(line: Line) -> bytes:
 
 @dataclass(frozen=True)
 class RestorePlan(PlannedChange):
-    """What the restore of a backup would do at this moment."""
+    """The present effect of the restore of a backup."""
 
     NOT_DONE = NOT_RESTORED
 
     backup: Path
     recorded: str | None
-    """The hash that the backup must have; None if Redline did not make it."""
+    """The expected hash of the backup; None if Redline did not make it."""
     replaced: Path
     """The session."""
     present: FileState | None
@@ -248,8 +248,8 @@ class RestorePlan(PlannedChange):
 
 
 def plan_restore(backup: Path, now: datetime) -> RestorePlan:
-    """What a restore would do at this moment. Raises what `restored_session` raises, Conflict `append_only`, and what
-    reading both files raises."""
+    """The present effect of a restore. Raises the errors of `restored_session`, Conflict `append_only`, and the errors
+    of reading both files."""
     session = restored_session(backup)
     require_name(session)
     require_replaceable(session)
@@ -308,11 +308,11 @@ def _states_of(session: Path, backup: Path) -> str:
 
 
 def restore(backup: Path, confirmations: Confirmations, now: datetime, *, shown: str | None = None) -> Restored:
-    """Give a session the bytes of its backup, after backing up its current content.
+    """Replace a session with its backup, after backing up its current content.
 
-    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
-    `plan_restore` raises, Conflict `session_changed`, ConfirmationNeeded, and what `storage.restore.restore` raises;
-    then the session is as it was.
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises the
+    errors of `plan_restore`, Conflict `session_changed`, ConfirmationNeeded, and the errors of
+    `storage.restore.restore`; then the session is unchanged.
     """
     with lock_session(restored_session(backup)) as locked:
         plan = plan_restore(backup, now)

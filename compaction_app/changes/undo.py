@@ -1,10 +1,10 @@
-"""The undo of a compaction, or of a part of it: which way, what comes back, and how it is made and proven.
+"""The undo of a compaction, or of a part of it: the way, the entries brought back, the write and its proof.
 
-    context with the entries back = what the agent's reader rebuilds of the branch without the compaction's lines
-                                    − what stays deleted
+    context with the entries back = the context that the agent's reader rebuilds from the branch without the
+                                    compaction's lines − what stays deleted
 
-Rows of a database are put back from the backup of the compaction. A new session that a compaction made is deleted, if
-its bytes are still the ones that Redline wrote: that has no backup, and no context to prove.
+Rows of a database are restored from the backup of the compaction. A new session that a compaction made is deleted, if
+its bytes are still the ones that Redline wrote: this needs no backup, and there is no context to prove.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_UNDONE = "Nothing was undone."
 
 @dataclass(frozen=True)
 class UndoPlan(ChangePlan):
-    """What an undo would do at this moment. `activity` is that of the session that is `touched`."""
+    """The present effect of an undo. `activity` is that of the session that is `touched`."""
 
     NOT_DONE = NOT_UNDONE
 
@@ -59,13 +59,13 @@ class UndoPlan(ChangePlan):
     state: CompactionState
     way: UndoWay
     wanted: tuple[Target, ...]
-    """What was to come back; the rest of `back` belongs with it."""
+    """The requested targets; the rest of `back` belongs with them."""
     back: tuple[Target, ...]
-    """What comes back."""
+    """The targets that are brought back."""
     out_of_reach: tuple[Target, ...]
-    """What was to come back, but has been summarised since, so that later edits cannot bring it back."""
+    """Requested targets that have been summarised since, so that later edits cannot bring them back."""
     without: ActiveContext
-    """The context as it would be without the compaction."""
+    """The context without the compaction."""
 
     @property
     def session(self) -> Path:
@@ -74,18 +74,18 @@ class UndoPlan(ChangePlan):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything comes back that can."""
+        """Whether everything that can be brought back is."""
         return len(self.back) + len(self.out_of_reach) == len(self.state.targets)
 
     @property
     def remaining(self) -> tuple[Target, ...]:
-        """What stays deleted."""
+        """The targets that stay deleted."""
         back = set(self.back)
         return tuple(target for target in self.state.targets if target not in back)
 
     @property
     def server(self) -> AgentServer | None:
-        """The agent's server through which the rows are put back; None if that is a transaction, or none are."""
+        """The agent's server through which the rows are restored; None for a transaction, or if no rows are changed."""
         is_in_place = self.way is UndoWay.ROWS and self.state.created is None
         return self.activity.server if is_in_place else None
 
@@ -129,7 +129,7 @@ class UndoPlan(ChangePlan):
         return reading.writer("fork").write(state.branch, rest, facts)
 
     def _smaller(self) -> Deletion:
-        """What stays deleted, judged by the airlock on the conversation before the compaction. Raises Conflict
+        """The remaining deletion, judged by the airlock on the conversation before the compaction. Raises Conflict
         `plan_refused`."""
         assert self.state.row is not None  # noqa: S101  # `choose_way` chooses this way only then
         branch = self.present.tree.branch(self.state.leaf_id)
@@ -195,9 +195,9 @@ class UndoPlan(ChangePlan):
 
 
 def plan_undo(state: CompactionState, present: Document, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
-    """Plan to bring back these entries, with their pairs; without any, everything.
+    """Plan to bring back these entries with their pairs; all entries if none are given.
 
-    Raises BadInput `not_deleted` and what `require_writable` raises, Conflict `not_in_force`, `original_continued`,
+    Raises BadInput `not_deleted` and the errors of `require_writable`, Conflict `not_in_force`, `original_continued`,
     `compacted_again`, `summarised`, `is_base` and `breaks_conversation`.
     """
     require_writable(present)
@@ -267,8 +267,7 @@ def _way_of_rows(state: CompactionState, present: LoadedSession, *, is_whole: bo
 
 
 def made_by(state: CompactionState) -> tuple[Path, int, str]:
-    """The session that a compaction made, with the size and the digest that it had then. Raises Conflict
-    `not_recorded`."""
+    """The session that a compaction made, with its original size and digest. Raises Conflict `not_recorded`."""
     written = content_written(state.row) if state.row is not None else None
     if state.created is None or written is None:
         raise Conflict(
@@ -291,7 +290,7 @@ def _require_no_dependents(created: Path, reading: Reading) -> None:
 
 def _writer_of(state: CompactionState, present: Document) -> SessionWriter:
     reading = present.reading
-    """The writer of a compaction. Raises Conflict `not_in_force` if the agent ignores what it wrote."""
+    """The writer of a compaction. Raises Conflict `not_in_force` if the agent ignores its lines."""
     for writer in reading.honoured_writers:
         if writer.name == state.writer:
             return writer
@@ -343,8 +342,8 @@ def _require_reachable(
 
 
 def _require_legal(plan: UndoPlan) -> None:
-    """Raise Conflict `breaks_conversation` if providers would refuse what they accept now, and accepted before the
-    compaction."""
+    """Raise Conflict `breaks_conversation` if providers would refuse the result, but accept the context now and
+    accepted it before the compaction."""
     if plan.way is UndoWay.REMOVAL:
         return
     rebuild, tree = plan.present.reading.reader.rebuild, plan.present.tree
@@ -364,24 +363,24 @@ def _require_legal(plan: UndoPlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UndoRequest:
-    """What is to be undone: a compaction, or some of the entries that it deleted."""
+    """A compaction to undo, or some of the entries that it deleted."""
 
     document: Document
     compaction: Compaction | None = None
-    """None: the one called `name`."""
+    """None means the one called `name`."""
     name: str = ""
-    """Empty: the latest one."""
+    """Empty for the latest one."""
     entry_ids: Collection[str] = ()
-    """Empty: all of it."""
+    """Empty for all of it."""
 
 
 def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> UndoRequest:
-    """The request to undo a recorded compaction. Raises what `load_session` raises."""
+    """The request to undo a recorded compaction. Raises the errors of `load_session`."""
     return UndoRequest(Document.of_session(compaction.session), compaction, entry_ids=entry_ids)
 
 
 def planned(request: UndoRequest, now: datetime) -> UndoPlan:
-    """What an undo would do at this moment; see `plan_undo`."""
+    """The present effect of an undo; see `plan_undo`."""
     return _plan(request, request.document.now(), now)
 
 
@@ -390,8 +389,8 @@ def undo(
 ) -> Applied[UndoPlan]:
     """Undo a compaction, or bring back some of its entries.
 
-    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
-    `plan_undo` raises, Conflict `plan_differs`, ConfirmationNeeded, and SystemFailure; then every file is as it was,
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises the
+    errors of `plan_undo`, Conflict `plan_differs`, ConfirmationNeeded, and SystemFailure; then every file is unchanged,
     unless the message says otherwise.
     """
     applied = apply(request.document.path, lambda: planned(request, now), confirmations, shown=shown)

@@ -1,4 +1,4 @@
-"""What is known of a branch without its texts: computed once, and kept with the document.
+"""The facts about a branch that need no texts: computed once, and cached with the document.
 
     entries of the index ─tree─▶ branch ─reader─▶ what the model sees ─┬─▶ token map
                                         └─prepare─▶ protections ───────┘
@@ -36,7 +36,7 @@ from sessions_app.storage.token_sample import tally_of
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Another branch that leaves this one: its leaf, and how many entries and messages are only in it."""
+    """Another branch that leaves this one: its leaf, and the number of entries and messages only in it."""
 
     leaf_id: str
     entries: int
@@ -45,7 +45,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class EntryRemoval:
-    """What a deletion removes of an entry: the blocks with these indexes, or all of it."""
+    """The part of an entry that a deletion removes: the blocks with these indexes, or all of it."""
 
     compaction_id: str
     blocks: frozenset[int] | None
@@ -53,7 +53,7 @@ class EntryRemoval:
 
 @dataclass(frozen=True)
 class BranchState:
-    """Everything that is known of a branch without its texts."""
+    """The facts about a branch that need no texts."""
 
     tree: SessionTree
     leaf_id: str
@@ -61,15 +61,15 @@ class BranchState:
     reading: Reading
     context: ActiveContext
     kept: dict[str, Message]
-    """What the model sees, by entry."""
+    """The messages that the model sees, by entry."""
     places: dict[str, int]
-    """The position of each entry in what the model sees."""
+    """The position of each entry in the context."""
     listed: Mapping[str, list[Entry]]
     """The entries of each of VIEWS."""
     removals: dict[str, EntryRemoval]
-    """What the branch's deletions name, whether or not this reader applies it."""
+    """The entries that the branch's deletions name, whether or not this reader applies them."""
     edits: dict[str, Entry]
-    """The latest edit of each entry that edits name."""
+    """The latest edit of each edited entry."""
     protections: dict[str, Protection]
     makers: dict[str, list[Entry]]
     """For each tool call id: the entries that make it."""
@@ -82,29 +82,29 @@ class BranchState:
     size: ContextSize
     """The size of the context."""
     fitting_reader: str
-    """The reader whose context the last report can be of, if that of the present reader is far too large."""
+    """The reader that the last report probably used, if the context of the present reader is far too large for it."""
     token_map: TokenMap
     tokens_before: Sequence[int]
-    """For each entry of the context: the map's tokens before it; and their sum at the end."""
+    """The sum of the map's tokens before each entry of the context, and the total at the end."""
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
     forks: list[tuple[int, Fork]]
     """Where other branches leave this one, by position in the branch."""
     last_summary: str
-    """The last summary by which the agent replaced something; empty if there is none."""
+    """The last summary with which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of the user's messages that a page has shown."""
 
     @cached_property
     def rows(self) -> TreeRows:
-        """The whole tree in rows."""
+        """The whole tree as rows."""
         return TreeRows(self.tree)
 
 
 def branch_state(session: Session, leaf_id: str = "") -> BranchState:
-    """The state of a branch, from the index; an empty `leaf_id` is the file's last entry.
+    """The state of a branch, from the index; an empty `leaf_id` means the file's last entry.
 
-    Raises BadInput `unknown_entry` and `no_entries`, and what `Document.of_index` raises.
+    Raises BadInput `unknown_entry` and `no_entries`, and the errors of `Document.of_index`.
     """
     document = Document.of_index(session)
     leaf = leaf_id or document.leaf_id
@@ -119,7 +119,7 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
 def _size(
     session: Session, leaf: str, branch: Sequence[Entry], context: ActiveContext, reading: Reading
 ) -> ContextSize:
-    """The size of a context: that of the session, unless it is of another branch or with another reader."""
+    """The size of a context: that of the session, unless the branch or the reader is another one."""
     known = session.context_size
     if known is not None and (leaf, reading.reader.name) == (session.leaf_id, session.read_as):
         return known
@@ -177,7 +177,7 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
 
 
 def _breakage(session: Session, leaf_id: str, reading: Reading, context: ActiveContext) -> Breakage | None:
-    """Why the branch cannot be continued; of the branch that the index has counted, it is known."""
+    """Why the branch cannot be continued; already known for the branch that the index has counted."""
     if (leaf_id, reading.reader.name) != (session.leaf_id, session.read_as):
         return SentConversation.of(context).broken
     return Breakage(session.broken_at, session.broken) if session.broken else None
@@ -229,7 +229,7 @@ def _calls(branch: Sequence[Entry], context: ActiveContext) -> tuple[dict[str, l
 def _pieces(
     messages: Sequence[Message], protections: Mapping[str, Protection]
 ) -> tuple[list[tuple[str, int, bool]], Sequence[int]]:
-    """The pieces of the map, and for each entry how much comes before it."""
+    """The pieces of the map, and the tokens before each entry."""
     pieces: list[tuple[str, int, bool]] = []
     before = array("Q")
     total = 0
@@ -253,7 +253,7 @@ def _pieces(
 
 
 def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
-    """Where other branches with messages leave this one. A branch with every entry has no others."""
+    """The points at which other branches with messages leave this one. A branch with every entry has none."""
     here = {entry.id for entry in branch}
     if all(entry.is_off_branch or entry.id in here for entry in tree.entries):
         return
@@ -268,7 +268,7 @@ def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fo
 
 
 def _fork(tree: SessionTree, start: int) -> Fork:
-    """The branch that begins at an entry: its leaf is the entry below it that was written last."""
+    """The branch that begins at an entry: its leaf is the descendant that was written last."""
     count, messages, last, pending = 0, 0, start, [start]
     while pending:
         position = pending.pop()

@@ -22,7 +22,7 @@ def entry_address(session: str, entry_id: str) -> str:
 
 
 def place_address(session: str, entry_id: str, typed: str) -> str:
-    """The address of an entry in which a search found something; the search goes on from there."""
+    """The address of an entry in which a search found something; the search continues from there."""
     address = entry_address(session, entry_id)
     return f"{address}{'&' if '?' in address else '?'}{urlencode({'q': typed})}"
 
@@ -30,7 +30,7 @@ def place_address(session: str, entry_id: str, typed: str) -> str:
 def text_address(session: str, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it, below the address of its session.
 
-    `more` says which `form` of the text, and which `part`.
+    `more` has the `form` of the text and the `part`.
     """
     return _below(session, entry_id, "text", {"block": _digits(block), **more})
 
@@ -54,7 +54,7 @@ def _below(session: str, entry_id: str, name: str, more: Mapping[str, str]) -> s
 
 
 def lost_address(session: str, entry_id: str) -> str:
-    """The address of what a summary lost, below the address of its session."""
+    """The address of the page of what a summary lost, below the address of its session."""
     return f"{session}/lost?entry={quote(entry_id, safe='')}"
 
 

@@ -1,4 +1,4 @@
-"""What a text still mentions of what it stands for, as bars, and what it no longer does, as lists."""
+"""The subjects that a text keeps from what it replaces, as bars, and those that it loses, as lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from compaction_app.core.mentions import FREQUENT, MEASURES, Subject, Subjects
 
 SHOWN: Final = 22
-"""Names and paths that are shown at once."""
+"""Names and paths that are shown initially."""
 LISTED: Final = 300
 """Names and paths that are shown at most."""
 ERRORS_SHOWN: Final = 30
@@ -27,7 +27,7 @@ _AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "mess
 
 @dataclass(frozen=True, slots=True)
 class HeldBar:
-    """One measure as a bar: of all subjects, those that are still mentioned, and those only mentioned beside."""
+    """One measure as a bar: all subjects, those still mentioned, and those mentioned only beside."""
 
     label: str
     total: int
@@ -58,7 +58,7 @@ class LostItem:
 
 @dataclass(frozen=True, slots=True)
 class LostList:
-    """What is no longer mentioned of one measure: the first items, then those that are folded away."""
+    """The lost subjects of one measure: the first items, then the folded ones."""
 
     first: Sequence[LostItem]
     rest: Sequence[LostItem]
@@ -74,7 +74,7 @@ class LostList:
 
 
 def bars_of(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[HeldBar]:
-    """The measures as bars; `in_context` is what the text or the messages beside it mention."""
+    """The measures as bars; `in_context` has the subjects that the text or the messages beside it mention."""
     return [
         HeldBar(
             _LABELS[measure],
@@ -87,8 +87,8 @@ def bars_of(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[H
 
 
 def lost_lists(lost: Subjects, turns: Mapping[str, int], project: str) -> dict[str, LostList]:
-    """What is no longer mentioned, by measure. `turns` are the numbers of the entries' turns; paths in the directory of
-    the project are shown below it."""
+    """The lost subjects, by measure. `turns` are the numbers of the entries' turns; paths in the directory of the
+    project are shown relative to it."""
     return {
         measure: _lost(getattr(lost, measure), turns, measure, project if measure == "paths" else "")
         for measure in MEASURES
@@ -96,7 +96,7 @@ def lost_lists(lost: Subjects, turns: Mapping[str, int], project: str) -> dict[s
 
 
 def below_project(path: str, project: str) -> str:
-    """A path, below the session's directory without it."""
+    """A path, relative to the session's directory if it is inside."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
 
 

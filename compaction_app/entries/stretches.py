@@ -1,4 +1,4 @@
-"""What stretches of a branch say: the beginning of the message that each begins with, or what happened there."""
+"""Stretches of a branch in words: the beginning of the first message, or a description of the event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TITLE: Final = 160
 
 @dataclass(frozen=True, slots=True)
 class RowText:
-    """The words of a stretch: what a person wrote, or what the product says of it."""
+    """The words of a stretch: a user's text, or a description by Redline."""
 
     words: str
     is_said: bool = False
@@ -40,7 +40,7 @@ NO_TEXT: Final = RowText("")
 def texts_of_stretches(
     session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
 ) -> dict[int, RowText]:
-    """The words of stretches, by the position that each begins with. Raises Conflict if the file was rewritten."""
+    """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
     described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
     texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
     agent = session.agent_label or "the agent"
@@ -57,7 +57,7 @@ def texts_of_stretches(
 
 
 def _described(state: BranchState, stretch: Stretch) -> Entry:
-    """The entry whose text stands for a stretch: of the rest of a turn, its first message."""
+    """The entry whose text represents a stretch: for the rest of a turn, its first message."""
     entries = state.tree.entries
     start = entries[stretch.start]
     if stretch.kind is not RowKind.REST:

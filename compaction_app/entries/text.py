@@ -1,4 +1,4 @@
-"""A text as a page shows it: rendered, or as it was recorded; in full, or its beginning with a link to the rest.
+"""A text as a page shows it: rendered or as recorded; in full, or its beginning with a link to the rest.
 
 user, assistant, summary ─▶ Markdown
 call                     ─▶ a diff, or its arguments with one value on each line
@@ -34,7 +34,7 @@ OUTPUT_LINES: Final = 8
 OUTPUT_CHARACTERS: Final = 900
 DIFF_LINES: Final = 12
 CALL_CHARACTERS: Final = 160
-"""Arguments that are not longer are shown in full beside the name of their tool."""
+"""Arguments up to this length are shown in full beside the name of their tool."""
 _rendered: Final = RenderedTexts()
 
 
@@ -43,17 +43,18 @@ class ShownText:
     """A text, or its beginning."""
 
     text: str
-    """As recorded, but for the sequences that colour an output and the space before the first line."""
+    """The recorded text, without the sequences that colour an output and the space before the first line."""
     more: str = ""
-    """The label of the link to the rest; empty if this is all of it."""
+    """The label of the link to the rest; empty if the text is complete."""
     style: str = ""
-    """How it can be rendered: `rich` for Markdown, `code`, `ansi`, `diff`; empty if it is only shown as recorded."""
+    """How it can be rendered: `rich` for Markdown, `code`, `ansi`, `diff`; empty if only the recorded text can be
+    shown."""
     markup: Markup = NO_MARKUP
     """The rendered text; empty if it is shown as recorded."""
     changed: tuple[int, int] | None = None
     """The lines that a call adds and removes."""
     is_longer: bool = False
-    """Whether this is all of a text of which a page of many entries shows the beginning."""
+    """Whether the text is complete and a page of many entries shows only its beginning."""
 
     @property
     def part(self) -> str:
@@ -67,16 +68,16 @@ NO_TEXT: Final = ShownText("")
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """A recorded text, and what tells how it can be rendered."""
+    """A recorded text, and the facts that decide how it can be rendered."""
 
     kind: str
     """As in `EntryView`."""
     text: str
-    """Of a call: its arguments."""
+    """For a call: its arguments."""
     changes: Sequence[DiffLine] = ()
-    """Of a call: the lines that it changes in files."""
+    """For a call: the lines that it changes in files."""
     language: str = ""
-    """Of an output: the language of the file that was read."""
+    """For an output: the language of the file that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ _WHOLE: Final = _Limits((_ALL, _ALL), (_ALL, _ALL), _ALL)
 
 
 def beginning(source: TextSource, *, as_recorded: bool = False) -> ShownText:
-    """As much of a text as a page of many entries shows."""
+    """The beginning of a text, as a page of many entries shows it."""
     shown = _shown(source, _BEGINNING)
     if not as_recorded:
         return shown
@@ -103,7 +104,7 @@ def beginning(source: TextSource, *, as_recorded: bool = False) -> ShownText:
 
 
 def whole(source: TextSource, *, as_recorded: bool = False) -> ShownText:
-    """All of a text."""
+    """The whole text."""
     is_longer = bool(beginning(source, as_recorded=as_recorded).more)
     shown = _shown(source, _WHOLE)
     if as_recorded:
@@ -133,7 +134,7 @@ def _shown(source: TextSource, limits: _Limits) -> ShownText:
 
 
 def _prose(text: str, limits: _Limits) -> ShownText:
-    """Markdown; of a long text whole paragraphs, if that is more than half of what may be shown."""
+    """Markdown; for a long text only whole paragraphs, if they fill more than half of the limit."""
     cut, more = clamp(text, *limits.prose)
     if more:
         end = cut.rfind("\n\n")
@@ -191,7 +192,7 @@ def changes_of(tool: str, arguments: str) -> list[DiffLine]:
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
-        # Codex records a patch as it is.
+        # Codex records a patch as plain text.
         return _patched([arguments])
     if not isinstance(values, Mapping):
         return []
@@ -219,7 +220,7 @@ def _first(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
 
 
 def _texts(values: Mapping[str, Any]) -> Iterator[str]:
-    """The texts among the arguments, and in a command that is given as words."""
+    """The texts among the arguments, and in a command that is given as a list of words."""
     for value in values.values():
         yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
 
@@ -247,7 +248,7 @@ def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str
 
 
 def kind_of(entry: Entry, block: Block | None) -> str:
-    """Whose text it is: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
+    """The kind of a text: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
     if entry.role == Role.ASSISTANT and block is not None:
         if block.is_thinking:
             return "thinking"
@@ -260,9 +261,9 @@ def kind_of(entry: Entry, block: Block | None) -> str:
 def source_of_text(
     entry: Entry, block: Block | None, text: str, project: str, languages: Mapping[str, str]
 ) -> tuple[TextSource, tuple[str, str] | None]:
-    """A text with what tells how it is rendered; and of a call, its tool and its arguments in short."""
+    """A text with the facts that decide how it is rendered; for a call, also its tool and its arguments in short."""
     if block is None or block.type != BlockType.TOOL_CALL:
-        # A subagent reports in the words of a model.
+        # A subagent's report is written by a model.
         kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
         return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
     tool, arguments = call_parts(text, block.call_id or "")

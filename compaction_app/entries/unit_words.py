@@ -18,7 +18,8 @@ CHARACTERS: Final = 160
 
 
 def named_object(transcript: Transcript, target: Target) -> Object | None:
-    """The object that says best what a target deletes: of a result, its call; None if it is not in the transcript."""
+    """The object that best describes what a target deletes: for a result, its call; None if it is not in the
+    transcript."""
     entry = transcript.entry(target.entry_id)
     if entry is None:
         return None

@@ -46,26 +46,26 @@ _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
 @dataclass(frozen=True, slots=True)
 class EntryNote:
-    """A remark on an entry, and the entry that it links to."""
+    """A remark on an entry, and the entry to which it links."""
 
     words: str
     entry_id: str = ""
     icon: str = ""
-    """`pair` for what it is paired with, `broken` for a fault."""
+    """`pair` for the other half of a pair, `broken` for a fault."""
     quoted: str = ""
     """Words from the session."""
     tail: str = ""
     session: Session | None = None
-    """Another session that it links to."""
+    """Another session to which it links."""
 
 
 def name_of(entry: Entry) -> str:
-    """The name of an entry that is not a message."""
+    """The name of an entry other than a message."""
     return _NAMES.get(entry.kind, entry.type)[:NAME_CHARACTERS]
 
 
 def meaning_of(entry: Entry, reader: Reader, tree: SessionTree) -> EntryNote:
-    """The meaning of an entry that is not a message, and whether this reader ignores it."""
+    """The meaning of an entry other than a message, and whether this reader ignores it."""
     note = _meaning(entry, tree)
     return replace(note, tail=", ignored by this reading") if reader.ignores(entry) else note
 
@@ -87,7 +87,7 @@ _NAMES: Final = {
 
 
 def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
-    """The meaning of an entry that is not a message."""
+    """The meaning of an entry other than a message."""
     match entry.control:
         case DeletionControl() as deletion:
             return EntryNote(_deleted(deletion))
@@ -158,18 +158,18 @@ def _word(value: str | None) -> str:
 
 
 BLOCKS: Final = 60
-"""Blocks of one entry that are shown."""
+"""The maximum number of blocks shown for one entry."""
 PAIRED: Final = 4
-"""Results of one call that are linked to."""
+"""The maximum number of results linked for one call."""
 NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
 NO_CALL: Final = "no call: the provider may refuse this"
 MENTIONED: Final = timedelta(seconds=1)
 BETWEEN: Final = frozenset({"note", "time"})
-"""The kinds of items that no bracket passes."""
+"""The kinds of items that no bracket crosses."""
 _RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
-"""The entries from which a context is rebuilt without what they leave out."""
+"""The entries from which a context is rebuilt without what precedes them and is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,9 @@ class EntryView:
     at: datetime | None = None
     """When the entry was written."""
     day: datetime | None = None
-    """Of a `time`: the day that begins here."""
+    """For a `time`: the day that begins here."""
     took: timedelta | None = None
-    """Of a result that took a second or longer: the time since its call."""
+    """For a result that took a second or longer: the time since its call."""
     protection: Protection | None = None
     marks: list[EntryNote] = field(default_factory=list)
     """Short notes, for the margin."""
@@ -201,8 +201,8 @@ class EntryView:
     """A tool's name and its arguments."""
     pictures: Sequence[EntryPicture] = ()
     standing: str = ""
-    """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; of a
-    note: `quiet` if it changes nothing of what the model sees."""
+    """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; for a note: `quiet`
+    if it does not change the context."""
     struck: str = ""
     """The text again, if it is struck: for a call, its name and its arguments."""
     makes: str = ""
@@ -210,9 +210,9 @@ class EntryView:
     answers: str = ""
     """The call id that a result's last block answers."""
     is_summary: bool = False
-    """Whether a page tells what it lost."""
+    """Whether a page shows what it lost."""
     tie: str = ""
-    """How the bracket from a call to its results passes: `first`, `mid`, `last`, `through`, `none`."""
+    """The part of the bracket from a call to its results: `first`, `mid`, `last`, `through`, `none`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def items_of(
     languages: Mapping[str, str],
     as_recorded: bool,
 ) -> Iterator[EntryView]:
-    """The items of an entry. `texts` are those of `source_of`, `remarks` what else is to be said of it.
+    """The items of an entry. `texts` are those of `source_of`, `remarks` are additional remarks.
 
     `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
     calls started, by `Entry.subagent`; `languages` are those of the files that calls read, by call id.
@@ -349,7 +349,7 @@ def _is_replaced(look: _EntryInView) -> bool:
 
 
 def _lost(look: _EntryInView) -> str:
-    """The style of what the model does not see: deleted by a compaction, or left out for another reason."""
+    """The style of text that the model does not see: deleted by a compaction, or omitted for another reason."""
     honoured = EntryKind.DELETION in look.state.reading.reader.honours
     return "struck" if honoured and look.entry.id in look.state.removals else "faint"
 
@@ -378,7 +378,7 @@ def _standing_marks(look: _EntryInView) -> list[EntryNote]:
 
 
 def _kind_of_context(entry: Entry) -> list[EntryNote]:
-    """What was added to the context, as in "attachment:file", by the agent's name for it."""
+    """The kind of context that was added, such as "attachment:file", by the agent's name for it."""
     kind = entry.type.partition(":")[2] if entry.role == Role.CUSTOM else ""
     return [EntryNote(kind[:NAME_CHARACTERS])] if kind else []
 
@@ -392,7 +392,7 @@ def _label(state: BranchState, entry: Entry) -> list[EntryNote]:
 
 
 def _owner(state: BranchState, call_id: str, view: str) -> Entry | None:
-    """The entry that owns a call id, of those that make it: the last one, as agents do."""
+    """The entry that owns a call id: the last one of those that make it, as in the agents."""
     makers = state.makers.get(call_id, [])
     if view != "sees":
         return makers[-1] if makers else None
@@ -424,7 +424,7 @@ def _started(look: _EntryInView, call_id: str) -> Iterator[EntryNote]:
 
 
 def _without_result(state: BranchState, entry: Entry) -> EntryNote:
-    """What becomes of a call without a result: see `sessionlog.sending`."""
+    """The consequence of a call without a result: see `sessionlog.sending`."""
     sending = state.context.sending
     if state.context.messages[-1].entry is entry:
         return EntryNote("no result yet")
@@ -434,7 +434,8 @@ def _without_result(state: BranchState, entry: Entry) -> EntryNote:
 
 
 def _took(look: _EntryInView) -> timedelta | None:
-    """The time from the call to its result; None if it is not one, or was short, or the times are unknown."""
+    """The time from the call to its result; None if the entry is not a result, the time was short, or the times are
+    unknown."""
     owner = _owner(look.state, look.entry.result_for or "", "all")
     called = moment_of(owner.timestamp) if owner is not None else None
     answered = moment_of(look.entry.timestamp)
@@ -454,7 +455,8 @@ def _answer(look: _EntryInView) -> list[EntryNote]:
 
 
 def tied(items: Sequence[EntryView]) -> list[EntryView]:
-    """The items with brackets from each call to its results below it, without notes that a bracket makes redundant."""
+    """The items with brackets from each call to its results below it, without notes that the brackets make
+    redundant."""
     results = {item.answers: place for place, item in enumerate(items) if item.answers}
     made = {item.makes: (place, item.entry_id) for place, item in enumerate(items) if item.makes}
     pairs = {call_id for call_id in results.keys() & made.keys() if made[call_id][0] < results[call_id]}
@@ -488,7 +490,7 @@ def _note(
     remarks: list[EntryNote],
     as_recorded: bool,
 ) -> EntryView:
-    """An entry that is not a message: a line across the page, with the summary of a compaction below it."""
+    """An entry other than a message: a line across the page, with the summary of a compaction below it."""
     text = (texts.whole or "") if entry.kind is EntryKind.SUMMARY else ""
     return EntryView(
         "note",
@@ -505,7 +507,7 @@ def _note(
 
 
 def is_minor(state: BranchState, entry: Entry) -> bool:
-    """Whether an entry says nothing about its branch: several of them in a row are one line of a page."""
+    """Whether an entry is irrelevant to its branch: several of them in a row are shown as one line."""
     return entry.kind is EntryKind.OTHER and entry.control is None and entry.id not in state.labels
 
 
@@ -525,7 +527,7 @@ def _author(entry: Entry, block: Block | None = None) -> str:
 LINE_BYTES: Final = 32_000_000
 """Longer lines are not searched for pictures."""
 _NAMED: Final = "image/"
-"""What agents write into a text in the place of a picture that belongs to it."""
+"""The text with which agents mark a picture that belongs to a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +538,7 @@ class EntryPicture:
     block: int | None
     number: int
     digest: str
-    """Of its bytes: the address of another picture is another one."""
+    """Of its bytes: a different picture has a different address."""
     width: int
     height: int
     size: int
@@ -561,7 +563,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
 
 
 def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[EntryPicture]:
-    """The pictures that a page shows: of a block that is an image, or of an entry whose text names images."""
+    """The pictures that a page shows: those of an image block, or of an entry whose text names images."""
     if block.type != BlockType.IMAGE if block is not None else _NAMED not in text:
         return []
     return [

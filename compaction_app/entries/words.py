@@ -1,4 +1,4 @@
-"""An entry in words: who it comes from, and how its text begins, with tool calls in short. The same on every page."""
+"""An entry in words: its author and the beginning of its text, with tool calls in short. The same on every page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import THINKING_TYPES, Block, BlockType, Entry, EntryKind, Role, Texts
 
 NAME_CHARACTERS: Final = 120
-"""Characters that are shown of a recorded name, a label or a model."""
+"""The maximum length of a recorded name, a label or a model, in characters."""
 _NAMES: Final = {
     Role.COMMAND: "your bash",
     Role.CUSTOM: "added context",
@@ -36,7 +36,7 @@ ARGUMENT_CHARACTERS: Final = 240
 PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
 """The names that agents give the argument with the file of a tool."""
 ARGUMENTS_READ: Final = 200_000
-"""Arguments that are longer are not read, in characters."""
+"""Longer arguments are not parsed, in characters."""
 READS: Final = frozenset({"read", "read_file", "view"})
 """Tools whose result is the text of a file."""
 COMMANDS: Final = ("command", "cmd")
@@ -71,7 +71,7 @@ def call_path(text: str, call_id: str, project: str = "") -> str:
 
 
 def path_read(tool: str, arguments: str) -> str:
-    """The file whose text a call asks for, by a tool or by a command that prints it; empty if there is none."""
+    """The file that a call reads, by a tool or by a command that prints it; empty if there is none."""
     if tool.lower() in READS:
         return _file_in(arguments)
     values = _object_of(arguments)
@@ -82,7 +82,7 @@ def path_read(tool: str, arguments: str) -> str:
 
 
 def joined_in_short(texts: Texts, blocks: tuple[Block, ...] | None) -> str:
-    """The text of an entry with only these of its blocks, as `Texts.joined`, but with its tool calls in short."""
+    """The text of an entry with only these blocks, like `Texts.joined`, but with its tool calls in short."""
     if blocks is None or texts.whole is not None:
         return texts.joined(blocks)
     return "\n".join(
@@ -111,7 +111,7 @@ def _file_in(arguments: str) -> str:
 
 
 def _object_of(arguments: str) -> Mapping[str, object]:
-    """The arguments by name; empty if they are no object, or too long to be read."""
+    """The arguments by name; empty if they are not an object, or too long to parse."""
     if len(arguments) > ARGUMENTS_READ:
         return {}
     try:
@@ -140,11 +140,11 @@ def _values(values: Mapping[str, object]) -> Iterable[str]:
 # ---- an entry in a line --------------------------------------------------------------------------------------
 
 ENTRY_PREVIEW_CHARS: Final = 160
-"""Characters of its text."""
+"""The length of the text, in characters."""
 
 
 class EntryWords(NamedTuple):
-    """An entry, or some of its blocks, in a line."""
+    """One line for an entry, or for some of its blocks."""
 
     entry_id: str
     author: str
@@ -154,7 +154,7 @@ class EntryWords(NamedTuple):
 
     @classmethod
     def of_message(cls, message: Message, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
-        """What the model sees of an entry; `texts` are those of `message.source`."""
+        """An entry's message in the context; `texts` are those of `message.source`."""
         entry, blocks = message.entry, message.blocks or ()
         block_type = blocks[0].type if len(blocks) == 1 else ""
         is_instruction = message.role == Role.SYSTEM and entry.kind is EntryKind.SUMMARY
@@ -164,6 +164,6 @@ class EntryWords(NamedTuple):
 
     @classmethod
     def of_entry(cls, entry: Entry, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
-        """An entry as it was recorded."""
+        """An entry as recorded."""
         author = author_of(entry.role, entry.tool_name) if entry.is_message else entry.type
         return cls(entry.id, author, beginning_of(joined_in_short(texts, entry.blocks), length), entry.tokens)
