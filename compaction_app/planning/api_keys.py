@@ -1,4 +1,4 @@
-"""EDGE: the keys that were entered by hand, in one file of the data directory that only its owner may read.
+"""EDGE: the keys entered by hand, in one file of the data directory that only its owner may read.
 
     {"openai": {"origin": "https://api.openai.com", "key": "…"}}
 
@@ -27,10 +27,10 @@ from sessions_app.storage.files import opened, real_path, reported, sync, sync_d
 FILE_NAME: Final = "keys.json"
 MODE: Final = 0o600
 LONGEST: Final = 8_192
-"""The most characters of a key. Signed tokens are the long ones."""
+"""The maximum length of a key, in characters. Signed tokens are the long ones."""
 SHOWN: Final = 4
 LONG_ENOUGH: Final = 4 * SHOWN
-"""If a key is shorter than this, its last characters would reveal too much."""
+"""If a key is shorter than this, its last characters would reveal too much of it."""
 SIZE_LIMIT: Final = 1_000_000
 LOCK_SECONDS: Final = 10
 _NOT_READ: Final = "No key was read."
@@ -39,7 +39,7 @@ _NOT_KEPT: Final = "No key was changed."
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """A key and the origin it belongs to. The repr does not contain the key."""
+    """A key and the origin to which it belongs. The repr does not contain the key."""
 
     origin: str
     key: str = field(repr=False)
@@ -48,7 +48,7 @@ class KeptKey:
 def read_keys(directory: Path) -> dict[str, KeptKey]:
     """The keys by provider; empty if there is no file yet.
 
-    A file that others may read is made private first. Raises SystemFailure `bad_key_file`, and what reading raises.
+    A file that others may read is first made private. Raises SystemFailure `bad_key_file`, and the errors of reading.
     """
     path = directory / FILE_NAME
     with reported(path, _NOT_READ):
@@ -74,13 +74,13 @@ def read_keys(directory: Path) -> dict[str, KeptKey]:
 
 
 def keep_key(directory: Path, provider: str, kept: KeptKey) -> None:
-    """Store a key for a provider, replacing the one it had. Raises as `read_keys`, and SystemFailure."""
+    """Store a key for a provider, replacing its previous one. Raises the errors of `read_keys`, and SystemFailure."""
     with _changing(directory) as kept_keys:
         kept_keys[provider] = kept
 
 
 def drop_key(directory: Path, provider: str) -> bool:
-    """Delete the key of a provider; returns whether it had one. Raises as `read_keys`, and SystemFailure."""
+    """Delete the key of a provider; returns whether it had one. Raises the errors of `read_keys`, and SystemFailure."""
     if provider not in read_keys(directory):
         return False
     with _changing(directory) as kept_keys:
@@ -105,7 +105,7 @@ def checked_key(given: str) -> str:
 
 
 def hint_of(key: str) -> str:
-    """What may be shown of a key: its last four characters; empty for a short key, and without one."""
+    """The last four characters of a key, which may be shown; empty for a short or missing key."""
     if not key:
         return ""
     return f"…{key[-SHOWN:]}" if len(key) >= LONG_ENOUGH else "…"
@@ -116,7 +116,7 @@ def hint_of(key: str) -> str:
 
 @contextmanager
 def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
-    """The keys, for changing; written if the block ends without an error. One process changes them at a time."""
+    """The keys, for changing; written if the block ends without an error. Only one process changes them at a time."""
     path, locks = directory / FILE_NAME, directory / "locks"
     with ExitStack() as stack:
         with reported(locks, _NOT_KEPT):
@@ -135,7 +135,7 @@ def _changing(directory: Path) -> Iterator[dict[str, KeptKey]]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    # The draft is private from its first byte on, whatever the mode of the file it replaces.
+    # The draft is private from its first byte, whatever the mode of the file that it replaces.
     fd, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         try:

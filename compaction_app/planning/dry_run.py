@@ -33,10 +33,10 @@ def dry_run(
 ) -> Plan:
     """Plan a branch for a writer, by default the best.
 
-    An empty `leaf_id` is the file's last entry; `thinking` is as in `start_run`.
+    An empty `leaf_id` means the file's last entry; `thinking` is as in `start_run`.
 
-    Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and what the hooks and
-    the planner raise.
+    Raises BadInput `unknown_entry`, `no_entries`, `nothing_to_compact` and `cancelled_by_hook`, and the errors of the
+    hooks and the planner.
     """
     home = Path.home()
     reading, leaf = document.reading, leaf_id or document.leaf_id

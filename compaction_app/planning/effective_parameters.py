@@ -44,7 +44,7 @@ PLAN_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EffectiveParameters:
-    """The parameters that apply to a project, with their values as they count."""
+    """The effective parameters of a project."""
 
     found: tuple[SettingInForce, ...] = ()
     unusable: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class EffectiveParameters:
 
     @property
     def values(self) -> dict[str, object]:
-        """The values by name, without those that are the default."""
+        """The values by name, without default values."""
         return {one.name: one.value for one in self.found if not one.is_default}
 
     @property
@@ -61,13 +61,13 @@ class EffectiveParameters:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was ignored, and why: unusable files, values out of range."""
+        """Ignored files and values, with the reason: unusable files, values out of range."""
         refused = (f"{path}: {one.name} cannot be used" for one in self.found for path in one.refused)
         return (*self.unusable, *refused)
 
 
 def effective_parameters(agent_settings: AgentSettings, own: Mapping[str, object]) -> EffectiveParameters:
-    """The run's own parameters first, then the project's settings file, then the user's; else the default.
+    """The run's own parameters first, then the project's settings file, then the user's; otherwise the default.
 
     The first file that sets a parameter decides: if its value cannot be used, the default applies, as in Atomic.
     """

@@ -1,7 +1,7 @@
-"""What would leave the machine if an LLM planned: the first request, made as a run makes it, and measured.
+"""The data that would leave the machine if an LLM planned: the first request, built like that of a run, and measured.
 
-Nothing is sent, and no model is asked before a form has shown this. The request is made from the index; the only texts
-read are those at the start of the manifest's entries.
+Nothing is sent, and no request is made to a model before a form has shown this. The request is built from the index;
+the only texts read are those at the start of the manifest's entries.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .usage import CHARACTERS_PER_TOKEN
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """What a run would send first."""
+    """The first request that a run would send."""
 
     characters: int
     """Characters of its body: the instructions, the tools, the parameters and the manifest."""
     tokens: int
-    """Estimated: four characters are one token, as the agents estimate."""
+    """Estimated: four characters per token, as the agents estimate."""
     entries: int
     """Entries of the session whose beginnings the manifest shows."""
 
@@ -43,10 +43,10 @@ class FirstRequest:
 def measure_first_request(
     session: Session, leaf_id: str, own: Mapping[str, object], model: ResolvedModel, thinking: str
 ) -> FirstRequest:
-    """The first request of a run that was started now; `own` are the parameters given for it.
+    """The first request of a run that would start now; `own` are the parameters given for it.
 
-    Raises what preparing a run raises: BadInput `unknown_entry`, `no_entries`, `not_indexed` and
-    `nothing_to_compact`, Conflict `session_rewritten` and `being_indexed`, and what reading the file raises.
+    Raises the errors of preparing a run: BadInput `unknown_entry`, `no_entries`, `not_indexed` and
+    `nothing_to_compact`, Conflict `session_rewritten` and `being_indexed`, and the errors of reading the file.
     """
     home = Path.home()
     window = ContextWindowLookup(home).window_of_session(session)
@@ -59,12 +59,13 @@ def measure_first_request(
 
 
 def disclosure_mark(model: ResolvedModel | None) -> str:
-    """What a form sends back to prove what it has shown; empty if nothing leaves this machine."""
+    """The value that a form sends back to prove its disclosure; empty if nothing leaves this machine."""
     return f"{model.planner} at {model.base_url}" if model is not None else ""
 
 
 def require_disclosed(model: ResolvedModel | None, shown: str, not_done: str) -> None:
-    """Raise Conflict `not_disclosed` unless the submitted form had shown what is sent to this model, and where."""
+    """Raise Conflict `not_disclosed` unless the submitted form had shown the data sent to this model, and its
+    destination."""
     if model is not None and shown != disclosure_mark(model):
         raise Conflict(
             "not_disclosed",
@@ -74,7 +75,7 @@ def require_disclosed(model: ResolvedModel | None, shown: str, not_done: str) ->
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:
-    """The budget before anything is deleted; without a store, which would take as long as all the rest."""
+    """The budget before anything is deleted; without a store, which would take as long as everything else."""
     nothing = Stats(
         objects_before=transcript.objects,
         objects_after=transcript.objects,

@@ -44,11 +44,12 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
-"""The number of the decision that contains the hooks' pins: before the first step of a human."""
+"""The number of the decision with the hooks' pins: before the first step of a human."""
 
 
 class HookMessage(NamedTuple):
-    """What one hook answered, in words, how many objects it pinned, whether it cancelled: data of a `hooked` event."""
+    """The answer of one hook in words, the number of objects that it pinned, and whether it cancelled: data of a
+    `hooked` event."""
 
     text: str
     pinned: int = 0
@@ -69,10 +70,10 @@ class HookAnswers:
     """The combined answers of all hooks for one plan."""
 
     pins: Mapping[Target, str] = field(default_factory=dict)
-    """The pinned targets, each with the hook that pinned it and why."""
+    """The pinned targets, each with the hook that pinned it and its reason."""
     supplied: SuppliedPlan | None = None
     cancelled: str = ""
-    """The hook that cancelled, and why; empty if none did."""
+    """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[HookMessage, ...] = ()
 
 
@@ -80,7 +81,7 @@ NO_ANSWERS: Final = HookAnswers()
 
 
 def never() -> bool:
-    """Nothing can stop it."""
+    """Never stops."""
     return False
 
 
@@ -92,10 +93,10 @@ def before_compact(
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> HookAnswers:
-    """Call the hooks. `load` returns the session as it was prepared; it is called only if there is a hook.
+    """Call the hooks. `load` returns the prepared session; it is called only if there is a hook.
 
-    `stop` says whether the run was stopped meanwhile, without raising anything. Raises BadInput `hook_not_loaded` and
-    `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
+    `stop` returns whether the run was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
+    `bad_answer`, SystemFailure `hook_failed`, and the errors of `load`.
     """
     require_loaded()
     if not session_before_compact.connected():
@@ -138,7 +139,7 @@ def require_not_cancelled(answers: HookAnswers) -> None:
 
 
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
-    """Choose what a hook supplied, with what goes along; returns the origin of each new target.
+    """Choose the targets that a hook supplied, with those that belong to them; returns the origin of each new target.
 
     Raises BadInput `hook_refused` if the airlock refuses; then the store is unchanged.
     """
@@ -172,7 +173,7 @@ def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
 
 
 def pinned_by_hooks(run: Run) -> dict[Target, str]:
-    """The objects that hooks pinned in a run, whatever was decided since, each with the hook and its reason."""
+    """The objects that hooks pinned in a run, regardless of later decisions, each with the hook and its reason."""
     found = run.decisions.filter(seq=PINNED_SEQ).values_list("targets", flat=True).first()
     return {Target(raw["entryId"], raw.get("blockIndex")): raw.get("by", "") for raw in found or ()}
 
@@ -187,7 +188,7 @@ def after_compact(
     backup: Path,
     created: Path | None,
 ) -> None:
-    """Notify the hooks of a compaction that was written. Nothing they do changes it."""
+    """Notify the hooks of a compaction that was written. Their actions do not change it."""
     if not session_compact.connected():
         return
     entries: list[dict[str, Any]] = [parse(line) for line in lines]
@@ -218,7 +219,7 @@ def because(answered: HookAnswer) -> str:
 
 
 def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str]) -> HookMessage:
-    """Add the objects of an answer to the pins, except those that are protected anyway or not in the transcript."""
+    """Add the objects of an answer to the pins, except those that are already protected or not in the transcript."""
     stay, unknown, pinned = 0, 0, 0
     for target in answer.targets:
         entry = transcript.entry(target.entry_id)

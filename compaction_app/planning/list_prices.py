@@ -1,7 +1,7 @@
-"""The list prices of models, as their providers publish them: those that come with the package `genai-prices`.
+"""The list prices of models, as published by their providers and included in the package `genai-prices`.
 
-Nothing is requested: the package's own updates are not used. Prices that rise with the length of a request count as for
-a short one.
+No request is made: the package's own updates are not used. If prices rise with the length of a request, those of a
+short one apply.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CACHED: Final = 1_000
 
 @lru_cache(CACHED)
 def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
-    """The prices of a model, which may be named with a date or its maker; None if they are not known.
+    """The prices of a model, whose name may include a date or its maker; None if unknown.
 
-    It is a model of the provider with this name or this base URL; without both, of the one that makes models of such a
-    name. Another provider's prices do not count: a gateway, or a server on this machine, has its own.
+    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
+    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
     """
     # Most commands show no price, and the package takes half a second to import.
     from genai_prices.data_snapshot import get_snapshot

@@ -51,14 +51,15 @@ from .plan import PlanListener
 from .usage import UsageTotals
 
 TURNS: Final = 200
-"""A model that has not finished after so many requests will not finish."""
+"""A model that has not finished after this many requests will not finish."""
 FRUITLESS_TURNS: Final = 12
-"""Nor will one whose calls were all refused so many times in a row."""
+"""A model whose calls were all refused this many times in a row will not finish either."""
 OUTPUT_PART: Final = 4
-"""An answer may take this share of the window: one of so many parts."""
+"""An answer may take this share of the window: one of this many parts."""
 MARGIN_PART: Final = 20
 FIRST_GUESS: Final = 2.5
-"""Characters per token, until the provider has reported some; the guess is low, so that the window is not exceeded."""
+"""Characters per token, until the provider has reported a count; the guess is low, so that the window is not
+exceeded."""
 REASON_CHARACTERS: Final = 300
 TOOLS_LENGTH: Final = len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SCHEMAS]))
 CUT_OFF: Final = "Your last answer reached the output limit and was cut off. Ask for less in one turn."
@@ -90,7 +91,7 @@ class LLMPlanner:
         return self._model.planner
 
     def begin(self, transcript: Transcript, budget: Budget, chosen: int) -> None:
-        """Make the prompt for a run that has already chosen so many targets."""
+        """Make the prompt for a run that has already chosen this many targets."""
         prompt, _ = prompt_for(self._model, transcript, budget, chosen)
         self._conversation = Conversation(prompt)
 
@@ -136,7 +137,7 @@ class LLMPlanner:
             self._conversation.add(UserMessage(report.nudge))
 
     def _fit(self, limit: int) -> bool:
-        """Drop what is too much; returns whether something was dropped."""
+        """Drop old results that exceed the room; returns whether any were dropped."""
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
             self._requests.report(
@@ -160,7 +161,7 @@ class LLMPlanner:
         request = request_for(self._model, self._thinking, self._conversation.messages)
         end, tokens_in = self._requests.ask(request, self.turn)
         if tokens_in:
-            # By the characters counted here, not by the body, in which escapes are longer.
+            # In the characters counted here, not those of the body, in which escapes are longer.
             sent = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
             self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens_in))
         return end
@@ -180,7 +181,7 @@ def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]
 
 
 def prompt_for(model: ResolvedModel, transcript: Transcript, budget: Budget, chosen: int = 0) -> tuple[str, int]:
-    """The prompt of a run that has already chosen so many targets, and how many entries its manifest shows.
+    """The prompt of a run that has already chosen this many targets, and the number of entries in its manifest.
 
     It takes at most half of the available room: a small window gets a shorter manifest.
     """
@@ -194,7 +195,7 @@ def prompt_for(model: ResolvedModel, transcript: Transcript, budget: Budget, cho
 
 
 def room_in(model: ResolvedModel, ratio: float) -> int:
-    """Characters that a conversation may have, so that it and an answer fit into the model's window.
+    """The maximum length of a conversation, in characters, so that it and an answer fit into the model's window.
 
     `ratio`: characters per token.
     """
@@ -216,7 +217,7 @@ def _planned(call: CallPart, reason: str) -> PlannedCall:
 
 
 def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:
-    """What the model wrote beside its calls, on one line: nothing acts on it, but a reviewer may read it."""
+    """The model's text beside its calls, on one line: it has no effect, but a reviewer may read it."""
     text = redactor.text(" ".join(part.text for part in answer.parts if isinstance(part, TextPart)))
     words = " ".join(text.split())
     return well_formed(words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…")

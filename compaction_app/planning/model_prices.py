@@ -1,5 +1,5 @@
 """The price of a session's model, and its source: the configuration, the Models page, the agent's own files, the
-session, if it records what its replies cost, or the list prices that come with Redline."""
+session, if it records the cost of its replies, or the list prices that come with Redline."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .model_registry import models
 from .usage import Prices
 
 REPLIES: Final = 20
-"""The latest replies of a session in which a price is looked for."""
+"""The number of a session's latest replies that are searched for a price."""
 
 
 def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices] | None:
-    """The prices of the model that a session was last written with; None if nothing gives them.
+    """The prices of the model that last wrote to a session; None if no source has them.
 
-    A model whose name ends with a date also has the prices that are configured for its name without it.
+    A model whose name ends with a date also has the prices that are configured for its name without the date.
     """
     configured = of_model(settings.REDLINE.prices, session.model)
     if configured is not None:
@@ -48,7 +48,8 @@ def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices]
 
 
 def _entered(session: Session) -> InputPrices | None:
-    """The prices of the Models page: those of the session's provider, else of the only other one with that model."""
+    """The prices from the Models page: those of the session's provider, otherwise those of the only other one with that
+    model."""
     priced = [one for one in models() if one.entered.input is not None]
     for name in (session.model, undated(session.model)):
         named = [one for one in priced if one.name == name]
@@ -65,7 +66,8 @@ def _of_input(prices: Prices | None) -> InputPrices | None:
 
 
 def _recorded(session: Session) -> InputPrices | None:
-    """The prices in the session's last replies; also None if it cannot be read, which is reported elsewhere."""
+    """The prices in the session's last replies; also None if the session cannot be read, which is reported
+    elsewhere."""
     replies = session.entries.filter(role=Role.ASSISTANT).order_by("-number")
     places = list(replies.values_list("offset", "length")[:REPLIES])
     try:

@@ -1,4 +1,4 @@
-"""The configured providers and models, their sources, and which key is sent to which host.
+"""The configured providers and models, their sources, and the hosts to which keys are sent.
 
     environment ──┐                    ┌─ models ─▶ model_named · model_of_session
                   ├─▶ providers ───────┤
@@ -37,19 +37,19 @@ ENVIRONMENT: Final = "environment"
 ADDED: Final = "added"
 ENTERED: Final = "entered"
 COMFORTABLE_WINDOW: Final = 16_000
-"""Tokens. With a smaller window a model can plan, but sees little of a session at once."""
+"""In tokens. With a smaller window a model can plan, but sees little of a session at a time."""
 OVER_PLAIN_HTTP: Final = "A key is not sent over plain http to another machine. Use https."
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedProvider:
-    """A provider, its source, and what may be shown of its key."""
+    """A provider, its source, and the part of its key that may be shown."""
 
     name: str
     label: str
     dialect: Dialect
     base_url: str
-    """Empty if the environment gives an unusable one."""
+    """Empty if the environment sets an unusable one."""
     origin: str
     source: Literal["environment", "added"]
     variables: tuple[str, ...]
@@ -57,7 +57,7 @@ class ResolvedProvider:
     key_hint: str
     key_source: Literal["environment", "entered", ""]
     agreed: bool
-    """Whether its models may plan automatically; agreed for this origin."""
+    """Whether the user has agreed that its models plan automatically at this origin."""
     fault: str = ""
     """Why no requests can be sent to it, in words; empty if they can."""
     passed_over: str = ""
@@ -79,7 +79,7 @@ class ResolvedProvider:
 
     @property
     def unset(self) -> bool:
-        """Whether it is one of the environment's that is not configured."""
+        """Whether it is a provider of the environment that is not configured."""
         return bool(self.needs_key(self.base_url) and not self.key_source and not self.fault)
 
     def needs_key(self, base_url: str) -> bool:
@@ -95,7 +95,7 @@ class ResolvedModel:
     provider: ResolvedProvider
     name: str
     base_url: str
-    """The address of requests: its own, else its provider's."""
+    """The address of requests: its own, otherwise its provider's."""
     window: int
     output_limit: int
     thinking_levels: tuple[str, ...]
@@ -113,7 +113,7 @@ class ResolvedModel:
 
     @property
     def prices(self) -> Prices:
-        """The prices that the user entered; without any, the list prices of its address."""
+        """The prices that the user entered, otherwise the list prices of its address."""
         listed = None if self.entered.is_known or self.is_here else list_prices(self.name, address=self.base_url)
         return listed or self.entered
 
@@ -134,7 +134,7 @@ class ResolvedModel:
 
     @property
     def host(self) -> str:
-        """Host and port, for people."""
+        """Host and port, for display."""
         return Endpoint(self.provider.name, self.provider.dialect, self.base_url).host
 
     @property
@@ -148,7 +148,7 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The entered keys, or why they cannot be read."""
+    """The entered keys, or the reason why they cannot be read."""
 
     kept: Mapping[str, KeptKey]
     fault: str = ""
@@ -237,13 +237,13 @@ def _added(row: Provider, keys: _Keys, agreed: Mapping[str, str]) -> ResolvedPro
 
 
 def _entered(name: str, origin: str, keys: _Keys) -> str:
-    """The entered key of a provider, if it was entered for this origin; else empty."""
+    """The entered key of a provider, if it was entered for this origin; otherwise empty."""
     kept = keys.kept.get(name)
     return kept.key if kept is not None and kept.origin == origin else ""
 
 
 def takes_a_key(base_url: str) -> bool:
-    """Whether a key may be sent there: over https, or to this machine."""
+    """Whether a key may be sent to this address: over https, or to this machine."""
     return base_url.startswith("https://") or is_loopback(base_url)
 
 
@@ -256,7 +256,7 @@ class ProviderModels(NamedTuple):
 
 
 def models_by_provider() -> list[ProviderModels]:
-    """All providers, also those that have no models."""
+    """All providers, including those without models."""
     found = models()
     return [
         ProviderModels(provider, [model for model in found if model.provider.name == provider.name])
@@ -265,7 +265,7 @@ def models_by_provider() -> list[ProviderModels]:
 
 
 def models() -> list[ResolvedModel]:
-    """All configured models, in the order of their providers, without those whose provider is gone."""
+    """All configured models, in the order of their providers, without those whose provider was deleted."""
     by_name = {provider.name: (place, provider) for place, provider in enumerate(providers())}
     rows = [row for row in PlannerModel.objects.order_by("name") if row.provider in by_name]
     rows.sort(key=lambda row: by_name[row.provider][0])
@@ -325,7 +325,7 @@ def model_named(planner: str) -> ResolvedModel:
 
 
 def model_of_session(session: Session) -> ResolvedModel | None:
-    """The model that a session was written with, if it is configured and usable.
+    """The model with which a session was written, if it is configured and usable.
 
     If its provider has no model of that name, the only other provider that has one is used.
     """
@@ -336,7 +336,7 @@ def model_of_session(session: Session) -> ResolvedModel | None:
 
 
 def endpoint_of(model: ResolvedModel) -> Endpoint:
-    """The address of a model, with the key that belongs to its origin, if there is one.
+    """The address of a model, with the key that belongs to its origin, if any.
 
     Raises BadInput `provider_unusable` and `no_key`.
     """
@@ -350,7 +350,7 @@ def endpoint_of(model: ResolvedModel) -> Endpoint:
 
 
 def _key_for(provider: ResolvedProvider, base_url: str) -> str:
-    """The only place that reads a key: for its own origin, and never over plain http to another machine."""
+    """The only function that reads a key: for its own origin, and never over plain http to another machine."""
     if origin_of(base_url) != provider.origin or not takes_a_key(base_url):
         return ""
     if provider.key_source == ENVIRONMENT:
@@ -364,7 +364,8 @@ def _key_for(provider: ResolvedProvider, base_url: str) -> str:
 
 
 def level_taken(level: str, taken: Sequence[str]) -> str:
-    """A thinking level that a model supports: that one, else the next lower, else its lowest; empty for none.
+    """A thinking level that a model supports: the requested one, otherwise the next lower, otherwise its lowest; empty
+    for none.
 
     `taken` are some of LEVELS; any other level, such as `off`, means no thinking.
     """
@@ -376,11 +377,11 @@ def level_taken(level: str, taken: Sequence[str]) -> str:
 
 
 def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
-    """The thinking level in use on a session's branch, as a model takes it; empty for none.
+    """The thinking level in use on a session's branch, as far as a model supports it; empty for none.
 
-    An empty `leaf_id` is the file's last entry. The session's entries are read, from the index, only if the model
-    thinks at all; a caller that has the branch calls `level_taken`. Raises BadInput `unknown_entry` and `no_entries`,
-    and what reading the file raises.
+    An empty `leaf_id` means the file's last entry. The session's entries are read from the index, only if the model
+    supports thinking; a caller that has the branch calls `level_taken`. Raises BadInput `unknown_entry` and
+    `no_entries`, and the errors of reading the file.
     """
     if not model.thinking_levels:
         return ""

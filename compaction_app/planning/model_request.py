@@ -1,4 +1,4 @@
-"""Requests to a model, one at a time: what streams is reported on arrival, its cost is counted, and it can be stopped.
+"""Requests to a model, one at a time: pieces are reported on arrival, costs are counted, and a request can be stopped.
 
     request ─▶ Sent, Retrying, pieces ─▶ reports (`asked`, `retried`, `streamed`) ─▶ the whole answer (`answered`)
 
@@ -42,9 +42,9 @@ from .model_registry import ResolvedModel
 from .usage import UsageTotals
 
 STOP_CHECK_SECONDS: Final = 0.05
-"""How often a stop is checked while nothing comes."""
+"""How often a stop is checked while nothing arrives."""
 ROW_SECONDS: Final = 0.1
-"""The shortest time between two reports of what streams, except at the end of an answer."""
+"""The shortest time between two reports of streamed text, except at the end of an answer."""
 Head = tuple[str, *tuple[int, ...]]
 
 
@@ -52,13 +52,13 @@ class RequestListener(Protocol):
     """Receives the events of requests, and can stop them."""
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event, with the totals of what was sent and received."""
+        """One event, with the totals of the characters and tokens sent and received."""
 
     def is_stopped(self) -> bool: ...
 
 
 class Answered(NamedTuple):
-    """A whole answer, and the tokens of its request; 0 if the provider reported none."""
+    """A complete answer, and the tokens of its request; 0 if the provider reported none."""
 
     end: AnswerEnd
     tokens_in: int
@@ -121,7 +121,7 @@ class ModelRequests:
         }
 
     def _broke_off(self, pieces: StreamBuffer) -> None:
-        """Record what came of an incomplete answer, and what it may have cost."""
+        """Record the received part of an incomplete answer, and its possible cost."""
         if pieces.characters:
             self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
             self.report(EventKind.STREAMED, {"turn": self._turn, "pieces": pieces.take(last=True)})
@@ -148,14 +148,14 @@ class ModelRequests:
 
 
 def patience_for(endpoint: Endpoint) -> Patience:
-    """How long to wait for a provider. A model on this machine may read its prompt for minutes."""
+    """The timeouts for a provider. A model on this machine may read its prompt for minutes."""
     whole = settings.REDLINE.answer_minutes * 60
     if is_loopback(endpoint.base_url):
         return Patience(first_byte=900, between=300, whole=whole)
     return Patience(whole=whole)
 
 
-# ---- what streams -------------------------------------------------------------------------------------------
+# ---- streaming ----------------------------------------------------------------------------------------------
 
 
 class SecretRedactor:
@@ -175,7 +175,7 @@ class SecretRedactor:
         return self._forms.hide(text.replace(self._key, self._shown), self._shown)
 
     def value(self, value: Any) -> Any:
-        """The same for all texts in a JSON value."""
+        """Hides the key in all texts of a JSON value."""
         if not self._key:
             return value
         if isinstance(value, str):
@@ -187,7 +187,7 @@ class SecretRedactor:
         return value
 
     def split(self, text: str) -> tuple[str, str]:
-        """The part of a text that can be shown now, and its end if that could be the beginning of the key."""
+        """The part of the text that can be shown now, and its end if it could be the beginning of the key."""
         if not self._key:
             return text, ""
         hidden = self.text(text)
@@ -198,7 +198,7 @@ class SecretRedactor:
 
 
 class StreamBuffer:
-    """What has come of one answer and is not reported yet."""
+    """The received part of one answer that is not reported yet."""
 
     def __init__(self, redactor: SecretRedactor) -> None:
         self._redactor = redactor
@@ -208,7 +208,7 @@ class StreamBuffer:
         """By part: the end of a text that could continue as the key."""
         self._since: float | None = None
         self.characters = 0
-        """All that came, reported or not."""
+        """All received characters, reported or not."""
 
     def add(self, piece: Piece) -> None:
         head, text = _head_and_text(piece)
@@ -217,7 +217,7 @@ class StreamBuffer:
             self._since = time.monotonic()
         self._show_held(head)
         if head[0] == "call":
-            # A name comes as a whole.
+            # A name arrives complete.
             self._put(head, self._redactor.text(text))
             return
         shown, held = self._redactor.split(self._held.pop(head, "") + text)
@@ -226,7 +226,7 @@ class StreamBuffer:
         self._put(head, shown)
 
     def _show_held(self, head: Head) -> None:
-        """Add held-back text before what follows it; the calls of an answer may come interleaved."""
+        """Add held-back text before the text that follows it; the calls of an answer may be interleaved."""
         for other in [other for other in self._held if other != head and other[0] in ("text", "thought")]:
             self._put(other, self._held.pop(other))
 
@@ -239,7 +239,7 @@ class StreamBuffer:
 
     @property
     def wait(self) -> float:
-        """Seconds until what has come is due to be reported."""
+        """Seconds until the received text is due to be reported."""
         return math.inf if self._since is None else max(0.0, self._since + ROW_SECONDS - time.monotonic())
 
     @property
@@ -247,7 +247,7 @@ class StreamBuffer:
         return self._since is not None and self.wait <= 0
 
     def take(self, *, last: bool = False) -> list[list[Any]]:
-        """What is to be reported now; with `last`, all of it."""
+        """The pieces to be reported now; with `last`, all of them."""
         if last:
             for head, held in self._held.items():
                 self._put(head, held)

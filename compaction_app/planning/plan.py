@@ -1,4 +1,4 @@
-"""A plan in the making: the prepared transcript, what is chosen of it, and the planner's loop.
+"""A plan in progress: the prepared transcript, the chosen targets, and the planner's loop.
 
 transcript, answers of hooks ─▶ Plan ─▶ complete: planner ⇄ tools ⇄ airlock ─▶ the outcome
                                              └─▶ PlanListener: each event
@@ -57,11 +57,11 @@ class Plan:
     """The last refused deletion, if nothing was validated."""
     is_stopped: bool = False
     has_failed: bool = False
-    """Whether it ended because a provider failed."""
+    """Whether it ended because of a provider's failure."""
     why: str = ""
-    """Why it ended before the planner was done, in words."""
+    """Why it ended before the planner finished, in words."""
     hide: Callable[[Any], Any] = lambda value: value
-    """Removes secrets from what a planner wrote."""
+    """Removes secrets from a planner's output."""
 
     def __post_init__(self) -> None:
         self.store = DeletionStore(self.transcript, self.restraints)
@@ -80,7 +80,7 @@ class Plan:
 
     @property
     def validated(self) -> ValidatedDeletion:
-        """What is chosen, validated again as a whole."""
+        """The chosen targets, validated again together."""
         return self.store.validated()
 
     def start_with(self, origins: Mapping[Target, Origin]) -> None:
@@ -88,10 +88,10 @@ class Plan:
         self.loop = Loop(self.workbench, origins)
 
     def complete(self, make_planner: Callable[[], Planner | None], listener: PlanListener) -> None:
-        """Let a planner work until the target is met, it is done, or it is stopped.
+        """Let a planner work until the target is met, it finishes, or it is stopped.
 
-        If a hook supplied the plan, no planner is made. Without a planner, what is chosen already is the plan. Raises
-        ProviderError, and BadInput `hook_refused`; what was validated by then stays chosen.
+        If a hook supplied the plan, no planner is created. Without a planner, the targets already chosen are the plan.
+        Raises ProviderError, and BadInput `hook_refused`; targets validated by then stay chosen.
         """
         listener.begin(self)
         supplied, planner = self.answers.supplied, None
@@ -130,7 +130,7 @@ class Plan:
     def _end(
         self, listener: PlanListener, why: str = "", *, is_stopped: bool = False, has_failed: bool = False
     ) -> None:
-        """End the plan as it is."""
+        """End the plan in its present state."""
         self.why, self.is_stopped, self.has_failed = why, is_stopped, has_failed
         self._step(listener, self.loop.close())
 

@@ -1,4 +1,4 @@
-"""The planners: two that work offline, and the LLM planners that the user configured; or none, if a human selected."""
+"""The planners: two that work offline, and the LLM planners that the user configured; none if a human selected."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .usage import UsageTotals
 EMBEDDED: Final = "embedded"
 PRUNE: Final = "prune"
 MANUAL_PLANNER: Final = "hand"
-"""In place of a planner: a human selected the proposals of the run, or writes the summary."""
+"""Replaces the name of a planner: a human selected the proposals of the run, or writes the summary."""
 OFF: Final = "off"
-"""The thinking level that is none, as sessions record it."""
+"""The thinking level that sessions record for no thinking."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
     EMBEDDED: EmbeddedPlanner,
     PRUNE: PrunePlanner,
 }
-"""Planners that need nothing but the transcript, by name. The others are LLM planners: see `model_registry`."""
+"""Planners that need only the transcript, by name. All others are LLM planners: see `model_registry`."""
 
 
 def is_llm(planner: str) -> bool:
@@ -36,9 +36,9 @@ def is_llm(planner: str) -> bool:
 
 
 def source_of_query(planner: str, source: str) -> str:
-    """Where the query of a plan comes from, and that its planner does not use it if that is so.
+    """The source of a plan's query, with a remark if its planner does not use it.
 
-    The embedded planner looks for the words of a query that was given, not for those of the user's last message.
+    The embedded planner searches for the words of a given query, but not for those of the user's last message.
     """
     used = planner not in (PRUNE, MANUAL_PLANNER) and (is_llm(planner) or source != DEFAULT_SOURCE)
     said = "the last message of the user" if source == DEFAULT_SOURCE else source
@@ -46,7 +46,7 @@ def source_of_query(planner: str, source: str) -> str:
 
 
 def level_asked_for(name: str) -> str | None:
-    """The thinking level that a command or a script names, empty for OFF; None if it names none: the session's."""
+    """The thinking level given by a command or a script, empty for OFF; None, if none is given, means the session's."""
     return "" if name == OFF else name or None
 
 
@@ -67,7 +67,7 @@ def require_planner(planner: str, thinking: str | None = "") -> str:
 
 
 def model_of_run(run: Run) -> ResolvedModel | None:
-    """The model of a run's LLM planner; None for the others. Requests go only to the confirmed address.
+    """The model of a run's LLM planner; None for other planners. Requests are sent only to the confirmed address.
 
     Raises BadInput `moved_elsewhere` if the model's address has changed since, and `not_agreed` if the run is automatic
     and the user has withdrawn the agreement to that.
@@ -90,8 +90,8 @@ def model_of_run(run: Run) -> ResolvedModel | None:
 
 
 def planner_of_run(run: Run, plan: Plan, listener: PlanListener) -> Planner | None:
-    """The planner of a run, ready for its first turn; None if a human selected. Raises what `model_of_run` and
-    `planner_named` raise."""
+    """The planner of a run, ready for its first turn; None if a human selected. Raises the errors of `model_of_run` and
+    `planner_named`."""
     if run.planner == MANUAL_PLANNER:
         return None
     model = model_of_run(run)
@@ -108,12 +108,12 @@ def planner_named(
 ) -> Planner:
     """A planner, ready for its first turn.
 
-    `usage` are the totals of an earlier attempt, `model` the one by that name if it is known. Raises BadInput
+    `usage` are the totals of an earlier attempt, `model` is the one with that name if known. Raises BadInput
     `unknown_planner` and `no_key`.
     """
     if name in PLANNERS:
         return PLANNERS[name](plan.transcript)
-    # The client of a provider is slow to import, and most commands plan without one.
+    # The client of a provider takes long to import, and most commands plan without one.
     from .llm_planner import LLMPlanner
 
     model = model or model_named(name)

@@ -1,7 +1,7 @@
-"""What a run is planned, reviewed and committed on: the prepared transcript without its texts, stored unchanged.
+"""The basis on which a run is planned, reviewed and committed: the prepared transcript without its texts, unchanged.
 
-So every later step judges the same thing. Texts are read from the file by offset, when they are needed; a file that
-was rewritten in the meantime is a conflict, never a different text.
+Every later step therefore judges the same transcript. Texts are read from the file by offset, when they are needed; a
+file that was rewritten in the meantime is a conflict, never a different text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sessions_app.storage.session_loader import TornLine, find_torn_line, read_p
 from sessions_app.storage.token_sample import tally_of
 
 CACHED_ENTRIES: Final = 60_000
-"""Transcripts are cached up to so many entries in all, and the last one always."""
+"""Transcripts are cached up to this many entries in total; the last one is always cached."""
 FAST: Final = 1
 
 
@@ -69,7 +69,7 @@ class Prepared(msgspec.Struct, frozen=True):
     writer: str = ""
     """The writer for which it was prepared; empty for the best one."""
     context_size: ContextSize = UNKNOWN_SIZE
-    """That of the whole branch."""
+    """The size of the whole branch's context."""
 
     def place_of(self, entry_id: str) -> tuple[int, int, int] | None:
         """The place of an entry; None if the transcript does not have it."""
@@ -77,7 +77,7 @@ class Prepared(msgspec.Struct, frozen=True):
         return next(places, None)
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
-        """The transcript; without texts if they are not needed."""
+        """The transcript; without texts unless they are needed."""
         return Transcript(self.entries, texts if texts is not None else {}, self.parameters)
 
 
@@ -100,10 +100,10 @@ def prepare_snapshot(
     window: int | None = None,
     writer: str = "",
 ) -> Prepared:
-    """Prepare a branch of an indexed session; an empty `leaf_id` is the file's last entry.
+    """Prepare a branch of an indexed session; an empty `leaf_id` means the file's last entry.
 
-    Raises BadInput `unknown_entry`, `no_entries`, `unknown_writer`, `refused_writer` and `nothing_to_compact`, and what
-    reading the file raises.
+    Raises BadInput `unknown_entry`, `no_entries`, `unknown_writer`, `refused_writer` and `nothing_to_compact`, and the
+    errors of reading the file.
     """
     path = session.real_path()
     with session.agent.store.open(path) as reader:
@@ -151,7 +151,7 @@ def prepare_snapshot(
 
 
 def known_fingerprint(session: Session, reader: SessionReader) -> Fingerprint:
-    """The fingerprint of the indexed bytes. Raises Conflict if the file is no longer the one that was indexed."""
+    """The fingerprint of the indexed bytes. Raises Conflict if the file has changed since it was indexed."""
     if session.fingerprint is None or session.state is None:
         raise BadInput(
             "not_indexed", f"{reader.path} is not in the index. Nothing was planned. {session.fault}".strip()
@@ -186,7 +186,7 @@ class _TextsOnDemand(dict[str, Texts]):
 class SnapshotTexts(Mapping[str, Texts]):
     """The texts of a snapshot's entries by id, each read from the file by offset when it is needed.
 
-    Only the last one is kept: a caller may go through a session of any size. Raises Conflict `session_rewritten` if a
+    Only the last one is kept, so that a caller can read a session of any size. Raises Conflict `session_rewritten` if a
     line is no longer the one that was prepared.
     """
 
@@ -246,9 +246,9 @@ def open_snapshot_texts(path: Path, prepared: Prepared) -> Iterator[SnapshotText
 def read_snapshot_texts(
     path: Path, prepared: Prepared, entries: Iterable[TranscriptEntry] | None = None
 ) -> dict[str, Texts]:
-    """The texts of entries of a snapshot by id (of all, if none are named).
+    """The texts of entries of a snapshot by id; of all entries if none are named.
 
-    Raises what `open_snapshot_texts` and `SnapshotTexts` raise.
+    Raises the errors of `open_snapshot_texts` and `SnapshotTexts`.
     """
     wanted = prepared.entries if entries is None else entries
     with open_snapshot_texts(path, prepared) as texts:
@@ -256,9 +256,9 @@ def read_snapshot_texts(
 
 
 def moved_in_snapshot(path: Path, prepared: Prepared, plan: Iterable[Target]) -> Sequence[Moved]:
-    """What a plan leaves that is sent before something else that precedes it now.
+    """The remaining messages that a plan moves: each is sent before something that precedes it now.
 
-    Raises what `open_snapshot_texts` raises.
+    Raises the errors of `open_snapshot_texts`.
     """
 
     def line(entry_id: str) -> bytes:
@@ -270,7 +270,7 @@ def moved_in_snapshot(path: Path, prepared: Prepared, plan: Iterable[Target]) ->
 
 def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
     if again.kind is EntryKind.EDIT:
-        return True  # its blocks are those of a message whose role it does not know
+        return True  # its blocks are those of a message with an unknown role
     return entry.role == again.role and frozenset(again.blocks or ()).issuperset(entry.blocks)
 
 
@@ -283,7 +283,7 @@ def is_unchanged(target: Target, before: Prepared, after: Prepared) -> bool:
 
 
 def save_snapshot(run: Run, prepared: Prepared) -> None:
-    """Store what a run was prepared on, replacing the snapshot of an interrupted attempt."""
+    """Store the snapshot on which a run is planned, replacing that of an interrupted attempt."""
     packed = zlib.compress(_encode(prepared), FAST)
     Snapshot.objects.update_or_create(run=run, defaults={"packed": packed, "mark": secrets.token_hex(8)})
 
@@ -318,7 +318,7 @@ def not_prepared(run: Run) -> BadInput:
 
 
 def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:
-    """The snapshot of a run, of which the caller may know the mark; the last few are cached.
+    """The snapshot of a run, whose mark the caller may know; the last few are cached.
 
     Raises BadInput `not_prepared`.
     """
@@ -338,7 +338,7 @@ def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:
 
 
 def session_as_prepared(session: Session, prepared: Prepared) -> Document:
-    """The session as it was when it was prepared, from the index: the basis of a commit.
+    """The session as prepared, from the index: the basis of a commit.
 
     Raises Conflict `session_rewritten` if the index no longer has those entries.
     """

@@ -1,6 +1,6 @@
-"""A summary from a model: one request without tools and without reasoning, and a second one for a turn that is divided.
+"""A summary from a model: one request without tools and without reasoning, and a second one for a divided turn.
 
-The conversation is the only thing that is sent. What streams is reported to a listener, as with planners.
+Only the conversation is sent. Streamed text is reported to a listener, as with planners.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WrittenSummary(NamedTuple):
 
     texts: Mapping[SummaryKind, str]
     is_cut: bool
-    """Whether the limit of the model's output cut some of it off."""
+    """Whether the limit of the model's output truncated the summary."""
 
 
 class Summarizer:

@@ -44,7 +44,7 @@ class HookSummary:
     text: str
     files: FileLists
     first_kept_id: str
-    """Of a compaction: the first entry that it keeps. Empty for the summary of a branch."""
+    """For a compaction: the first entry that it keeps. Empty for the summary of a branch."""
     why: str
     """The hook, and its reason."""
 
@@ -55,9 +55,9 @@ class SummaryAnswers:
 
     supplied: HookSummary | None = None
     cancelled: str = ""
-    """The hook that cancelled, and why; empty if none did."""
+    """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
-    """What each hook answered, in words."""
+    """The answer of each hook, in words."""
 
 
 def ask_summary_hooks(
@@ -69,10 +69,11 @@ def ask_summary_hooks(
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> SummaryAnswers:
-    """Call the hooks before a summary that is a compaction. They are sent the transcript of the branch too.
+    """Call the hooks before a summary that is a compaction. They also receive the transcript of the branch.
 
-    `stop` says whether it was stopped meanwhile, without raising anything. Raises BadInput `hook_not_loaded`,
-    `bad_answer`, `hook_refused` and `pinned_by_hook`, and SystemFailure `hook_failed`; nothing is to be done then.
+    `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded`,
+    `bad_answer`, `hook_refused` and `pinned_by_hook`, and SystemFailure `hook_failed`; then the caller must not
+    continue.
     """
     require_loaded()
     sent: dict[str, Any] = {
@@ -121,7 +122,7 @@ def after_summary(
     from_hook: bool,
     created: Path | None = None,
 ) -> None:
-    """Notify the hooks of a compaction that is a summary and was written. Nothing they do changes it."""
+    """Notify the hooks of a summary that is a compaction and was written. Their actions do not change it."""
     notify_hooks(
         session_compact,
         "a compaction",

@@ -54,15 +54,15 @@ class TreeAnswers:
     """The combined answers of all hooks for one move."""
 
     focus: str
-    """What the summary should emphasise: the user's, or as the last hook that has one changed it."""
+    """What the summary should emphasise: from the user, or from the last hook that changed it."""
     label: str
-    """Likewise the label."""
+    """The label, likewise."""
     supplied: HookSummary | None = None
-    """None also if no summary is wanted."""
+    """Also None if no summary is requested."""
     cancelled: str = ""
-    """The hook that cancelled, and why; empty if none did."""
+    """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
-    """What each hook answered, in words."""
+    """The answer of each hook, in words."""
 
 
 def ask_tree_hooks(
@@ -71,10 +71,10 @@ def ask_tree_hooks(
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> TreeAnswers:
-    """Call the hooks before a move, whether or not a summary is wanted.
+    """Call the hooks before a move, whether or not a summary is requested.
 
-    `stop` says whether it was stopped meanwhile, without raising anything. Raises BadInput `hook_not_loaded` and
-    `bad_answer`, and SystemFailure `hook_failed`; nothing is to be done then.
+    `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
+    `bad_answer`, and SystemFailure `hook_failed`; then the caller must not continue.
     """
     require_loaded()
     sent: dict[str, Any] = {
@@ -124,8 +124,8 @@ def after_move(
     summary: str | None = None,
     from_hook: bool = False,
 ) -> None:
-    """Notify the hooks of a move that was written, with the text of its summary if there is one. Nothing they do
-    changes it."""
+    """Notify the hooks of a move that was written, with the text of its summary if there is one. Their actions do not
+    change it."""
     notify_hooks(
         session_tree,
         "a move",
@@ -141,7 +141,7 @@ def after_move(
 
 
 def _adjust(answer: Adjust, why: str, sent: dict[str, Any]) -> list[str]:
-    """Change what later hooks are sent; returns what was changed, in words."""
+    """Change the move that later hooks receive; returns the changes, in words."""
     changed = []
     for name, value in (("focus", answer.focus), ("label", answer.label)):
         if value is not None and value != sent[name]:

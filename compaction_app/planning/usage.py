@@ -1,4 +1,4 @@
-"""What a run sends to a model, receives and costs, added up from what the provider reports."""
+"""The data that a run sends to and receives from a model, and its cost, summed from the provider's reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHARACTERS_PER_TOKEN: Final = 4
 """Used to estimate tokens if a provider reports none, as the agents do."""
 LEAST_DOLLARS: Final = 0.0001
 CENTS_FROM: Final = 0.1
-"""From so many dollars on, cents are shown."""
+"""From this many dollars on, cents are shown."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -24,10 +24,10 @@ class Prices(msgspec.Struct, frozen=True):
     input: float | None = None
     output: float | None = None
     cache_read: float | None = None
-    """If it is not known, cached input counts as input."""
+    """If unknown, cached input costs as much as input."""
     cache_write: float | None = None
     is_listed: bool = False
-    """Whether they are list prices: the user entered none."""
+    """Whether they are list prices because the user entered none."""
 
     @property
     def is_known(self) -> bool:
@@ -41,7 +41,7 @@ class Prices(msgspec.Struct, frozen=True):
         return f"{dollars(self.input)} for a million tokens in, {dollars(self.output)} for a million out{ending}"
 
     def cost(self, usage: ReportedUsage) -> float | None:
-        """The cost in US dollars: as the provider reports, else by the prices; None if neither is known."""
+        """The cost in US dollars: from the provider's report, otherwise from the prices; None if neither is known."""
         if usage.cost is not None:
             return usage.cost
         if self.input is None or self.output is None:
@@ -64,7 +64,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars; None if the cost of a request is not known, and before the first one."""
+    """In US dollars; None if the cost of a request is unknown, and before the first request."""
     counted: int = 0
     """Answers whose tokens are included."""
     estimated: bool = False
@@ -85,7 +85,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
         self.received += characters
 
     def add_answer(self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
-        """Add the tokens and the cost of an answer, complete or not; returns what was added, for its event.
+        """Add the tokens and the cost of an answer, complete or not; returns the added numbers, for its event.
 
         `sent` and `received` are its characters, used for an estimate if the provider reports nothing.
         """
@@ -113,17 +113,17 @@ class UsageTotals(msgspec.Struct, rename="camel"):
 
     @property
     def tokens_in(self) -> int:
-        """Those that the provider had cached among them."""
+        """The input tokens that the provider had cached."""
         return self.input + self.cache_read + self.cache_write
 
     @property
     def is_reported(self) -> bool:
-        """Whether anything is known of the tokens: until then the totals mean nothing."""
+        """Whether any tokens were counted: until then the totals are meaningless."""
         return self.tokens_in + self.output > 0
 
     @property
     def cost_text(self) -> str:
-        """Empty if the cost is not known, and before anything was reported."""
+        """Empty if the cost is unknown, and before the first report."""
         if self.cost is None or not self.is_reported:
             return ""
         return ("about " if self.estimated else "") + dollars(self.cost)
@@ -134,7 +134,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
 
 
 def dollars(cost: float) -> str:
-    """US dollars with as many places as say something: $1.24, $0.012, $0.0004."""
+    """US dollars with as many decimals as are significant: $1.24, $0.012, $0.0004."""
     if 0 < cost < LEAST_DOLLARS:
         return f"less than ${LEAST_DOLLARS}"
     return f"${cost:,.2f}" if cost >= CENTS_FROM or not cost else f"${cost:.2g}"

@@ -1,4 +1,4 @@
-"""One proposal, folded open on the review page: its texts, its reason, its pair, and what can be decided."""
+"""One unfolded proposal on the review page: its texts, its reason, its pair, and the possible decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sessions_app.sessionlog.targets import Target
 from .target_ref import anchor, ref_of
 
 PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
-"""The roles whose texts are for people; the others are output."""
+"""The roles whose texts are prose; the others are output."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
 _ACTIONS: Final = {
@@ -42,7 +42,7 @@ _ACTIONS: Final = {
 _KEYS: Final = {"approve": "a", "reject": "x", "withdraw": "x"}
 _FULL_STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
 _QUOTES: Final = "\"'”’»)"
-"""What may follow the full stop of a sentence."""
+"""Characters that may follow the full stop of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BlockChoice:
-    """One block of an entry that can be narrowed to some of its blocks."""
+    """One block of an entry, when its deletion can be narrowed to some blocks."""
 
     key: str
     words: str
@@ -73,7 +73,7 @@ class BlockChoice:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object that another one refers to: in words, and its address."""
+    """An object to which another one refers: in words, and its address."""
 
     words: str
     entry_id: str
@@ -102,18 +102,18 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What can be decided about a proposal: the name of its button, its words, and its key if it has one."""
+    """A possible decision about a proposal: the name of its button, its words, and its key if it has one."""
 
     name: str
     words: str
     key: str
     tokens: int
-    """What it adds to the approved tokens; below zero, what it takes from them."""
+    """The change of the approved tokens; negative if it reduces them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """A button that adds the deletion of something that stays: what it names, its words, and what it deletes."""
+    """A button that adds the deletion of a kept object: its name, its words, and what it deletes."""
 
     key: str
     words: str
@@ -122,7 +122,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class OpenProposal:
-    """One proposal with everything that helps to decide on it."""
+    """One proposal with everything that helps to decide about it."""
 
     anchor: str
     key: str
@@ -134,7 +134,7 @@ class OpenProposal:
     actions: Sequence[Action]
     reason: str
     is_checkable: bool
-    """Whether something can be shown beside its reason: see `evidence`."""
+    """Whether something can be shown as evidence beside its reason: see `evidence`."""
     source: str
     call: int
     pairs: Sequence[Named]
@@ -144,13 +144,13 @@ class OpenProposal:
     refusal: Refused | None
     choices: Sequence[BlockChoice]
     before: Fold | None
-    """What stays directly before it."""
+    """The kept entries directly before it."""
     after: Fold | None
 
 
 @dataclass(frozen=True, slots=True)
 class StayingBlock:
-    """One block of an entry that stays, or one that stays because only other blocks of its entry go."""
+    """A block of a kept entry, or a kept block of an entry whose other blocks are deleted."""
 
     entry_id: str
     block: int | None
@@ -164,7 +164,7 @@ class StayingBlock:
 
 
 def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
-    """What can be decided about a proposal: the names of its buttons and their words."""
+    """The possible decisions about a proposal: the names of their buttons, and their words."""
     if item.added and item.standing in (ReviewStatus.APPROVED, ReviewStatus.REFUSED):
         return (("withdraw", "Take back"),)
     return _ACTIONS[item.standing]
@@ -184,14 +184,14 @@ class ArticleMaker:
         removed: Callable[[Target], int],
         consequences: Consequences,
     ) -> None:
-        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `removed` gives
-        the estimate of what the plan removes of an object."""
+        """`hooked` is called for pinned objects only: it returns the pins of hooks by target, in words. `removed`
+        returns the estimate of the part of an object that the plan removes."""
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
         self._texts = texts
         session = run.session
-        # Made once: resolving an address is far slower than composing a text.
+        # Resolved once, because resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
         self._planner = run.planner
         self._context = run.context_size
@@ -202,7 +202,7 @@ class ArticleMaker:
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
     def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
-        """A proposal or an addition, between what stays around it."""
+        """A proposal or an addition, between the kept entries around it."""
         entry = self._transcript.entries[item.position] if item.position >= 0 else None
         pairs = list(self._pairs(item)) if entry is not None else []
         if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
@@ -237,7 +237,8 @@ class ArticleMaker:
         )
 
     def staying(self, entry: TranscriptEntry) -> Iterator[StayingBlock]:
-        """What stays of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if allowed."""
+        """The kept part of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if
+        allowed."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
         touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
@@ -297,7 +298,7 @@ class ArticleMaker:
             yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
-        """The fate of one text of a proposal: its deletion is approved or open, or it is kept or stays."""
+        """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
         whole = Target(target.entry_id)
         if target in self._review.goes or whole in self._review.goes:
             return "approved"
@@ -327,7 +328,7 @@ class ArticleMaker:
         return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.entry_type)
 
     def _other_side(self, entry: TranscriptEntry, target: Target) -> str:
-        """What goes with an item: a call or a result, or an entry that the agent's rules tie to it."""
+        """The objects deleted with an item: a call or a result, or an entry that the agent's rules tie to it."""
         if entry.role == Role.TOOL_RESULT:
             return "its result"
         return "its call" if entry.call_ids else self._author(entry, target)
@@ -355,7 +356,7 @@ class ArticleMaker:
                 continue
             goes = target in self._review.goes or Target(target.entry_id) in self._review.goes
             if target in self._review.unanswered.get(item.target, ()):
-                # Alone, the item would take it along; in this plan another block with the same call id goes.
+                # Alone, the item would be deleted with it; in this plan another block with the same call id is.
                 continue
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"

@@ -1,4 +1,4 @@
-"""What a decision did, in a sentence: what was decided, what else changed with it, and how many tokens that moved.
+"""The effect of a decision in a sentence: the objects decided, other changes, and the number of tokens.
 
 Approved: src/parser.py, and 2 in “Belongs to another deletion”: −8,450.
 """
@@ -23,7 +23,7 @@ from .lines import line_of
 
 GROUPS_NAMED: Final = 2
 NAME: Final = 80
-"""Characters of the line of what a decision was about."""
+"""The maximum length of an object's line, in characters."""
 _DONE: Final = {
     Kind.APPROVE: "approved",
     Kind.REJECT: "rejected",
@@ -35,14 +35,14 @@ _DONE: Final = {
 
 
 def step_words(review: GroupedReview, step: Step) -> str:
-    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. Raises what reading raises."""
+    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. Raises the errors of reading."""
     if len({target.entry_id for target in step.targets}) > 1:
         return f"{_DONE[step.kind]} {plural(len(step.targets), 'deletion' if step.kind is Kind.ADD else 'proposal')}"
     return f"{_DONE[step.kind]}: {_name(review, step.targets[0])}"
 
 
 def decision_report(before: GroupedReview, after: GroupedReview, step: Step, *, is_undo: bool = False) -> str:
-    """What a decision changed between two versions of a review; of an undo, what taking it back changed."""
+    """The changes of a decision between two versions of a review; for an undo, those of reverting the decision."""
     words = step_words(before if is_undo else after, step)
     sentence = f"Undone: {words}" if is_undo else words[:1].upper() + words[1:]
     own = _decided_by(after.review, step)
@@ -58,7 +58,7 @@ def decision_report(before: GroupedReview, after: GroupedReview, step: Step, *, 
 
 
 def _numbers(before: GroupedReview, after: GroupedReview, kind: Kind) -> str:
-    """What was added to the approved tokens or taken from them; of a rejection that changed neither, what stays."""
+    """The change of the approved tokens; for a rejection that changed none, the tokens kept."""
     tokens = _estimate(after, after.review.goes) - _estimate(before, before.review.goes)
     if tokens:
         return f": {signed(after.context.of(tokens))}"
@@ -75,13 +75,13 @@ def _with(review: Review, statuses: Collection[ReviewStatus]) -> set[Target]:
 
 
 def _decided_by(review: Review, step: Step) -> set[Target]:
-    """What a step names: objects, and the entry of the blocks to which one was narrowed."""
+    """The objects that a step names, and the entry whose blocks it narrowed."""
     items = map(review.items.get, step.targets)
     return {*step.targets, *(item.leader for item in items if item is not None and item.leader is not None)}
 
 
 def _places(before: GroupedReview, after: GroupedReview, targets: Iterable[Target], words: str) -> str:
-    """Proposals by the groups that they are in: “, and 2 in “Holds no names” and 1 in “Empty outputs””."""
+    """Proposals by group: “, and 2 in “Holds no names” and 1 in “Empty outputs””."""
     counts: Counter[str] = Counter()
     for target in targets:
         review = after if target in after.review.items else before
@@ -97,7 +97,7 @@ def _places(before: GroupedReview, after: GroupedReview, targets: Iterable[Targe
 
 
 def _name(review: GroupedReview, target: Target) -> str:
-    """A proposal as its row names it, anything else by its line. Raises what reading raises."""
+    """A proposal by the name in its row, any other object by its line. Raises the errors of reading."""
     entry = review.transcript.entry(target.entry_id)
     if entry is None:
         return escape_line(target.entry_id)

@@ -1,4 +1,4 @@
-"""What of a review is shown, and by what it is grouped: an address's query, the same fields of a form, and chips.
+"""The filter and the grouping of a review: an address's query, the same fields of a form, and chips.
 
 by = reason | tool | file | turn | call                 the groups
 undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
@@ -25,18 +25,18 @@ from compaction_app.core.patterns import Pattern, compile_pattern
 from .lines import KINDS
 
 LENGTH: Final = 512
-"""Characters of a field that count."""
+"""The maximum length of a field, in characters."""
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
 TOOLS: Final = 3
-"""Tools that have a chip."""
+"""The number of tools that have a chip."""
 LARGE: Final = 500
-"""A proposal of more tokens is large."""
+"""A proposal with more tokens is large."""
 RISKY: Final = group_key(ONLY_HERE)
 UNKNOWN_REASON: Final = "A reason that no proposal has"
 
 
 class ProposalFacts(msgspec.Struct, frozen=True):
-    """What a filter looks at in a proposal, besides its texts."""
+    """The facts about a proposal that a filter compares, besides its texts."""
 
     is_undecided: bool
     tool: str
@@ -60,12 +60,12 @@ class ReviewFilter:
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves any proposal out."""
+        """Whether it hides any proposal."""
         return replace(self, by=Grouping.REASON) != ReviewFilter()
 
     @property
     def values(self) -> dict[str, str]:
-        """The fields that are not as without a filter."""
+        """The fields that differ from those without a filter."""
         given = {
             "by": "" if self.by is Grouping.REASON else self.by.value,
             "undecided": "1" if self.undecided else "",
@@ -78,11 +78,11 @@ class ReviewFilter:
         return {name: value for name, value in given.items() if value}
 
     def query(self, **changes: Any) -> str:
-        """The query of an address with this filter, changed."""
+        """The query of an address with this filter and these changes."""
         return f"?{urlencode(replace(self, **changes).values, errors='replace')}"
 
     def leaves(self, facts: ProposalFacts) -> bool:
-        """Whether it shows a proposal that its text or pattern is found in."""
+        """Whether it shows a proposal in which its text or pattern is found."""
         return (
             (not self.undecided or facts.is_undecided)
             and self.tool in ("", facts.tool)
@@ -96,7 +96,7 @@ class ReviewFilter:
         return len(self.q) > 2 and self.q.startswith("/") and self.q.endswith("/")
 
     def pattern(self) -> Pattern | Refusal | None:
-        """What is searched for: between slashes a pattern, otherwise a text; None if nothing is."""
+        """The pattern to search for: a regular expression between slashes, otherwise a text; None if there is none."""
         if not self.q:
             return None
         words = self.q[1:-1] if self.is_pattern else self.q
@@ -104,7 +104,7 @@ class ReviewFilter:
 
 
 def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
-    """The filter of a query or a form. Fields with other values than the page's own are left out."""
+    """The filter of a query or a form. Fields with values unknown to the page are ignored."""
     given = {name: str(fields.get(name, ""))[:LENGTH].strip() for name in FIELDS}
     over = given["over"]
     return ReviewFilter(
@@ -123,7 +123,7 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A filter that is on or off: its words, how many proposals it leaves, and the address that turns it over."""
+    """A filter that is on or off: its words, the number of proposals that it shows, and the address that toggles it."""
 
     words: str
     count: int
@@ -132,7 +132,7 @@ class Chip:
 
 
 class FilterChoices(NamedTuple):
-    """What the fields of a filter offer, the most frequent first: values and their words."""
+    """The options of a filter's fields, the most frequent first: values and their words."""
 
     tools: Sequence[tuple[str, str]]
     kinds: Sequence[tuple[str, str]]
@@ -142,9 +142,9 @@ class FilterChoices(NamedTuple):
 def chips_of(
     chosen: ReviewFilter, facts: Sequence[ProposalFacts], tools: Sequence[str], reasons: Mapping[str, str]
 ) -> list[Chip]:
-    """The chips for a filter: the usual ones, then one for everything else that is filtered.
+    """The chips for a filter: the usual ones, then one for each other active filter.
 
-    `facts` are those of the proposals that its text leaves, `tools` are the review's, the most frequent first, and
+    `facts` are those of the proposals that match its text, `tools` are the review's, the most frequent first, and
     `reasons` has the titles of its groups by reason.
     """
 
@@ -172,7 +172,7 @@ def chips_of(
 
 
 def choices_of(facts: Sequence[ProposalFacts], reasons: Mapping[str, str]) -> FilterChoices:
-    """What all proposals of a review can be filtered by."""
+    """The possible filters for all proposals of a review."""
     return FilterChoices(
         [(tool, tool) for tool in by_frequency(one.tool for one in facts)],
         [(kind, KINDS[kind]) for kind in by_frequency(one.kind for one in facts)],

@@ -53,11 +53,11 @@ class DecisionRequest(NamedTuple):
     kind: Kind | None
     targets: tuple[Target, ...] = ()
     scope: tuple[Target, ...] = ()
-    """For a bulk decision: every proposal that it was made on, decided or not."""
+    """For a bulk decision: every proposal to which it applied, decided or not."""
 
 
 class RepeatedDecision(NamedTuple):
-    """A decision that was refused because of another window: the button that makes it on what is shown now."""
+    """A decision that was refused because of another window: the button that makes it on the version now shown."""
 
     name: str
     value: str
@@ -127,9 +127,9 @@ class DecisionForm(forms.Form):
         return DecisionRequest(Kind(kind), (target,))
 
     def repeated(self, desk: ReviewDesk) -> RepeatedDecision | None:
-        """The same decision on the review as it is now; None if nothing is left to decide. Raises FormInvalid.
+        """The same decision on the present review; None if nothing is left to decide. Raises FormInvalid.
 
-        What was decided in bulk is decided without what is no longer undecided.
+        A bulk decision is repeated only for proposals that are still undecided.
         """
         decision, name = self.decision(desk), self._button
         if decision.kind is None or not decision.targets:
@@ -159,7 +159,7 @@ class DecisionForm(forms.Form):
 
 
 def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
-    """A decision on those of these proposals that are undecided, or for `reopen`, on those that are decided."""
+    """A decision about the undecided ones among these proposals; for `reopen`, about the decided ones."""
     leads = [item for item in items if item.leader is None]
     wanted = DECIDED if kind is Kind.REOPEN else (ReviewStatus.UNDECIDED,)
     targets = tuple(item.target for item in leads if item.standing in wanted)

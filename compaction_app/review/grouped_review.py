@@ -1,4 +1,4 @@
-"""A review as a filter groups it: which proposals, in which groups, with which numbers.
+"""A review grouped by a filter: its proposals, their groups, and their numbers.
 
 rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
 """
@@ -36,7 +36,7 @@ from .summary import DECIDED
 from .titles import GroupTitles
 
 CACHED: Final = 8
-"""Versions of reviews whose numbers are cached: a decision compares with the version before it."""
+"""The number of review versions whose numbers are cached: a decision is compared with the version before it."""
 NOTHING: Final = UnitSize()
 NO_EFFECT: Final = DecisionEffect()
 ReviewKey = tuple[int, int, str, int]
@@ -47,7 +47,7 @@ _consequences: Final[Recent[ReviewKey, Consequences]] = Recent(CACHED)
 
 
 class ReviewGroups(NamedTuple):
-    """The groups of a review in the order in which they are shown, and what the first button of each changes."""
+    """The groups of a review in the order in which they are shown, and the effect of the first button of each."""
 
     groups: Sequence[Group]
     effects: Mapping[str, DecisionEffect]
@@ -57,9 +57,9 @@ _groups: Final[Recent[tuple[ReviewKey, ReviewFilter], ReviewGroups]] = Recent(CA
 
 
 class GroupedReview:
-    """One run's review at one version (by default the latest), as one filter groups it.
+    """One run's review at one version (by default the latest), grouped by one filter.
 
-    Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
+    Raises BadInput `not_prepared`; its methods raise Conflict `session_rewritten` and the errors of reading.
     """
 
     def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
@@ -81,14 +81,14 @@ class GroupedReview:
 
     @cached_property
     def key(self) -> ReviewKey:
-        """Identifies the version of the review: its numbers are the same as long as this is."""
+        """Identifies the version of the review: its numbers do not change while the key is the same."""
         return self.run.pk, self.run.last_seq, self.mark, self.version
 
     # ---- numbers ----------------------------------------------------------------------------------------
 
     @cached_property
     def context(self) -> ContextSize:
-        """The size of the context that was planned, in whose measure all numbers are."""
+        """The size of the planned context, in whose measure all numbers are."""
         return self.run.context_size
 
     @cached_property
@@ -96,13 +96,13 @@ class GroupedReview:
         return plan_parts(self.transcript, self.review)
 
     def removed(self, target: Target) -> int:
-        """The estimate of what the plan removes of an entry or a block."""
+        """The estimate of the part of an entry or a block that the plan removes."""
         cells = (part.cell for part in self._parts if part.cell.target.entry_id == target.entry_id)
         return sum(cell.tokens for cell in cells if target.block_index in (None, cell.target.block_index))
 
     @cached_property
     def sizes(self) -> Mapping[Target, UnitSize]:
-        """What the plan deletes with each proposal, its pair included, in estimates."""
+        """The tokens that the plan deletes with each proposal and its pair, estimated."""
         return _sizes.get(self.key, lambda: unit_sizes(self._parts))
 
     @cached_property
@@ -115,11 +115,12 @@ class GroupedReview:
         return in_measure(self.context, self.review, estimates)
 
     def size(self, item: ReviewItem) -> int:
-        """What a proposal is sorted by. No decision changes it: rows are loaded by their place in the order."""
+        """The size by which a proposal is sorted. No decision changes it, because rows are loaded by their position in
+        the order."""
         return self.facts[item.target].size
 
     def full_effect(self, item: ReviewItem) -> int:
-        """The tokens that deciding a proposal deletes alone, whatever else was decided."""
+        """The tokens that one proposal alone deletes, regardless of other decisions."""
         found = self._effects.get(item.target)
         if found is None:
             found = self.context.of(full_effect(self.transcript, self.reviewer, item.target))
@@ -128,16 +129,16 @@ class GroupedReview:
 
     @property
     def consequences(self) -> Consequences:
-        """What decisions on this version would change."""
+        """The possible changes by decisions on this version."""
         return _consequences.get(self.key, lambda: Consequences(self.reviewer, self.review))
 
     def effect(self, item: ReviewItem) -> DecisionEffect:
-        """What the first decision about a proposal changes; nothing if none would."""
+        """The effect of the first decision about a proposal that changes something; nothing if none would."""
         kind = first_decision(item)
         return self.consequences.of(kind, [item.target]) if kind is not None else NO_EFFECT
 
     def group_effect(self, group: Group) -> DecisionEffect:
-        """What the first button of a group changes: it approves what is undecided, or reopens what was decided."""
+        """The effect of the first button of a group: it approves undecided proposals, or reopens decided ones."""
         return self._grouped.effects[group.key]
 
     def _group_effect(self, group: Group) -> DecisionEffect:
@@ -147,15 +148,16 @@ class GroupedReview:
         return self.consequences.of(Kind.REOPEN, [item.target for item in group.with_status(*DECIDED)])
 
     def effect_tokens(self, effect: DecisionEffect) -> int:
-        """What a decision adds to the approved tokens, or takes from them, in the measure of the context."""
+        """The change of the approved tokens by a decision, in the measure of the context."""
         return self.context.of(abs(effect.tokens))
 
     def counted(self, items: Iterable[ReviewItem]) -> int:
-        """What the agent counts of what the plan deletes with these proposals: its target is reached by that."""
+        """The tokens that the plan deletes with these proposals, as the agent counts them for its target."""
         return sum(self.sizes.get(item.target, NOTHING).counted for item in items)
 
     def tokens(self, items: Iterable[ReviewItem]) -> int:
-        """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
+        """The tokens that the plan deletes with these proposals, pairs included. The sum over all proposals is the
+        plan's total."""
         return sum(self.planned.get(item.target, 0) for item in items)
 
     def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
@@ -163,7 +165,7 @@ class GroupedReview:
 
     @cached_property
     def line_checks(self) -> LineChecks:
-        """How many lines of each proposal still stand in what stays."""
+        """For each proposal, the number of its lines that are still in the kept entries."""
         return LineChecks(self.run, self._reviewed)
 
     # ---- groups -----------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ class GroupedReview:
 
     @property
     def groups(self) -> Sequence[Group]:
-        """The groups of everything that the filter leaves, decided or not, by the number that they show."""
+        """The groups of all proposals that match the filter, decided or not, by the number that they show."""
         return self._grouped.groups
 
     @cached_property
@@ -192,7 +194,7 @@ class GroupedReview:
 
     @cached_property
     def found(self) -> Sequence[ReviewItem]:
-        """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
+        """The proposals that match the filter, decided or not. Raises BadInput if its pattern cannot be used."""
         chosen = replace(self.chosen, undecided=False)
         if not chosen.narrows:
             return self.matching
@@ -208,7 +210,7 @@ class GroupedReview:
 
     @cached_property
     def facts(self) -> Mapping[Target, ProposalFacts]:
-        """What each proposal can be filtered by."""
+        """The facts about each proposal for filters."""
         found: dict[Target, ProposalFacts] = {}
         for item in self.leads:
             line, reason = self.line(item), group_key(self.titles.reason(item))
@@ -217,7 +219,7 @@ class GroupedReview:
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:
-        """Those of the proposals that the filter leaves that are shown: with `undecided`, not those decided by now."""
+        """Those of the proposals matching the filter that are shown: with `undecided`, without those decided by now."""
         if not self.chosen.undecided:
             return items
         return [item for item in items if item.standing is ReviewStatus.UNDECIDED]
@@ -229,7 +231,7 @@ class GroupedReview:
         return next((group for group in self.groups if group.key == key), None)
 
     def group_of(self, target: Target) -> Group | None:
-        """The group with a proposal, or with the one that it is decided with."""
+        """The group with a proposal, or with the proposal of whose decision it is a part."""
         item = self.review.items.get(target)
         if item is None:
             return None

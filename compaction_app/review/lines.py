@@ -1,7 +1,7 @@
-"""Each proposal in one line: the tool, what it was called with or says, and its file.
+"""Each proposal in one line: the tool, its arguments or the beginning of the text, and its file.
 
 Lines are made of texts, which never change while a run's preparation is the same: those of the last few runs are
-cached, so that a page reads the texts of what it opens only.
+cached, so that a page reads only the texts of the objects that it unfolds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sessions_app.sessionlog.noise import spoken
 from sessions_app.sessionlog.targets import Target
 
 CACHED: Final = 4
-"""Runs whose lines are cached."""
+"""The number of runs whose lines are cached."""
 BEGINNING: Final = 1_000
-"""Characters of a text of which its line is made."""
+"""Characters of a text from which its line is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ProposalLine:
     """One proposal in a line."""
 
     tool: str
-    """The tool that was called, or what the proposal is: thinking, assistant."""
+    """The tool that was called, or the kind of the proposal: thinking, assistant."""
     kind: str
     """One of KINDS."""
     words: str
@@ -48,16 +48,17 @@ _lock = threading.Lock()
 
 
 def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[ReviewItem]) -> Mapping[Target, ProposalLine]:
-    """The lines of proposals by target, and of the users' messages that begin turns. Raises what reading raises.
+    """The lines of proposals by target, and of the users' messages that begin turns. Raises the errors of reading.
 
-    `mark` identifies the preparation of the run."""
+    `mark` identifies the preparation of the run.
+    """
     key = run.pk, mark
     with _lock:
         known = _cache.setdefault(key, {})
         _cache.move_to_end(key)
         while len(_cache) > CACHED:
             _cache.popitem(last=False)
-    # Without missing lines, too: reading finds out whether the file is still the one that was prepared.
+    # Even if no lines are missing: reading finds out whether the file is still the one that was prepared.
     found = _made(run, mark, transcript, [item for item in items if item.target not in known], first=not known)
     with _lock:
         known.update(found)
@@ -65,7 +66,7 @@ def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[Review
 
 
 def line_of(run: Run, transcript: Transcript, entry: TranscriptEntry) -> ProposalLine:
-    """The line of an entry, whether it is proposed or stays. Raises what reading raises."""
+    """The line of an entry, whether it is proposed or kept. Raises the errors of reading."""
     source, block = _source_of(transcript, entry)
     path = run.session.real_path()
     return _line(source, block, read_snapshot_texts(path, snapshot_of(run).prepared, [source]), run.session.cwd)
@@ -92,7 +93,7 @@ def _made(
 
 
 def _source(transcript: Transcript, item: ReviewItem) -> tuple[TranscriptEntry, Block | None]:
-    """The entry, or the block of one, that says best what is deleted: of a result, its call."""
+    """The entry, or its block, that best describes the deletion: for a result, its call."""
     entry = transcript.entries[item.position]
     if item.target.block_index is not None:
         slot = entry.slot(item.target.block_index)

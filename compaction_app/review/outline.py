@@ -1,4 +1,4 @@
-"""Where the proposals of a run are: their turns, and what stays between them."""
+"""The positions of a run's proposals: their turns, and the kept entries between them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.targets import Target
 
 AROUND: Final = 6
-"""Entries that stay before a proposal, and after it, up to the next deletion, that are unfolded beside it."""
+"""The number of kept entries unfolded before and after a proposal, up to the next deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Entries between proposals that stay at least in part: positions, the end excluded, without deleted entries."""
+    """Entries between proposals that are kept at least in part: positions, the end excluded, without deleted
+    entries."""
 
     start: int
     end: int
@@ -29,7 +30,7 @@ class Stay:
 
 
 class Outline:
-    """The turns of a review, and what stays between its proposals."""
+    """The turns of a review, and the kept entries between its proposals."""
 
     def __init__(self, transcript: Transcript, review: Review) -> None:
         self.transcript = transcript
@@ -45,11 +46,11 @@ class Outline:
         return set(self._covered_positions({*self.review.items, *self.review.would_go}))
 
     def turn_number(self, position: int) -> int:
-        """The number of the turn that an entry is in, from 1; 0 before the user's first message."""
+        """The number of an entry's turn, from 1; 0 before the user's first message."""
         return bisect_right(self.turn_starts, position)
 
     def around(self, position: int) -> tuple[Stay, Stay]:
-        """What stays directly before an entry, and directly after it."""
+        """The kept entries directly before an entry, and directly after it."""
         start, end = position, position + 1
         while start > max(0, position - AROUND) and start - 1 not in self._covered:
             start -= 1
@@ -58,7 +59,7 @@ class Outline:
         return self.stays(start, position), self.stays(position + 1, end)
 
     def stays(self, start: int, end: int) -> Stay:
-        """What stays, at least in part, of the entries between two positions."""
+        """The entries between two positions that are kept, at least in part."""
         entries = self.transcript.entries[start:end]
         return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
 

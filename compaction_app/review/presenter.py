@@ -1,9 +1,9 @@
 """A review on its page: proposals in groups, one line each, and the totals as the airlock computes them.
 
     rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, groups──▶ Page
-                                                                  texts, by offset ──▶ what is folded open
+                                                                  texts, by offset ──▶ unfolded proposals
 
-Nothing is decided here. Texts are read once for the lines, and again for what is folded open.
+Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .summary import KEPT, PlanTokens, Summary, summary_of
 from .target_ref import anchor, ref_of
 
 ROWS: Final = 40
-"""Rows of a group that are shown at a time."""
+"""Rows of a group that are shown initially."""
 GROUPS: Final = 60
-"""Groups that are shown at a time."""
+"""Groups that are shown initially."""
 EXAMPLES: Final = 3
 EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
@@ -48,7 +48,7 @@ STAYS_SHOWN: Final = 60
 SIGNED: Final = frozenset(
     {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
 )
-"""The statuses with which a proposal would go."""
+"""The statuses of proposals that would be deleted."""
 _MARKS: Final = {
     ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
     ReviewStatus.APPROVED: ("approved", "ok", "approved"),
@@ -62,7 +62,7 @@ _MARKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The status of a proposal as it is drawn: a style, an icon, and words."""
+    """The status of a proposal as displayed: a style, an icon, and words."""
 
     style: str
     icon: str
@@ -70,7 +70,7 @@ class Mark:
 
 
 class Others(NamedTuple):
-    """Other proposals that a decision decides too, and their part of its tokens."""
+    """Other proposals that a decision includes, and their share of its tokens."""
 
     proposals: int = 0
     tokens: int = 0
@@ -81,7 +81,7 @@ NO_OTHERS: Final = Others()
 
 @dataclass(frozen=True, slots=True)
 class ProposalRow:
-    """One proposal in one line; folded open, with everything else."""
+    """One proposal in one line; with all details if unfolded."""
 
     anchor: str
     key: str
@@ -90,40 +90,40 @@ class ProposalRow:
     words: str
     why: str
     still: Standing | None
-    """How many of its lines stand later in what stays; None if it has no lines to compare."""
+    """How many of its lines are also in later kept entries; None if it has no lines to compare."""
     tokens: int
-    """What its first decision adds to the approved tokens, or takes from them; if neither, what it would delete."""
+    """The change of the approved tokens by its first decision; if there is none, the tokens that it would delete."""
     others: Others
     signed: bool
-    """Whether that counts: of what is rejected, nothing does."""
+    """Whether that is counted: a rejected proposal deletes nothing."""
     mark: Mark
     undecided: bool
     acts: str
-    """The names of the buttons that decide it."""
+    """The names of the buttons that decide about it."""
     opened: OpenProposal | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """Some of a group's rows, and what is left after them."""
+    """Some of a group's rows, and the rest after them."""
 
     rows: Sequence[ProposalRow]
     upto: int
-    """How many of the group's rows are shown with these."""
+    """The number of the group's rows shown with these."""
     left: int
     left_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in one line; open, with its rows."""
+    """A group in one line; if open, with its rows."""
 
     key: str
     title: str
     examples: str
     count: int
     tokens: int
-    """What its first button adds to the approved tokens, or takes from them."""
+    """The change of the approved tokens by its first button."""
     others: Others
     percent: float
     """Of the target, as the agent counts."""
@@ -132,31 +132,31 @@ class GroupRow:
     rejected: int
     undecided: int
     risky: bool
-    """Whether its proposals hold names that occur nowhere else."""
+    """Whether its proposals contain names that occur nowhere else."""
     opened: GroupRows | None = None
 
     @property
     def approve_words(self) -> str:
-        """The words of its button: how many it approves, and how many others with them."""
+        """The words of its button: how many proposals it approves, and how many others with them."""
         return f"Approve {self.undecided:,}" + (f" + {self.others.proposals:,}" if self.others.proposals else "")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSum:
-    """What a filter shows of a review, and what it hides of what is undecided."""
+    """The totals of a filter: of the proposals that it shows, and of the undecided ones that it hides."""
 
     count: int
     tokens: int
-    """What of it is approved, and what approving the rest of it would add."""
+    """Its approved tokens, and those that approving the rest would add."""
     matching: int
-    """What it would show with what is decided."""
+    """The number of matching proposals, including decided ones."""
     hidden_undecided: int
     hidden_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A review, or what a filter leaves of it."""
+    """A review, or the part of it that matches a filter."""
 
     run: Run
     version: int
@@ -172,7 +172,7 @@ class Page:
 
 
 class Shown(NamedTuple):
-    """What a browser shows of a review: rows by anchor, those folded open, groups by key, those open."""
+    """The part of a review that a browser shows: rows by anchor, unfolded rows, groups by key, open groups."""
 
     rows: frozenset[str] = frozenset()
     opened: frozenset[str] = frozenset()
@@ -181,7 +181,8 @@ class Shown(NamedTuple):
 
 
 class DecisionSum(NamedTuple):
-    """What approving proposals together adds to the approved tokens, and what else it approves."""
+    """The tokens that approving proposals together adds to the approved ones, and the other proposals that it
+    approves."""
 
     tokens: int
     others: Others
@@ -189,12 +190,12 @@ class DecisionSum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReviewChanges:
-    """What has changed of what a browser shows."""
+    """The changes in the part of a review that a browser shows."""
 
     rows: Sequence[ProposalRow]
     groups: Sequence[GroupRow]
     sums: bool
-    """Whether the sums below the groups have."""
+    """Whether the sums below the groups have changed."""
 
 
 _summaries: Final[Recent[ReviewKey, Summary]] = Recent(CACHED)
@@ -223,7 +224,7 @@ class ReviewDesk(GroupedReview):
 
     @property
     def _goal(self) -> int:
-        """What the target deletes, as the agent counts."""
+        """The tokens that the target deletes, as the agent counts."""
         return tokens_to_delete(self.transcript.tokens, self.transcript.parameters.compression_ratio)
 
     @property
@@ -232,7 +233,8 @@ class ReviewDesk(GroupedReview):
 
     @property
     def moved(self) -> Sequence[Moved]:
-        """What is sent before something else that precedes it now, if everything undecided is approved."""
+        """The messages that would be sent before something that precedes them now, if all undecided proposals are
+        approved."""
         return _moved.get(self.key, self._find_moved)
 
     def _find_moved(self) -> Sequence[Moved]:
@@ -248,7 +250,7 @@ class ReviewDesk(GroupedReview):
         unfolded: Collection[Target] = (),
         more: bool = False,
     ) -> Page:
-        """The groups in one line each, some of them open, and one proposal that is shown; some are folded open."""
+        """The groups in one line each, some of them open, and one shown proposal; some are unfolded."""
         groups = self._shown_groups()
         on_page = groups if more else groups[:GROUPS]
         keys = set(open_groups)
@@ -291,7 +293,7 @@ class ReviewDesk(GroupedReview):
         return FoundSum(len(shown), tokens, len(self.found), len(hidden), self.sum_of(hidden).tokens)
 
     def first_group(self) -> str:
-        """The key of the largest group with something undecided; empty if everything is decided."""
+        """The key of the largest group with an undecided proposal; empty if everything is decided."""
         return next((group.key for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)), "")
 
     def _shown_groups(self) -> Sequence[Group]:
@@ -329,29 +331,29 @@ class ReviewDesk(GroupedReview):
         ]
 
     def _bar_parts(self, group: Group, effect: DecisionEffect) -> tuple[int, int]:
-        """What is approved of a group, and what its button adds, as the agent counts."""
+        """The approved share of a group, and the share that its button adds, as the agent counts."""
         if group.with_status(ReviewStatus.UNDECIDED):
             return self.counted(group.with_status(*ACCEPTED)), max(0, effect.counted)
         return abs(effect.counted), 0
 
     def _others(self, effect: DecisionEffect, named: Sequence[ReviewItem]) -> Others:
-        """What a decision about these proposals also decides."""
+        """The other proposals that a decision about these proposals includes."""
         if not effect.others:
             return NO_OTHERS
         own = sum(self.sizes.get(item.target, NOTHING).tokens for item in named if item.standing in SIGNED)
         return Others(len(effect.others), self.context.of(max(0, abs(effect.tokens) - own)))
 
     def sum_of(self, items: Sequence[ReviewItem]) -> DecisionSum:
-        """What approving those of these proposals that are undecided would move, together."""
+        """The tokens that approving the undecided ones of these proposals would move, together."""
         items = _undecided(items)
         effect = self.consequences.of(Kind.APPROVE, [item.target for item in items])
         return DecisionSum(self.effect_tokens(effect), self._others(effect, items))
 
     @cached_property
     def overlap(self) -> int:
-        """The tokens that the buttons of several groups would delete, each of them: together they count once.
+        """The tokens that the buttons of several groups would each delete; they count once in the total.
 
-        With a filter there is no such sum: what it hides is among what goes along.
+        With a filter there is no such sum: hidden proposals are among those deleted with others.
         """
         if self.chosen.narrows:
             return 0
@@ -363,9 +365,10 @@ class ReviewDesk(GroupedReview):
     def group_rows(
         self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
     ) -> GroupRows:
-        """The rows of a group from a place in its order on: the next ROWS, or up to one that is shown.
+        """The rows of a group from a position in its order on: the next ROWS, or up to a given one.
 
-        Places count all of the group, also what the filter no longer lists: decisions do not move them.
+        Positions count the whole group, including rows that the filter no longer lists, so that decisions do not move
+        them.
         """
         upto = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
         rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
@@ -378,7 +381,7 @@ class ReviewDesk(GroupedReview):
         )
 
     def _place_after(self, group: Group, start: int) -> int:
-        """The place after the next ROWS of a group that are listed."""
+        """The position after the next ROWS listed rows of a group."""
         places = [place for place in range(start, len(group.leads)) if self.listed([group.leads[place]])]
         return places[ROWS - 1] + 1 if len(places) >= ROWS else len(group.leads)
 
@@ -423,7 +426,7 @@ class ReviewDesk(GroupedReview):
     # ---- changes ----------------------------------------------------------------------------------------
 
     def changes(self, before: ReviewDesk, shown: Shown) -> ReviewChanges | None:
-        """What has changed of what a browser shows; None if proposals were added or withdrawn."""
+        """The changes in the part that a browser shows; None if proposals were added or withdrawn."""
         if [item.target for item in self.leads] != [item.target for item in before.leads]:
             return None
         on_page = [item for item in self.leads if anchor(item.position, item.target) in shown.rows]
@@ -436,7 +439,7 @@ class ReviewDesk(GroupedReview):
 
     @property
     def shut_groups(self) -> Sequence[GroupRow]:
-        """The lines of all groups. A decision compares them with those before it."""
+        """The lines of all groups. After a decision they are compared with the previous ones."""
         return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
 
     def signature(self, target: Target) -> tuple[object, ...]:
@@ -457,12 +460,12 @@ class ReviewDesk(GroupedReview):
     # ---- folded open ------------------------------------------------------------------------------------
 
     def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
-        """Proposals with their texts, reasons and pairs, and what stays around them."""
+        """Proposals with their texts, reasons and pairs, and the kept entries around them."""
         maker = self._maker(self.texts_of(items))
         return [maker.open_proposal(item, *self._around(item)) for item in items]
 
     def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
-        """The entries that stay between two positions, and what is left folded after the first STAYS_SHOWN."""
+        """The kept entries between two positions, and the rest that stays folded after the first STAYS_SHOWN."""
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
@@ -485,7 +488,7 @@ class ReviewDesk(GroupedReview):
     # ---- texts ------------------------------------------------------------------------------------------
 
     def _hooked(self) -> Mapping[Target, str]:
-        """What hooks pinned, looked up when a pinned object is shown."""
+        """The pins of hooks, looked up when a pinned object is shown."""
         if self._pinned is None:
             self._pinned = pinned_by_hooks(self.run)
         return self._pinned
@@ -504,7 +507,8 @@ class ReviewDesk(GroupedReview):
 
 
 def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
-    """How the status of a proposal is drawn; `blocks` are how many of its entry's blocks go, and how many there are."""
+    """The display of a proposal's status; `blocks` are the number of its entry's deleted blocks, and of all its
+    blocks."""
     style, icon, words = _MARKS[item.standing]
     if item.standing is ReviewStatus.APPROVED and item.added:
         words = "added by you"

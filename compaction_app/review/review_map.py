@@ -17,7 +17,7 @@ _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
 
 @dataclass(frozen=True, slots=True)
 class StruckShare:
-    """How much of one kind is deleted."""
+    """The deleted share of one kind."""
 
     kind: str
     name: str
@@ -35,11 +35,11 @@ class StruckMap:
     shares: list[StruckShare]
     tokens: int
     before: list[int]
-    """What the map draws before each entry, by its position, and then the whole."""
+    """The amount drawn on the map before each entry, by its position, and then the total."""
 
 
 def struck_map(transcript: Transcript, review: Review, total: int | None = None) -> StruckMap:
-    """The map of a transcript under a review. `total` is what goes in another measure; None: in that of the plan."""
+    """The map of a transcript under a review. `total` is the deleted amount in another measure; None for the plan's."""
     pieces: list[Piece] = []
     strikes: list[Piece] = []
     kinds: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""A place on the token map of a review: the entry that stands there, named, with what was decided and the way to it."""
+"""A place on the token map of a review: its entry by name, the decision about it, and a link to it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from .presenter import ReviewDesk
 from .target_ref import anchor, ref_of
 
 WORDS: Final = 60
-"""Characters of an entry's line in its name."""
+"""The maximum length of an entry's line in its name, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewPlace:
-    """One entry of the context that was planned, by its position on the map."""
+    """One entry of the planned context, by its position on the map."""
 
     number: int
     """Counted from 1."""
     total: int
     name: str
     address: str
-    """Its proposal on the review, or if it stays, its entry in the session."""
+    """Its proposal in the review; if it is kept, its entry in the session."""
     top: int
     height: int
-    """Where the map draws it."""
+    """Its height on the map."""
     previous_turn: int
-    """The numbers of the entries that begin this turn, or the one before it, and the next one: where page keys go."""
+    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
+    keys."""
     next_turn: int
 
 
 def place_at_point(desk: ReviewDesk, x: int, y: int) -> ReviewPlace:
-    """The place that the map draws at a point."""
+    """The place at a point of the map."""
     drawn = desk.struck_map
     return place_of(desk, bisect_right(drawn.before, drawn.ground.tokens_at(x, y)))
 
@@ -70,7 +71,7 @@ def place_of(desk: ReviewDesk, number: int) -> ReviewPlace:
 
 
 def _item(desk: ReviewDesk, entry: TranscriptEntry) -> ReviewItem | None:
-    """The proposal that an entry is decided with; None if nothing of it is proposed."""
+    """The proposal in which an entry is decided; None if no part of it is proposed."""
     found = next((item for item in desk.review.items.values() if item.position == entry.position), None)
     return desk.review.items[found.leader] if found is not None and found.leader is not None else found
 

@@ -1,4 +1,4 @@
-"""The totals of a review: what is approved and undecided, how far that goes towards the target, and the gauge of it."""
+"""The totals of a review: approved and undecided tokens, progress towards the target, and their gauge."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from sessions_app.sessionlog.measure import ContextSize
 
 KEPT: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
 DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
-"""The statuses of what can be reopened."""
+"""The statuses of proposals that can be reopened."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryGauge:
-    """The context, and what goes of it, in percent of the window, or of the context if the window is unknown."""
+    """The context and its deleted part, in percent of the window, or of the context if the window is unknown."""
 
     body: float
     undecided: float
-    """Where the strike begins: what is undecided first, and then what is approved, up to the end of the body."""
+    """Where the strike begins: first the undecided part, then the approved part, up to the end of the body."""
     approved: float
     goal: float
 
 
 class PlanTokens(NamedTuple):
-    """The context and what goes of it, all in the measure of the context."""
+    """The context and its deleted part, all in the measure of the context."""
 
     context: ContextSize
     approved: int
     planned: int
-    """With everything that is undecided."""
+    """With all undecided proposals."""
     goal: int
-    """What the agent's target deletes of it."""
+    """The tokens that the agent's target deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Summary:
     tokens: PlanTokens
     window: int | None
     percent: float
-    """How much of the target is approved, as the agent counts."""
+    """The approved share of the target, as the agent counts."""
     met: bool
     total: int
     undecided: int
@@ -54,14 +54,14 @@ class Summary:
 
     @property
     def sums(self) -> tuple[int, int, int, bool]:
-        """What is said of it below the groups."""
+        """The sentences below the groups."""
         return self.total, self.tokens.planned, self.rejected, self.undecided > 0
 
 
 def summary_of(
     review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None, share: float
 ) -> Summary:
-    """The totals of a review, which are also the sums of the proposals' own numbers; `share` is that of the target."""
+    """The totals of a review, which are also the sums of the proposals' numbers; `share` is that of the target."""
     size, is_met = tokens.context.tokens, review.tokens_to_go == 0
     length = max(1, window or 0, size)
     body, struck, all_struck, tick = (

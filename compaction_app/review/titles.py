@@ -1,4 +1,4 @@
-"""The titles of the groups that a review's proposals are in, and the words that say why one is proposed."""
+"""The titles of the groups of a review's proposals, and the reasons of proposals in words."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GroupTitles:
         return f"Turn {number}: {words}" if words else f"Turn {number}"
 
     def why(self, item: ReviewItem, grouping: Grouping) -> str:
-        """What is particular about a proposal in its group."""
+        """What distinguishes a proposal from the others of its group."""
         if grouping is not Grouping.REASON:
             return self.reason(item)
         reason = item.origin.reason if item.origin is not None else ""

@@ -1,4 +1,4 @@
-"""The review of a run: its page, one decision, and what stays between its proposals."""
+"""The review of a run: its page, one decision, and the kept entries between its proposals."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ BUTTONS: Final = (
     ("/", "/", "Search", True),
     ("?", "?", "All keys", False),
 )
-"""The buttons of the bar: the key that each presses, as it is shown, the words, and whether only a wide bar has it."""
+"""The buttons of the bar: the key of each, as it is shown, the words, and whether only a wide bar has it."""
 
 
 GROUPINGS: Final = {
@@ -116,7 +116,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
-    """The page that an address names. Without groups that are to be open, the largest with something undecided is."""
+    """The page that an address names. If no groups are to be open, the largest with an undecided proposal is opened."""
     opened = _item(desk, request.GET.get("at", ""))
     if opened is not None:
         _remember_opened(request, desk.run, opened)
@@ -135,7 +135,7 @@ def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
 
 
 def _first_place(desk: ReviewDesk, page: Page) -> int:
-    """The number of the entry that the slider of the map begins with: that of the first row that is shown."""
+    """The initial number of the map's slider: the entry of the first row that is shown."""
     first = next((row for group in page.groups if group.opened for row in group.opened.rows), None)
     entry = desk.transcript.entry(first.entry_id) if first is not None else None
     return entry.position + 1 if entry is not None else 1
@@ -143,7 +143,7 @@ def _first_place(desk: ReviewDesk, page: Page) -> int:
 
 @require_safe
 def place(request: HttpRequest, run: int) -> HttpResponse:
-    """Go to a place on the token map: an entry by its number, or what is drawn at a point.
+    """Go to a place on the token map: an entry by its number, or the one at a point.
 
     A script gets the place as JSON.
     """
@@ -183,18 +183,18 @@ def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
 
 
 def _picked(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
-    """What approving the selected proposals would move: less than their numbers together if some go with others."""
+    """The tokens that approving the selected proposals would move: less than the sum if some include others."""
     picked = {item.target: item for ref in request.GET.getlist("pick") if (item := _item(desk, ref)) is not None}
     return render(request, "review/review.html#picked", {"picked": desk.sum_of(list(picked.values()))})
 
 
 _PARTS: Final = {"map": _map, "group": _group, "open": _open, "picked": _picked}
-"""The parts of the page that are requested separately: the token map, rows of a group, one proposal folded open, and
-the number of a selection."""
+"""The parts of the page that are requested separately: the token map, rows of a group, one unfolded proposal, and the
+number of a selection."""
 
 
 def _remember_opened(request: HttpRequest, run: Run, item: ReviewItem) -> None:
-    """Record that somebody looks at a proposal. It is shown even if that cannot be recorded."""
+    """Record that a user looked at a proposal. The proposal is shown even if that cannot be recorded."""
     if not is_shown(request):
         return
     with left_out_if_busy(f"The opening of {item.target} in run {run.pk}"):
@@ -202,7 +202,7 @@ def _remember_opened(request: HttpRequest, run: Run, item: ReviewItem) -> None:
 
 
 def _item(desk: ReviewDesk, ref: str) -> ReviewItem | None:
-    """The proposal that an address names, or the one that it is decided with; None if it names none."""
+    """The proposal that an address names, or the one in which it is decided; None if it names none."""
     target = target_of(ref)
     if target is None:
         return None
@@ -226,7 +226,7 @@ def _context(desk: ReviewDesk, page: Page) -> dict[str, Any]:
 
 @acts_on_post(lambda run: reverse("compaction:review", args=[run]))
 def decide(request: HttpRequest, run: int) -> HttpResponse:
-    """One decision. With htmx the response is what changed since the page's version; without, the page again.
+    """One decision. With htmx the response has the changes since the page's version; without, the whole page.
 
     A decision made on an older version is refused if a different decision was made since.
     """
@@ -236,7 +236,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
         latest, seen = ReviewDesk(found, chosen), form.cleaned_data["seen"]
         require_same_plan(found, form.cleaned_data["mark"], latest.mark)
         decision = form.decision(latest)
-        # Computed before the decision: mostly the page shows the version that is still cached.
+        # Computed before the decision: usually the page shows the version that is still cached.
         before = latest if latest.version == seen else ReviewDesk(found, chosen, seen)
     except RedlineError as fault:
         return _not_decided(request, found, fault)
@@ -254,7 +254,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     try:
         message = _words(latest, desk, decision, step)
     except RedlineError as unreadable:
-        # It is decided; the texts that would name it are gone.
+        # The decision is stored; the texts that would name it no longer exist.
         return _not_decided(request, found, unreadable)
     if wants_fragment(request):
         return _changed(request, before, desk, form, step=step, message=message)
@@ -278,7 +278,7 @@ def _changed(
     message: str = "",
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """What differs from the page that was seen; all groups, if proposals were added or withdrawn."""
+    """The differences from the displayed page; all groups, if proposals were added or withdrawn."""
     run, shown = before.run, form.shown
     try:
         changes = desk.changes(before, shown)
@@ -305,7 +305,7 @@ def _changed(
 
 
 def _again(desk: ReviewDesk, form: DecisionForm) -> dict[str, Any]:
-    """What a button needs that makes a refused decision on the review as it is now."""
+    """The fields of a button that repeats a refused decision on the present review."""
     return {
         "repeated": form.repeated(desk),
         "version": desk.version,
@@ -315,7 +315,7 @@ def _again(desk: ReviewDesk, form: DecisionForm) -> dict[str, Any]:
 
 
 def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
-    """All groups, with those open that were, and the proposal that a decision was about."""
+    """All groups, with the same ones open, and the proposal of a decision."""
     item = _only_item(desk, step)
     opened = {target for ref in shown.opened if (target := target_of(ref)) is not None}
     return desk.page(shown.open_groups, item, unfolded=opened | ({item.target} if item is not None else set()))
@@ -323,7 +323,7 @@ def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
 
 @require_safe
 def stays(request: HttpRequest, run: int) -> HttpResponse:
-    """The entries that stay between two positions of the transcript, each with the button that adds its deletion."""
+    """The kept entries between two positions of the transcript, each with the button that adds its deletion."""
     found = known_run(run)
     start, end = _number(request, "from"), _number(request, "to")
     if start is None or end is None:
@@ -355,26 +355,26 @@ def _decide(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
 
 
 def _words(before: ReviewDesk, desk: ReviewDesk, decision: DecisionRequest, step: Step | None) -> str:
-    """What a decision on one version did, and made another one of it."""
+    """The effect of a decision on one version of the review, which led to the next one."""
     if step is None:
         return "There is nothing to undo."
     if not step.targets:
         return "Nothing was undecided there."
     if before.version < desk.version - 1:
-        # Another window decided something else just before.
+        # Another window made another decision just before.
         before = ReviewDesk(desk.run, desk.chosen, desk.version - 1)
     return decision_report(before, desk, step, is_undo=decision.kind is None)
 
 
 def _only_item(desk: ReviewDesk, step: Step | None) -> ReviewItem | None:
-    """The proposal that a decision on a single object was about; None if it is not, or no longer, one."""
+    """The proposal of a decision about a single object; None if it is not, or no longer, a proposal."""
     if step is None or not step.targets or len({target.entry_id for target in step.targets}) > 1:
         return None
     return _item(desk, ref_of(step.targets[0]))
 
 
 class StepPlace(NamedTuple):
-    """Where a decision was made: the key of its group, and the id of its row if it was about one proposal."""
+    """The place of a decision: the key of its group, and the id of its row if it was about one proposal."""
 
     group: str
     anchor: str
@@ -388,7 +388,7 @@ def _place(desk: ReviewDesk, step: Step | None) -> StepPlace | None:
 
 
 def _anchor(desk: ReviewDesk, step: Step | None) -> str:
-    """The id of the row of the first object of a decision; empty if it has none."""
+    """The id of the row of the first object of a decision; empty if it has no row."""
     item = desk.review.items.get(step.targets[0]) if step is not None and step.targets else None
     if item is None:
         return ""
@@ -410,14 +410,14 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 def _coordinate(request: HttpRequest, name: str) -> int | None:
-    """A coordinate on the map; what is left of it or above it is its edge."""
+    """A coordinate on the map; values left of it or above it are moved to its edge."""
     return 0 if request.GET.get(name, "").startswith("-") else _number(request, name)
 
 
 def _closed(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, again: Mapping[str, Any] | None = None
 ) -> HttpResponse:
-    """Why there is nothing to review, and what to do next; `again` is what `_again` gives of a refused decision."""
+    """Why there is nothing to review, and what to do next; `again` is the result of `_again` for a refused decision."""
     run.refresh_from_db()
     reviewable = RunState(run.state) in REVIEWABLE
     context = {

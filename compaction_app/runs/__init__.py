@@ -1,1 +1,1 @@
-"""Runs: their rows and leases, the worker, what a user does to a run, and what Redline starts itself."""
+"""Runs: their rows and leases, the worker, the user's actions on a run, and runs started by Redline."""

@@ -43,7 +43,7 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from .commands import start_run
 
 OWN_MODEL: Final = "session"
-"""The value of `plan_by_itself_with` that means each session's own model."""
+"""The value of `plan_by_itself_with` that means each session's model."""
 AT_ONCE: Final = 2
 REST: Final = timedelta(minutes=10)
 LONGEST_REST: Final = timedelta(days=1)
@@ -70,11 +70,11 @@ class StartedRuns:
     started: list[int]
     """The numbers of the started runs."""
     postponed: bool
-    """Whether there was no room for one more."""
+    """Whether there was no room for another one."""
 
 
 def plan_due(now: datetime, home: Path) -> StartedRuns:
-    """Start planning what is due and not skipped, the sessions last written to first."""
+    """Start planning the sessions that are due and not skipped, those last written to first."""
     places = AT_ONCE - Run.objects.active().filter(automatic=True).count()
     started: list[int] = []
     for session in due_sessions(now):
@@ -89,7 +89,7 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
 
 
 def due_sessions(now: datetime) -> QuerySet[Session]:
-    """The sessions that are due and that their rows do not exclude."""
+    """The due sessions that their rows do not exclude."""
     since = int((now - FRESH).timestamp() * 1e9)
     runs = Run.objects.filter(session=OuterRef("pk"))
     readable = Session.objects.shown().present().due().filter(fault="")
@@ -99,7 +99,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 
 
 def left_because(session: Session, now: datetime, home: Path) -> str:
-    """Why a session that is due is not planned automatically, in words; empty if it is."""
+    """The reason why a due session is not planned automatically, in words; empty if it is planned."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
     if session.is_subagent:
@@ -144,7 +144,7 @@ def _is_written_since(session: Session, moment: datetime) -> bool:
 
 
 def _halted(run: Run) -> str:
-    """Who stopped automatic planning, in words; empty if nobody did, or if it was compacted since."""
+    """The person or hook that stopped automatic planning, in words; empty if none did, or if it was compacted since."""
     if run.session.compactions.filter(written_at__gt=run.created_at).exists():
         return ""
     if run.state == RunState.CANCELLED or (run.state in FAILED and run.stop_requested):
@@ -155,7 +155,7 @@ def _halted(run: Run) -> str:
 
 
 def _cancelled_by_hook(run: Run) -> bool:
-    # A hook that cancels has the last word of an attempt; another attempt begins with another `prepared`.
+    # A hook that cancels ends an attempt; another attempt begins with another `prepared`.
     word = run.events.filter(kind__in=(EventKind.PREPARED, EventKind.HOOKED)).order_by("-seq").first()
     return word is not None and bool(word.data.get("cancelled"))
 
@@ -192,7 +192,7 @@ def _start(session: Session) -> Run | None:
             automatic=True,
         )
     except RedlineError as fault:
-        # Another process was faster, or the session has changed: the next check will know.
+        # Another process was faster, or the session has changed: the next check will find out.
         _log.warning("Session %d is due and was not planned (%s)", session.pk, fault.code)
         return None
     if chosen.note:
@@ -207,7 +207,7 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 
 
 def configured_planner(session: Session, configured: str) -> ChosenPlanner:
-    """The planner that nobody chooses at this moment, if it may be used without that; else the embedded one."""
+    """The planner that is used without anyone's choice, if it may be; otherwise the embedded one."""
     if configured in PLANNERS:
         return ChosenPlanner(configured)
     try:

@@ -1,4 +1,4 @@
-"""What you can do to a run: start it, stop it, resume it, plan it again on the current session."""
+"""The user's actions on a run: start it, stop it, resume it, plan it again on the current session."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def start_run(
     selected: Iterable[Target] = (),
     why: str = "",
 ) -> Run:
-    """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
+    """Queue a run for a branch; an empty `leaf_id` means the file's last entry.
 
-    `planner` is `embedded`, `prune`, a model as `provider/name`, or `hand` with what a human `selected`, and `why`;
-    `thinking` one of the levels that the model takes, empty for none; None is the session's own, as the model takes it.
-    Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer`, and what `level_for` and
-    `require_writable` raise, and Conflict `run_in_flight` if one is under way for this session.
+    `planner` is `embedded`, `prune`, a model as `provider/name`, or `hand` with the targets that a human `selected`,
+    and `why`; `thinking` is one of the model's levels, empty for none; None means the session's level, as far as the
+    model supports it. Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer`, and the
+    errors of `level_for` and `require_writable`, and Conflict `run_in_flight` if one is under way for this session.
     """
     run = new_run(session, planner, requested_parameters, leaf_id, thinking, writer)
     require_writable(session)
@@ -113,7 +113,7 @@ def new_run(
     thinking: str | None = None,
     writer: str = "",
 ) -> Run:
-    """A run that is not saved yet. Raises BadInput `unknown_planner`, `bad_thinking`, and what `level_for` raises."""
+    """A run that is not saved yet. Raises BadInput `unknown_planner`, `bad_thinking`, and the errors of `level_for`."""
     planner = require_planner(planner, thinking)
     model = model_named(planner) if is_llm(planner) else None
     if thinking is None:
@@ -135,9 +135,9 @@ def new_run(
 
 
 def stop_run(run: Run) -> None:
-    """Request that a run stops. A queued run is cancelled immediately. What was validated is kept.
+    """Request that a run stops. A queued run is cancelled immediately. Validated targets are kept.
 
-    Raises Conflict `wrong_state` if it is over.
+    Raises Conflict `wrong_state` if it has ended.
     """
     with transaction.atomic():
         if Run.objects.working().filter(pk=run.pk).update(stop_requested=True):

@@ -1,4 +1,4 @@
-"""The socket of a run's page: what is new after the last event on the page, rendered as the page renders it."""
+"""The socket of a run's page: the events after the last one on the page, rendered as the page renders them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessions_app.web.page_socket import PageConsumer
 from .presenter import Followed, FollowedRun, follow_run, shown_parameters
 
 ROW_CHECK_SECONDS: Final = 1.0
-"""The rows are polled this often even without an announcement: a lost one only makes the page wait."""
+"""The polling interval of the rows without an announcement, so that a lost one only delays the page."""
 DRAWN_AT_ONCE: Final = 200
 """The most events in one message."""
 PARTS: Final = (
@@ -67,7 +67,7 @@ class RunConsumer(PageConsumer):
         return True
 
     async def update(self) -> bool:
-        """Send the rows that are new."""
+        """Send the new rows."""
         shown, self._shown = self._shown, None
         try:
             found = await database_sync_to_async(follow_run)(self._key, self._after, shown, DRAWN_AT_ONCE)
@@ -75,7 +75,7 @@ class RunConsumer(PageConsumer):
                 return False
             drawn = await database_sync_to_async(_draw)(found, self._parts) if found.is_new else None
         except DatabaseError as fault:
-            # Another writer blocked the database for too long: the next poll finds what is new.
+            # Another writer blocked the database for too long: the next poll finds the new rows.
             _log.warning("Run %d could not be read: %s", self._key, type(fault).__name__)
             return True
         self._after, self._shown = found.shown.seq, found.shown
@@ -88,7 +88,7 @@ class RunConsumer(PageConsumer):
 
 
 def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """What is new as the page's own fragments, each with its place; and the parts as the page then has them."""
+    """The new events as the page's own fragments, each with its place, and the resulting parts of the page."""
     context: dict[str, Any] = {
         "run": found.run,
         "steps": found.steps,
@@ -104,6 +104,6 @@ def _draw(found: Followed, parts: Mapping[str, str]) -> tuple[str, dict[str, str
 
 
 def _parts(run: Run) -> Sequence[str]:
-    """While a run can be stopped, the button is not sent again: only the page's own has its token."""
+    """While a run can be stopped, the button is not sent again: only the one of the page has its token."""
     is_stoppable = run.is_active and not run.is_stopping
     return [part for part in PARTS if part != "acts" or not is_stoppable]

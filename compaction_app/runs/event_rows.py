@@ -1,4 +1,4 @@
-"""One event of a run as a row of its page: what was called or happened, in words, and what it changed."""
+"""One event of a run as a row of its page: the call or event in words, and its effect."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class EventRow:
     before: float
     percent: float
     is_earlier: bool = False
-    """Belongs to an attempt before the latest one, which counts its calls from 1 again."""
+    """Whether it belongs to an attempt before the latest one, which counts its calls from 1 again."""
 
     @property
     def anchor(self) -> str:
-        """Its id on the page: the call's number, if only one row has that."""
+        """Its id on the page: the call's number, if only one row has it."""
         return f"ev-s{self.seq}" if self.number is None or self.is_earlier else f"ev-{self.number}"
 
 

@@ -1,7 +1,7 @@
-"""The form that starts a run: each parameter as it is in effect, or as it was entered.
+"""The form that starts a run: each parameter with its effective or its entered value.
 
-An LLM planner is started only by a form that has shown what leaves this machine, and its destination: `disclosed` names
-the planner and the address that were shown, together with the size of the first request.
+An LLM planner is started only by a form that has shown the data that leaves this machine, and its destination:
+`disclosed` names the planner and the address that were shown, together with the size of the first request.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def _planner(name: str) -> str:
 
 
 class CompactForm(forms.Form):
-    """The parameters of a run. An empty number is the value in effect, which is its initial value; an empty query is
-    the user's last message."""
+    """The parameters of a run. An empty number means the effective value, which is its initial value; an empty query
+    means the user's last message."""
 
     keep = CheckedField(_ratio, required=False)
     preserve_recent = CheckedField(_count, required=False)
@@ -99,13 +99,13 @@ class CompactForm(forms.Form):
 
     @cached_property
     def writers(self) -> tuple[SessionWriter, ...]:
-        """The writers of the session's agent; none if it was not read yet."""
+        """The writers of the session's agent; none if the session was not read yet."""
         reading = indexed_reading(self.session)
         return reading.writers if reading is not None else ()
 
     @property
     def requested_parameters(self) -> dict[str, object]:
-        """The run's own parameters: valid values that were entered and are not in effect anyway."""
+        """The run's own parameters: valid values that were entered and differ from the effective ones."""
         return {
             parameter: self.cleaned_data[name]
             for name, parameter in PARAMETERS.items()
@@ -117,7 +117,8 @@ class CompactForm(forms.Form):
 
     @property
     def to_strike(self) -> int | None:
-        """About how many tokens the target deletes, in the measure of the session's context; None if it is unknown."""
+        """The approximate number of tokens that the target deletes, in the measure of the session's context; None if
+        unknown."""
         size, keep = self.session.context_size, self.cleaned_data.get("keep") or self.effective_ratio
         if size is None or self.leaf_id not in ("", self.session.leaf_id):
             return None
@@ -133,7 +134,7 @@ class CompactForm(forms.Form):
 
     @property
     def planner_name(self) -> str:
-        """The planner that is chosen, even if there is no such planner."""
+        """The name of the chosen planner, even if no such planner exists."""
         if self.model is not None:
             return self.model.planner
         return self.data.get("planner") or EMBEDDED
@@ -148,13 +149,13 @@ class CompactForm(forms.Form):
 
     @cached_property
     def session_level(self) -> str:
-        """The session's own thinking level, if the model thinks at all."""
+        """The session's thinking level, if the model supports thinking."""
         if self.model is None or not self.model.thinking_levels:
             return ""
         try:
             return thinking_level_of(branch_state(self.session, self.leaf_id).branch)
         except RedlineError:
-            # The branch does not exist, which the start reports: a form without a level does no harm.
+            # The branch does not exist, which the start reports: a form without a level is harmless.
             return ""
 
     @property
@@ -163,7 +164,7 @@ class CompactForm(forms.Form):
 
     @property
     def level(self) -> str:
-        """The thinking level: the chosen one, else the session's, as the model supports it."""
+        """The thinking level: the chosen one, otherwise the session's, as the model supports it."""
         if self.model is None:
             return ""
         if self.is_level_chosen:
@@ -172,11 +173,12 @@ class CompactForm(forms.Form):
 
     @property
     def disclosure_mark(self) -> str:
-        """What the form sends back to prove its disclosure; empty if nothing leaves this machine."""
+        """The value that the form sends back to prove its disclosure; empty if nothing leaves this machine."""
         return disclosure_mark(self.model)
 
     def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the submitted form had shown what this planner sends and where."""
+        """Raise Conflict `not_disclosed` unless the submitted form had shown the data that this planner sends, and its
+        destination."""
         require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent and nothing planned.")
 
     def first_request(self) -> FirstRequest | RedlineError | None:

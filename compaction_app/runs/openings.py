@@ -1,4 +1,4 @@
-"""Which objects of a review somebody opened: the last look names those that were approved and never opened."""
+"""The objects of a review that a user opened: the page before a commit names those approved but never opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sessions_app.sessionlog.targets import Target
 
 
 def record_opened(run: Run, targets: Iterable[Target], now: datetime) -> None:
-    """Record that somebody opened these objects; those that were opened before keep their time."""
+    """Record that a user opened these objects; those opened before keep their time."""
     rows = [
         Opening(
             run=run,
@@ -24,5 +24,5 @@ def record_opened(run: Run, targets: Iterable[Target], now: datetime) -> None:
 
 
 def opened_targets(run: Run) -> frozenset[Target]:
-    """What somebody opened in the review of a run."""
+    """The objects that a user opened in the review of a run."""
     return frozenset(opening.target for opening in run.openings.all())

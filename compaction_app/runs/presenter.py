@@ -1,4 +1,4 @@
-"""A run on its page: its state, its calls and what was streamed, and the plan's progress."""
+"""A run on its page: its state, its calls, the streamed text, and the plan's progress."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .unseen_proposals import outgrown
 
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
-"""Rows on a page; of a longer run the last ones are shown, the others on request."""
+"""Rows on a page; for a longer run the last ones are shown, the others on request."""
 PAGE_STREAMED: Final = 6_000
 """Streaming events on a page, a hundred milliseconds each."""
 ASKED_AT_MOST: Final = 20
-"""The most requests for one answer."""
+"""The maximum number of requests for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Steps:
 
 @dataclass(slots=True)
 class FollowedRun:
-    """What an open page shows of its run."""
+    """The part of a run that an open page shows."""
 
     seq: int
     log: Log
@@ -65,12 +65,12 @@ class FollowedRun:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is new in a run, for a page that shows it up to a sequence number."""
+    """The new part of a run, for a page that shows it up to a sequence number."""
 
     run: Run
     changes: list[Change]
     steps: Steps | None
-    """None if the run's row is as it was."""
+    """None if the run's row is unchanged."""
     shown: FollowedRun
     more: bool
 
@@ -87,7 +87,7 @@ class RunView:
     parameters: dict[str, SourcedValue[str]]
     items: list[ModelTurn | EventRow]
     earlier: int
-    """How many rows came before those shown."""
+    """The number of rows before those shown."""
     seq: int
 
 
@@ -95,7 +95,7 @@ class RunView:
 
 
 def view_run(run: Run, *, whole: bool = False) -> RunView:
-    """The page of a run, with its last rows, or all of them."""
+    """The page of a run, with its last rows or all of them."""
     first = 0 if whole else _first(run)
     log, seq = Log(), first
     for event in _events(run.events.filter(seq__gt=first, seq__lte=run.last_seq)):
@@ -108,7 +108,7 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
-    """What is new after a sequence number, from at most `limit` events; None if there is no such run.
+    """The news after a sequence number, from at most `limit` events; None if there is no such run.
 
     `shown` is that of the last result, or None at first; it must not be used again afterwards.
     """
@@ -117,7 +117,7 @@ def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -
         return None
     if shown is None or shown.seq != after:
         shown = _as_shown(run, after)
-    # A worker may write between the two queries. What the row does not know of yet comes with the next row.
+    # A worker may write between the two queries. Events that the row does not include yet come with the next row.
     events = list(_events(run.events.filter(seq__gt=after, seq__lte=run.last_seq))[: limit + 1])
     more = len(events) > limit
     events = events[:limit]
@@ -243,9 +243,9 @@ class AutomaticPlanning:
     planner: str
     """The planner in use: `embedded`, `prune`, a model as `provider/name`, or `session`."""
     set_up: str = ""
-    """The configured one, if it is not in use."""
+    """The configured planner, if it is not in use."""
     why: tuple[str, str, str] = ("", "", "")
-    """Why not, in words: before the mention of the page of models, that mention, and after it."""
+    """The reason for that, in words: before the mention of the page of models, that mention, and after it."""
     left: list[tuple[Session, str]] = field(default_factory=list)
     """Sessions that are due and skipped, each with the reason in words."""
 
@@ -275,7 +275,7 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
 
 @dataclass(frozen=True, slots=True)
 class CompactPage:
-    """What surrounds the fields of the form."""
+    """The page around the fields of the form."""
 
     planner_source: str
     """Why this planner is preselected."""
@@ -287,7 +287,7 @@ class CompactPage:
     torn: TornLine | None
     """The session's last line, if it is torn."""
     preview_length: int = PREVIEW_LENGTH
-    """The most characters of an entry in the manifest."""
+    """The maximum length of an entry in the manifest, in characters."""
 
 
 def compact_page(session: Session, form: CompactForm) -> CompactPage:

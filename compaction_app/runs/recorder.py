@@ -1,4 +1,4 @@
-"""What a worker writes of a run: each step as a row, its proposals, its state, and the lease that permits it.
+"""The records of a run that a worker writes: each step as a row, its proposals, its state, under a lease.
 
     with under_lease(recorder):                 see `sessions_app.jobs.recorder`
         recorder.step(plan, event)
@@ -80,7 +80,7 @@ class Recorder(JobRecorder[Run]):
         self.seq = self.job.last_seq
 
     def begin(self, plan: Plan) -> None:
-        """Do not count what is chosen before the first call as a gain of that call."""
+        """Exclude the targets chosen before the first call from the gain of that call."""
         self._before = progress_of(plan.store)
         if self.listener is not None:
             self.listener.begin(plan)
@@ -93,7 +93,7 @@ class Recorder(JobRecorder[Run]):
             self.listener.on_event(kind, data, usage)
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
-        """Store one event of the loop, with what it changed."""
+        """Store one event of the loop, with its changes."""
         now = progress_of(plan.store)
         with write_transaction():
             self.propose(plan.origins)
@@ -116,7 +116,7 @@ class Recorder(JobRecorder[Run]):
             self.listener.step(plan, event, place)
 
     def _end(self, plan: Plan, event: Ended, now: dict[str, Any]) -> None:
-        """Store the end. A provider's own words come last, after the last refusal."""
+        """Store the end. The provider's message comes last, after the last refusal."""
         state = STATES[event.outcome]
         if plan.is_stopped or plan.has_failed:
             state = RunState.CANCELLED if plan.is_stopped else RunState.FAILED
@@ -149,7 +149,7 @@ class Recorder(JobRecorder[Run]):
         transaction.on_commit(lambda: publish(run_group(self.job.pk), seq=seq))
 
     def propose(self, origins: Mapping[Target, Origin]) -> None:
-        """Update the proposals to what is chosen now: some were added behind those that are left of the others."""
+        """Update the proposals to the present choice: new ones are added after the remaining ones."""
         rows, proposed = self.job.proposals, self._proposed
         gone = [proposed.pop(target) for target in list(proposed) if target not in origins]
         if not proposed or any(one != other for one, other in zip(proposed, origins, strict=False)):
@@ -163,7 +163,7 @@ class Recorder(JobRecorder[Run]):
             cursor.executemany(_INSERT, [_row(self.job, proposed[one], one, origins[one]) for one in added])
 
     def broke_off(self, why: str) -> None:
-        """End the run: it can be resumed if it was prepared, else it failed."""
+        """End the run: it can be resumed if it was prepared, otherwise it failed."""
         if self.seq:
             self.end(RunState.INTERRUPTED, f"{why} {Run.KEPT}")
         else:

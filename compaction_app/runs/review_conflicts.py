@@ -1,4 +1,4 @@
-"""Conflicts of decisions made on an older version of a review: what was decided differently since then."""
+"""Conflicts of decisions made on an older version of a review: the different decisions made since."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def still_to_decide(
 
 
 class _Standings:
-    """The status of each object of a review, with what shares its content and what is decided under it."""
+    """The status of each object of a review, the objects that share its content, and the decisions included in its
+    own."""
 
     def __init__(self, review: Review) -> None:
         self._review = review

@@ -1,7 +1,7 @@
-"""Reviews of runs: decisions stored as rows, and the proposals after them.
+"""Reviews of runs: decisions stored as rows, and the resulting proposals.
 
-A decision is a row and never changes; its undo is a row as well. The number of the last row is the *version* of the
-review. A page sends the version that it shows, so that nobody overrides a decision made meanwhile in another window.
+A decision is a row and never changes; its undo is also a row. The number of the last row is the *version* of the
+review. A page sends the version that it shows, so that a decision made meanwhile in another window is not overridden.
 `core.review_fold` computes the review from the rows; the latest version of the last few reviews is cached.
 """
 
@@ -31,18 +31,18 @@ from sessions_app.sessionlog.targets import Target
 from .review_conflicts import DECIDED_ELSEWHERE, SEEN_NOW, still_to_decide
 
 CACHED: Final = 4
-"""Runs whose review is cached."""
+"""The number of runs whose review is cached."""
 NOT_DECIDED: Final = "Nothing was decided."
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a run continues from: targets with their origins, human pins, and which pins of hooks are off."""
+    """The basis from which a run continues: targets with their origins, human pins, and withdrawn pins of hooks."""
 
     targets: list[tuple[Target, Origin]]
     pins: list[Target]
     unpinned: list[Target]
-    """Pins of hooks that a human took back: a hook's next answer does not pin them again."""
+    """Pins of hooks that a human withdrew: a hook's next answer does not pin them again."""
 
 
 class DecisionInForce(NamedTuple):
@@ -76,7 +76,8 @@ _lock = threading.Lock()
 
 
 def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...], dict[Target, Origin]]:
-    """What a commit of the run would write (None if nothing is approved), its pins, and the origins of its targets.
+    """The plan that a commit of the run would write (None if nothing is approved), its pins, and the origins of its
+    targets.
 
     Raises BadInput `not_prepared`.
     """
@@ -86,7 +87,7 @@ def approved_of(run: Run) -> tuple[ValidatedDeletion | None, tuple[Target, ...],
 
 
 def carried_from(run: Run) -> Carried:
-    """The decisions on a run for one that continues it: what is approved, and what is pinned.
+    """The decisions on a run for one that continues it: its approvals and pins.
 
     Targets that were approved but refused come last: they may be valid by then. An unprepared run carries nothing.
     """
@@ -105,7 +106,7 @@ def carried_from(run: Run) -> Carried:
 
 
 def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
-    """What a human pinned in a run, and which pins of hooks a human took back."""
+    """The pins of a human in a run, and the pins of hooks that a human withdrew."""
     if not is_prepared(run):
         return [], []
     pins, hooked = review_of(run).pins, pinned_by_hooks(run)
@@ -140,12 +141,12 @@ def decide(
     seen: int | None = None,
     scope: Iterable[Target] = (),
 ) -> Review:
-    """Store one decision about targets, and return the review after it. Without targets nothing happens.
+    """Store one decision about targets, and return the resulting review. Without targets nothing happens.
 
-    `seen` is the version on which it was made; None: the latest. Targets that got the same decision since then are
-    left out. If a target, or an object of the `scope` that a bulk decision was made on, was decided differently,
-    nothing is stored and Conflict `decided_elsewhere` says what happened. Raises Conflict `wrong_state` if the run is
-    no longer under review.
+    `seen` is the version on which it was made; None means the latest. Targets that got the same decision since then are
+    ignored. If a target, or an object in the `scope` of a bulk decision, was decided differently, nothing is stored and
+    Conflict `decided_elsewhere` describes the other decision. Raises Conflict `wrong_state` if the run is no longer
+    under review.
     """
     wanted = list(dict.fromkeys(targets))
     with transaction.atomic():
@@ -160,16 +161,16 @@ def decide(
 
 
 def approve_proposals(run: Run, now: datetime) -> None:
-    """Approve everything that is proposed, as if nothing had been decided. Raises what `decide` raises."""
+    """Approve all proposals, as if there were no decisions. Raises the errors of `decide`."""
     proposed = reviewed(run, PINNED_SEQ).review
     leads = [item.target for item in proposed.leads() if item.standing is ReviewStatus.UNDECIDED]
     decide(run, Kind.APPROVE, leads, now, seen=PINNED_SEQ)
 
 
 def approve_undecided(run: Run, now: datetime, seen: int) -> None:
-    """Approve everything that is undecided in the version that was seen, as one decision.
+    """Approve everything that was undecided in the version that was shown, as one decision.
 
-    Raises what `decide` raises.
+    Raises the errors of `decide`.
     """
     leads = list(reviewed(run, seen).review.leads())
     undecided = [item.target for item in leads if item.standing is ReviewStatus.UNDECIDED]
@@ -177,7 +178,7 @@ def approve_undecided(run: Run, now: datetime, seen: int) -> None:
 
 
 def require_same_plan(run: Run, shown: str, mark: str) -> None:
-    """Raise Conflict `planned_anew` if a page was made on another preparation of the run than that with this mark.
+    """Raise Conflict `planned_anew` if a page was made for another preparation of the run than the one with this mark.
 
     `shown` is the mark in the form of the page; empty if it has none.
     """
@@ -191,7 +192,7 @@ def require_same_plan(run: Run, shown: str, mark: str) -> None:
 def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
     """Undo the last decision of a human that is in force; returns it, or None if there is none.
 
-    Pins of hooks are not steps, and stay: they are reopened like any other pin. Raises Conflict, with
+    Pins of hooks are not steps and are kept: they are reopened like any other pin. Raises Conflict, with
     `decided_elsewhere` if the last decision is not the one of the version that was `seen`.
     """
     with transaction.atomic():
@@ -243,7 +244,7 @@ def _require_reviewable(run: Run) -> None:
 
 
 def reviewed(run: Run, version: int | None = None) -> Reviewed:
-    """The review of a run at a version; None: the latest. Raises BadInput `not_prepared`."""
+    """The review of a run at a version; None means the latest. Raises BadInput `not_prepared`."""
     mark, latest = _mark_and_version(run)
     planned = (run.last_seq, mark, run.thinking_guard)
     version = latest if version is None else min(version, latest)
@@ -281,7 +282,7 @@ def _reviewer(run: Run, mark: str) -> Reviewer:
 
 
 def decisions_in_force(run: Run, version: int | None = None) -> Sequence[DecisionInForce]:
-    """The decisions up to a version that are not undone by then, in order."""
+    """The decisions up to a version that are not undone in it, in order."""
     rows = run.decisions.order_by("seq")
     if version is not None:
         rows = rows.filter(seq__lte=version)

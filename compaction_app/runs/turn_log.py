@@ -1,4 +1,4 @@
-"""What a model streams, as the log of a run shows it: each turn is one block, which grows while it is answered.
+"""The streamed text of a model in the log of a run: each turn is one block, which grows during the answer.
 
     asked → streamed, streamed, … → answered → called, called, …
       │        │                       │          └ the result of a call, in the place of the pending call
@@ -29,7 +29,7 @@ ARGUMENTS_SHOWN: Final = 1_000
 OF_A_TURN: Final = frozenset({EventKind.STREAMED, EventKind.RETRIED, EventKind.ANSWERED, EventKind.CALLED})
 """Events that belong to the turn before them, if there is one."""
 STOPS: Final = {"length": "cut off by its output limit", "refusal": "the model refused"}
-"""Why an answer ended, if that is worth mentioning."""
+"""Reasons for the end of an answer that are worth mentioning."""
 
 Event = tuple[int, str, Mapping[str, Any]]
 """An event: its sequence number, kind and data."""
@@ -37,12 +37,12 @@ Event = tuple[int, str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Words:
-    """Text of one kind as it came, and how much of it an open page has."""
+    """The received text of one kind, and how much of it an open page has."""
 
     place: str
     """The id of the element that contains it."""
     most: int
-    """Characters that are shown once it is complete."""
+    """The number of characters shown once it is complete."""
     pieces: list[str] = field(default_factory=list)
     length: int = 0
     is_over: bool = False
@@ -93,7 +93,7 @@ class PendingCall:
 
 @dataclass(slots=True)
 class ModelTurn:
-    """One request to a model with everything that came of it."""
+    """One request to a model with everything received in response."""
 
     seq: int
     """The sequence number of its first event, which identifies it."""
@@ -101,7 +101,7 @@ class ModelTurn:
     sent: int
     """Characters of the request."""
     dropped: int
-    """Results that the request leaves out."""
+    """The number of results that the request omits."""
     thought: Words
     text: Words
     notes: list[EventRow] = field(default_factory=list)
@@ -131,12 +131,12 @@ class ModelTurn:
 
     @property
     def is_answered(self) -> bool:
-        """Whether no more text comes."""
+        """Whether no more text will arrive."""
         return self.thought.is_over
 
     @property
     def has_begun(self) -> bool:
-        """Whether any part of the answer came."""
+        """Whether any part of the answer arrived."""
         return bool(self.thought.length or self.text.length or self.calls)
 
     @property
@@ -175,7 +175,7 @@ class ModelTurn:
             call.arguments.is_over = True
 
     def settle(self) -> None:
-        """Record that an open page has it as it is now."""
+        """Record that an open page has the present state."""
         self.notes_drawn, self.end_drawn = len(self.notes), self.end
         for words in (self.thought, self.text):
             words.settle()
@@ -189,7 +189,7 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something new at the end of an element of the page, or in place of it."""
+    """Something new at the end of an element of the page, or replacing it."""
 
     what: Literal["item", "note", "call", "other call", "more words", "cut words", "end"]
     place: str
@@ -254,12 +254,13 @@ class Log:
     # ---- changes of an open page -------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Record that an open page has all of it."""
+        """Record that an open page has everything."""
         for _ in self.changes():
             pass
 
     def changes(self) -> Iterator[Change]:
-        """What has changed for an open page since the last call; to be read to its end. Finished turns are dropped."""
+        """The changes for an open page since the last call; the caller must read them all. Finished turns are
+        dropped."""
         for item in self.items[: self._drawn]:
             if isinstance(item, ModelTurn):
                 yield from _grown(item)

@@ -1,4 +1,4 @@
-"""Proposals that nobody has looked at yet, as pages and sockets show them."""
+"""Proposals that the user has not seen yet, as pages and sockets show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLE_CHARACTERS: Final = 120
 
 
 def badge(request: HttpRequest) -> dict[str, Callable[[], int]]:
-    """How many there are, for the top of every page; counted if a page shows it."""
+    """Their number, for the top of every page; counted only if a page shows it."""
     del request
     return {"proposals_waiting": _count}
 
@@ -32,7 +32,7 @@ _count: Final = UntilWritten(lambda: Run.objects.unseen().count())
 
 
 def badges(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
-    """For the list: the sessions that have one, each with the address of its review."""
+    """For the list: the sessions that have such a proposal, each with the address of its review."""
     found = Run.objects.unseen().filter(session__in=sessions).order_by("pk").annotate(outgrown=outgrown())
     return {
         session: SessionBadge(
@@ -60,7 +60,8 @@ def new_proposals(known: Collection[int] | None) -> tuple[set[int], list[dict[st
 
 
 def _fact(run: Run, count: int) -> dict[str, Any]:
-    """A message for the sockets of the list. Its texts are shown as plain text, by a browser and by a system."""
+    """A message for the sockets of the list. Its texts are shown as plain text, by a browser and by the operating
+    system."""
     percent = (run.stats or {}).get("percentReduction", 0)
     title = one_line(run.session.title or run.session.relative_path, TITLE_CHARACTERS)
     tell = {
@@ -73,7 +74,7 @@ def _fact(run: Run, count: int) -> dict[str, Any]:
 
 
 def mark_seen(run: Run) -> None:
-    """Record that somebody looks at a run's proposals. The review is shown even if that cannot be recorded."""
+    """Record that a user looks at a run's proposals. The review is shown even if that cannot be recorded."""
     if run.is_active or (run.reviewed_at is not None and not run.automatic):
         return
     with left_out_if_busy(f"The visit to run {run.pk}"):

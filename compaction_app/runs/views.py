@@ -52,7 +52,7 @@ class RunFilter:
 
 
 def run_filters(asked: str) -> list[RunFilter]:
-    """The filters, of which the asked one is current; all runs, if there is no such filter."""
+    """The filters, with the requested one as the current one; all runs, if there is no such filter."""
     chosen = asked if asked in _FILTERS else ""
     states = Run.objects.shown().order_by().values_list("state").annotate(number=Count("pk"))
     counts = {RunState(state): number for state, number in states}
@@ -119,7 +119,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
 def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | None = None) -> HttpResponse:
     """The form, or the requested part of it.
 
-    Every whole page says how much would be sent: nobody starts a model without having seen it. For another
+    Every whole page states how much would be sent, so that no model is started before the user has seen it. For another
     planner it is a separate part, because it takes a moment.
     """
     part = request.GET.get("part", "") if wants_fragment(request) else ""
@@ -138,7 +138,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
 
 @require_safe
 def run(request: HttpRequest, run: int) -> HttpResponse:
-    """A run: each call as it comes, and the plan's progress."""
+    """A run: each call on arrival, and the plan's progress."""
     found = known_run(run)
     view = view_run(found, whole="all" in request.GET)
     context = {"run": found, "view": view, "steps": view.steps, "parameters": view.parameters, "active_nav": "runs"}
@@ -161,7 +161,7 @@ def _page(run: int) -> str:
 
 @acts_on_post(_page)
 def stop(request: HttpRequest, run: int) -> HttpResponse:
-    """Stop a run; what was validated stays."""
+    """Stop a run; validated targets are kept."""
     return _act(request, run, stop_run)
 
 
@@ -187,7 +187,7 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
 
 
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
-    """A page that says why something was not done to a run."""
+    """A page that explains why an action on a run was refused."""
     return render(
         request, "runs/refused.html", {"run": run, "fault": fault, "active_nav": "runs"}, status=status_of(fault)
     )

@@ -66,8 +66,8 @@ from .reviews import Carried, carried_from, pins_of
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
     """Work on a queued run to its end, unless another worker has it. Every outcome is recorded in the run's row.
 
-    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
-    so is a SystemFailure of the database.
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, as
+    is a SystemFailure of the database.
     """
     run = Run.claim(run_id, worker, started_at=timezone.now())
     if run is not None:
@@ -76,9 +76,9 @@ def work(run_id: int, worker: str, ending: threading.Event | None = None) -> Non
 
 
 def work_here(run: Run, listener: PlanListener) -> Plan:
-    """Work on a new run in this process, for a caller who waits for the plan.
+    """Work on a new run in this process, for a caller that waits for the plan.
 
-    Raises what planning raises, and Conflict `run_stopped` and `run_given_up`.
+    Raises the errors of planning, and Conflict `run_stopped` and `run_given_up`.
     """
     worker = worker_name()
     begin_run(run, worker)
@@ -126,7 +126,7 @@ def _plan(recorder: Recorder) -> Plan:
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
     if run.planner == MANUAL_PLANNER and run.replaces is not None:
         plan.start_with({**plan.origins, **_selected_before(run, run.replaces, plan.store)})
-    # An earlier attempt has made calls of this run too.
+    # An earlier attempt has also made calls of this run.
     plan.workbench.call_count = run.calls
     plan.complete(lambda: planner_of_run(run, plan, recorder), recorder)
     return plan
@@ -161,11 +161,12 @@ def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -
     return Plan(prepared.leaf_id, transcript, effective, restraints, answers, prepared.window)
 
 
-# ---- what is carried over --------------------------------------------------------------------------------
+# ---- continuing earlier work -----------------------------------------------------------------------------
 
 
 def _carried(run: Run) -> Carried:
-    """What this run continues: its own interrupted attempt, or the decisions on the run it replaces."""
+    """The source from which this run continues: its own interrupted attempt, or the decisions on the run that it
+    replaces."""
     own = [(proposal.target, proposal.origin) for proposal in run.proposals.order_by("order")]
     if own or run.replaces is None:
         return Carried(own, *pins_of(run))
@@ -173,7 +174,8 @@ def _carried(run: Run) -> Carried:
 
 
 def _without_replaced(carried: Carried, run: Run) -> Carried:
-    """What is carried over, without blocks of entries whose content was replaced since: the indexes name others now."""
+    """The carried targets, without blocks of entries whose content was replaced since: the indexes now name other
+    blocks."""
     if run.replaces is None or not is_prepared(run.replaces):
         return carried
     before, after = snapshot_of(run.replaces).prepared, snapshot_of(run).prepared
@@ -222,7 +224,7 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
 
 
 def _selected_before(run: Run, replaced: Run, store: DeletionStore) -> dict[Target, Origin]:
-    """Choose again what was selected for the run that this one replaces, and is undecided; returns the new origins."""
+    """Choose again the undecided selection of the run that this one replaces; returns the new origins."""
     before, after = snapshot_of(replaced).prepared, snapshot_of(run).prepared
     known = set(store.targets)
     wanted = {one.target: one.origin for one in replaced.proposals.order_by("order")}
