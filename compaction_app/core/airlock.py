@@ -80,7 +80,7 @@ class Airlock:
         return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
 
     def find(self, target: Target) -> Object | None:
-        """The object that a target names; None if the transcript does not have it."""
+        """The object that a target names; None if the transcript lacks it."""
         entry = self.transcript.entry(target.entry_id)
         return self._object_in(entry, target) if entry is not None else None
 
@@ -91,7 +91,7 @@ class Airlock:
         return Object(entry.position, slot) if slot is not None else None
 
     def judge_request(self, request: object) -> TargetPlan | Refusal:
-        """The request as a separate plan, repaired and judged in full; or the first fault."""
+        """The request as a separate plan, repaired and judged in full; or its first fault."""
         if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
             return Refusal(
                 Code.REQUEST_SHAPE,
@@ -101,7 +101,7 @@ class Airlock:
         return self._judge(read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
 
     def judge_targets(self, targets: Iterable[Target]) -> TargetPlan | Refusal:
-        """The same judgement on targets in the order in which a request would name them."""
+        """The same judgement on targets in the order of a request."""
         return self._judge(targets)
 
     def _judge(self, targets: Iterable[Target | Refusal]) -> TargetPlan | Refusal:
@@ -116,7 +116,7 @@ class Airlock:
     def merge(self, chosen: TargetPlan, incoming: Iterable[Object]) -> TargetPlan | Refusal:
         """A new plan of `chosen` and `incoming`, judged as a whole; `chosen` is not changed.
 
-        An entry replaces its blocks and keeps its place if it was chosen already; a block of a chosen entry, or a
+        An entry replaces its blocks and keeps its position if it was already chosen; a block of a chosen entry, or a
         repeat, is dropped.
         """
         merged = chosen.copy()
@@ -128,21 +128,21 @@ class Airlock:
         return self._close(merged, PLAN_GATES) or merged
 
     def passes_over(self, chosen: TargetPlan, candidate: Object) -> tuple[bool, int]:
-        """Whether a bulk deletion leaves this match out, given what is chosen; and the number of objects visited.
+        """Whether a bulk deletion skips this match, given what is chosen; and the number of objects visited.
 
-        The match may be deleted alone. It is left out if merging it alone would be refused for recency, a protected
-        pair, or guarded thinking. Any other fault is left to the judgement of the whole.
+        The match alone may be deleted. It is skipped if merging it alone would be refused for recency, a protected
+        pair, or guarded thinking. Any other fault is left to the judgement of the whole plan.
         """
         plan = self.empty_plan(chosen)
         plan.add(candidate)
         return self._close(plan, SKIPPING_GATES) is not None, plan.visited
 
     def may_go(self, found: Object) -> bool:
-        """Whether an object is neither recent nor protected nor pinned, its pairs aside."""
+        """Whether an object is neither recent nor protected nor pinned, regardless of its pairs."""
         return self._judgement.may_go(found)
 
     def is_kept(self, entry: TranscriptEntry) -> bool:
-        """Whether an entry is protected or pinned, recency aside."""
+        """Whether an entry is protected or pinned, regardless of recency."""
         return entry.protection is not None or Object(entry.position) in self._judgement.pins
 
     def target(self, found: Object) -> Target:
@@ -215,7 +215,7 @@ class Airlock:
         )
 
     def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> Refusal:
-        """The refusal of a plan that repair cannot complete, because this object stays."""
+        """The refusal of a plan that repair cannot complete, because this object must be kept."""
         entry = self._judgement.entry(refused)
         target = self._judgement.target(refused)
         if entry.recent:
@@ -229,5 +229,5 @@ class Airlock:
 def validate(
     request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
 ) -> ValidatedDeletion | Refusal:
-    """Judge one request on a transcript. The only way to obtain a deletion that can be written."""
+    """Judge one request on a transcript. There is no other way to obtain a deletion that can be written."""
     return Airlock(transcript, restraints).validate(request)

@@ -18,11 +18,11 @@ import msgspec
 from sessions_app.sessionlog.jsjson import canonical
 
 NO_ENTRY: Final = "0" * 64
-"""Stands for the hash of the entry before the first one."""
+"""Replaces the hash of the previous entry for the first one."""
 
 
 class ChainLink(NamedTuple):
-    """One entry: its content, the recorded hash of the entry before it, and its own."""
+    """One entry: its content, the recorded hash of the previous entry, and its own hash."""
 
     content: Mapping[str, Any]
     previous: str
@@ -30,7 +30,7 @@ class ChainLink(NamedTuple):
 
 
 class ChainHead(msgspec.Struct, frozen=True):
-    """The end of a chain: how many entries it has, and the hash of the last one."""
+    """The end of a chain: the number of its entries, and the hash of the last one."""
 
     count: int
     sha256: str
@@ -48,7 +48,7 @@ class BreakKind(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """What was found, and what it means."""
+        """The finding and its meaning."""
         return _SENTENCES[self]
 
 
@@ -72,12 +72,12 @@ class ChainBreak(NamedTuple):
 
 
 def link_hash(content: Mapping[str, Any], previous: str) -> str:
-    """The hash of an entry: the SHA-256 of its content and the hash before it, as canonical JSON."""
+    """The hash of an entry: the SHA-256 of its content and the previous hash, as canonical JSON."""
     return hashlib.sha256(canonical({"content": content, "previous": previous}).encode()).hexdigest()
 
 
 def find_break(links: Iterable[ChainLink], head: ChainHead | None) -> ChainBreak | None:
-    """The first break of a chain, or None. `head` is None if there is none, which an empty chain does not need."""
+    """The first break of a chain, or None. `head` is None if there is none; an empty chain needs no head."""
     last = NO_ENTRY
     position = 0
     for position, link in enumerate(links, 1):

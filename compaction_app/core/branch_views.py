@@ -18,7 +18,7 @@ VIEWS: Final = ("sees", "all", "removed")
 
 
 def is_removed(entry: Entry, message: Message | None) -> bool:
-    """Whether a recorded message, or a part of it, is not in what the model sees: `message` is what is left of it."""
+    """Whether a recorded message, or a part of it, is missing from the context: `message` is its remaining part."""
     if message is None:
         return entry.is_message and not entry.empty
     return message.blocks is not entry.blocks and (

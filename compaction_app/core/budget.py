@@ -1,4 +1,4 @@
-"""How far a plan is from its target, in estimated tokens of the transcript."""
+"""The distance of a plan from its target, in estimated tokens of the transcript."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .stats import round_percent, target_reduction, tokens_to_go
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """Tokens before and after, the target, what still has to go, and the model's window if it is known."""
+    """Tokens before and after, the target, the tokens still to delete, and the model's window if known."""
 
     compression_ratio: float
     stats: Stats
@@ -24,21 +24,21 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def target_tokens_after(self) -> int:
-        """⌊before · ratio⌋: the most tokens that may remain."""
+        """⌊before · ratio⌋: the maximum number of remaining tokens."""
         return math.floor(self.stats.tokens_before * self.compression_ratio)
 
     @property
     def tokens_to_delete(self) -> int:
-        """What the agent's tool reports as missing: how far the plan is from ⌊before · ratio⌋."""
+        """The missing tokens that the agent's tool reports: the distance of the plan from ⌊before · ratio⌋."""
         return max(0, self.stats.tokens_after - self.target_tokens_after)
 
     @property
     def tokens_to_go(self) -> int:
-        """What is missing to the target that decides a run's outcome: see `stats.tokens_to_go`."""
+        """The tokens missing to the target that decides a run's outcome: see `stats.tokens_to_go`."""
         return tokens_to_go(self.stats, self.compression_ratio)
 
     def to_json(self) -> dict[str, int | float]:
-        """The budget under the names that the agent's tool uses; percentages have one decimal."""
+        """The budget under the names of the agent's tool; percentages have one decimal."""
         answer: dict[str, int | float] = {
             "compression_ratio": self.compression_ratio,
             "tokensBefore": self.stats.tokens_before,

@@ -1,12 +1,13 @@
-"""PURE: which units a plan deletes, given what each is worth (see `scoring`).
+"""PURE: the units that a plan deletes, given the worth of each (see `scoring`).
 
     take       units by their price, lowest first, until what has to go is gone, and usually more
     put back   what still fits, the most worth per token first
     swap       each of the largest units the other way round, then take and put back again: kept if less worth is lost
 
-By price alone a large cheap unit would either be passed over, and everything small and recent go in its place, or go
-with far more than has to. Worth is counted in whole numbers, so that a step can be undone exactly; the effort is
-limited by the number of prices that are looked at, so that the same transcript has the same plan on any machine.
+By price alone, a large cheap unit would either be skipped, so that everything small and recent is deleted instead, or
+be deleted with far more tokens than required. Worth is counted in whole numbers, so that a step can be undone exactly;
+the effort is limited by the number of prices that are looked at, so that the same transcript has the same plan on any
+machine.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from .scoring import Worth
 from .transcript_entries import WHOLE
 
 SWAPPED: Final = 30
-"""The largest units that are tried the other way round."""
+"""The number of the largest units that are tried the other way round."""
 SWAPPED_SHARE: Final = 0.005
-"""The fraction of all tokens that such a unit has at least."""
+"""The minimum share of all tokens that such a unit has."""
 ROUNDS: Final = 3
 EFFORT: Final = 2_000_000
-"""Prices that may be looked at for swaps."""
+"""The maximum number of prices computed for swaps."""
 SCALE: Final = 1 << 40
 """Worth is counted in parts of this size."""
 
@@ -35,13 +36,13 @@ class Choice(NamedTuple):
 
     units: tuple[int, ...]
     instead_of: Mapping[int, int]
-    """For each unit that goes only because of a swap: the largest unit that stays because of it."""
+    """For each unit deleted only because of a swap: the largest unit that is kept because of it."""
     looked: int
-    """The prices that were looked at."""
+    """The number of prices computed."""
 
 
 def choose(worth: Worth, free: Sequence[int], to_go: int, tokens: int, effort: int = EFFORT) -> Choice:
-    """Choose among the units that are free to go; `tokens` are those of the whole transcript."""
+    """Choose among the units that may be deleted; `tokens` are those of the whole transcript."""
     search = _Search(worth, free, to_go, effort)
     search.take()
     search.put_back()
@@ -56,40 +57,40 @@ def choose(worth: Worth, free: Sequence[int], to_go: int, tokens: int, effort: i
 
 
 class _Search:
-    """Units that are in or out at the moment, and what each of them would bring or cost."""
+    """The units that are currently in or out, and the value or cost of changing each."""
 
     def __init__(self, worth: Worth, free: Sequence[int], to_go: int, effort: int) -> None:
         self._free = free
         self._missing = to_go
-        """The tokens that still have to go; below zero, how many more than that are out."""
+        """The tokens still to delete; negative if more than required are out."""
         self._effort = effort
         self.looked = 0
         self.out: dict[int, None] = {}
         self.instead_of: dict[int, int] = {}
         self._lost = 0
-        """What the units that are out were worth together."""
+        """The total worth of the units that are out."""
         self._tokens = [unit.tokens for unit in worth.units]
         self._goes_last = {index: not worth.is_redundant(index) for index in free}
-        """Of units with the same price, those go last."""
+        """Of units with the same price, those are deleted last."""
         self._flipped: list[int] = []
-        """The units that went out or came back since the last decision."""
+        """The units taken out or put back since the last decision."""
         self._value = {index: round(worth.bonus(index) * SCALE) for index in free}
-        """What a unit that is in takes with it, and what one that is out would bring back."""
+        """The worth lost with a unit that is in, or regained with one that is out."""
         self._held: dict[int, list[int]] = {}
-        """The units with a reference, if several have it and all of them are free to go."""
+        """The units with a reference, if several have it and all of them may be deleted."""
         self._need: dict[int, int] = {}
         self._left: dict[int, int] = {}
-        """How many units with a reference are in."""
+        """The number of units with a reference that are in."""
         self._sum: dict[int, int] = {}
-        """The sum of their indexes: if only one is in, that one."""
+        """The sum of their indexes: if only one is in, its index."""
         self._shared: dict[int, list[int]] = {index: [] for index in free}
         """The references that a unit shares."""
         self._parts: dict[int, list[int]] = {index: [] for index in free}
-        """The entries of which a unit is a part, one for each block."""
+        """The entries to which a unit belongs, one for each block."""
         self._blocks: dict[int, int] = {}
-        """How many blocks of an entry are in."""
+        """The number of an entry's blocks that are in."""
         self._rounding: dict[int, int] = {}
-        """How many tokens fewer go if all blocks of an entry go."""
+        """The reduction in deleted tokens if all blocks of an entry are deleted."""
         self._read(worth)
         self._read_parts(worth)
 
@@ -100,7 +101,7 @@ class _Search:
                 holders.setdefault(number, []).append(index)
         for number, units in holders.items():
             if worth.copies(number) > len(units):
-                # A unit that stays has it too.
+                # A kept unit has it too.
                 continue
             need = round(worth.need(number, units) * SCALE)
             if len(units) == 1:
@@ -122,10 +123,10 @@ class _Search:
     # ---- steps ------------------------------------------------------------------------------------------
 
     def take(self, staying: int = -1) -> None:
-        """Take units out by their price, but not this one, until what has to go is out.
+        """Take out units by their price, except this one, until the required tokens are out.
 
-        Prices only rise while others go: if the cheapest unit by its old price is still the cheapest by its new one, it
-        is the cheapest of all.
+        Prices only rise as others are taken out: if the cheapest unit by its old price is still the cheapest by its new
+        one, it is the cheapest of all.
         """
         if self._missing <= 0:
             return
@@ -147,9 +148,9 @@ class _Search:
             self._flip(index)
 
     def put_back(self, gone: int = -1) -> None:
-        """Put back what still fits, but not this one, the most worth per token first.
+        """Put back whatever still fits, except this one, the most worth per token first.
 
-        What a unit brings back only falls while others come back.
+        The worth that a unit regains only falls as others are put back.
         """
         value, tokens = self._value, self._tokens
         heap = [
@@ -172,7 +173,7 @@ class _Search:
                 self._flip(index)
 
     def swap(self, least: float) -> None:
-        """Try the largest units, of so many tokens at least, the other way round."""
+        """Try the largest units, of at least this many tokens, the other way round."""
         if self._missing > 0:
             return
         large = [index for index in self._free if self._tokens[index] >= least]
@@ -187,7 +188,7 @@ class _Search:
                 return
 
     def _try(self, index: int) -> bool:
-        """Whether less is lost with this unit the other way round; it is undone if not."""
+        """Whether less worth is lost with this unit the other way round; undone if not."""
         lost = self._lost
         self._flipped.clear()
         self._flip(index)
@@ -201,7 +202,7 @@ class _Search:
         return False
 
     def _note(self) -> None:
-        """Note in place of what the units went that a swap took out."""
+        """Record the units that were kept instead of those that a swap took out."""
         changed = {index for index, count in Counter(self._flipped).items() if count % 2}
         came_back = [index for index in changed if index not in self.out]
         if came_back:
@@ -231,7 +232,7 @@ class _Search:
             self._lose(index)
 
     def _lose(self, index: int) -> None:
-        """Change what other units with the same references are worth, now that this one is out."""
+        """Change the worth of other units with the same references, now that this one is out."""
         value, need = self._value, self._need
         for number in self._shared[index]:
             self._left[number] -= 1
@@ -244,7 +245,7 @@ class _Search:
                         value[other] += need[number]
 
     def _gain(self, index: int) -> None:
-        """The same, now that this one is back."""
+        """The reverse, now that this one is back."""
         value, need = self._value, self._need
         for number in self._shared[index]:
             if self._left[number] == 1:

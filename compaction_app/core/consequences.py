@@ -1,15 +1,14 @@
-"""PURE: what a decision would change of the approved plan, with all its consequences, before it is made.
+"""PURE: the change of the approved plan by a possible decision, with all its consequences.
 
-Deciding an object moves more than the object: the other sides of its tool calls, what its agent's rules join with it,
-and what was approved or kept because of it. The answer is that of the review after the decision. To review a large
-plan for each number of a page would be too slow, so only those parts of the transcript are judged that the decision is
-about (see `Transcript.parts`), each in the way in which the whole is judged:
+A decision about an object affects more than the object: the other sides of its tool calls, the objects that its agent's
+rules join with it, and those approved or kept because of it. The answer is that of the review after the decision.
+Reviewing a large plan for each number of a page would be too slow, so only the parts of the transcript that the
+decision concerns are judged (see `Transcript.parts`), each like the whole:
 
     decisions on a part ──▶ approved of it ──┐
            + the decision ──▶ approved of it ─┴─▶ what changes
 
-A plan is not the sum of its parts if something was refused for what would remain of the whole context. Then the whole
-is judged.
+A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from .effects import removed_estimate
 from .review_fold import ACCEPTED, Review, Reviewer, ReviewItem, ReviewStatus
 
 KEPT: Final = 1 << 16
-"""Judgements on parts that are kept for each reviewer."""
+"""The number of cached judgements on parts for each reviewer."""
 _UNDECIDED: Final = Decisions()
 
 
 def first_decision(item: ReviewItem) -> Kind | None:
-    """The decision that the number of a proposal stands for: its approval, or what takes that back; None if neither
+    """The decision to which the number of a proposal refers: its approval, or the reversal of that; None if neither
     would change the plan."""
     if item.standing in (ReviewStatus.UNDECIDED, ReviewStatus.REJECTED):
         return Kind.APPROVE
@@ -41,25 +40,25 @@ def first_decision(item: ReviewItem) -> Kind | None:
 
 
 class DecisionEffect(NamedTuple):
-    """What a decision changes of the approved plan."""
+    """The change of the approved plan by a decision."""
 
     tokens: int = 0
-    """What the plan takes more from the estimate of the context; below zero, what comes back."""
+    """The additional tokens that the plan removes from the estimate of the context; negative if tokens come back."""
     counted: int = 0
-    """The same as the plan's statistics count it."""
+    """The same, as the plan's statistics count it."""
     went: frozenset[Target] = frozenset()
-    """Other proposals that are approved by it."""
+    """Other proposals that are approved with it."""
     came_back: frozenset[Target] = frozenset()
     """Other proposals that are no longer approved."""
 
     @property
     def others(self) -> frozenset[Target]:
-        """Proposals that it decides besides those that it names."""
+        """Proposals that it includes besides those that it names."""
         return self.went | self.came_back
 
 
 class _Plan(NamedTuple):
-    """What is approved, of a part or of everything."""
+    """The approved plan, of a part or of the whole."""
 
     goes: frozenset[Target]
     accepted: frozenset[Target]
@@ -71,7 +70,7 @@ class _Plan(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What a decision changes of what is approved."""
+    """The change of the approved plan by a decision."""
 
     consequence: DecisionEffect
     entries: int
@@ -80,7 +79,7 @@ class _Change(NamedTuple):
 
 
 class _Memory:
-    """What was judged of parts: decisions on other parts do not change it."""
+    """Cached judgements on parts: decisions on other parts do not change them."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[int, Decisions], _Plan] = {}
@@ -93,7 +92,7 @@ class _Memory:
 
 
 _memories: Final[WeakKeyDictionary[Reviewer, _Memory]] = WeakKeyDictionary()
-"""As long as their reviewers are used."""
+"""Kept as long as their reviewers are used."""
 
 
 class Consequences:
@@ -106,10 +105,10 @@ class Consequences:
         self._memory = _memories.setdefault(reviewer, _Memory())
         self._wholes: dict[Step, DecisionEffect] = {}
         self.judged = 0
-        """How many entries were judged again: what the answers cost."""
+        """The number of entries judged again: the cost of the answers."""
 
     def of(self, kind: Kind, targets: Iterable[Target]) -> DecisionEffect:
-        """What this decision would change. Objects that the transcript does not have change nothing."""
+        """The effect of this decision. Objects that the transcript lacks change nothing."""
         step = Step(kind, tuple(targets))
         if self._review.is_separable:
             changes = self._parts(step)
@@ -122,7 +121,7 @@ class Consequences:
     # ---- parts ------------------------------------------------------------------------------------------
 
     def _parts(self, step: Step) -> dict[int, _Change]:
-        """What a step changes of each part that it is about."""
+        """The changes of a step, for each part that it concerns."""
         targets: dict[int, list[Target]] = {}
         for target in step.targets:
             part = self._reviewer.part_of(target)
@@ -154,7 +153,7 @@ class Consequences:
         return self._review.decided.by_part(self._reviewer.part_of)
 
     def _may_remain(self, changes: Mapping[int, _Change]) -> bool:
-        """Whether the airlock accepts what remains of the whole context: see the gates that look at it."""
+        """Whether the airlock accepts the rest of the whole context: see the gates that check it."""
         entries = self._gone[0] + sum(change.entries for change in changes.values())
         tasks = self._gone[1] + sum(change.tasks for change in changes.values())
         if entries >= len(self._transcript) or tasks >= self._transcript.tasks:
@@ -178,7 +177,7 @@ class Consequences:
 
     @cached_property
     def _gone(self) -> tuple[int, int]:
-        """How many entries go as a whole in the approved plan, and how many of these bear the task."""
+        """The number of entries deleted as a whole in the approved plan, and of those among them that bear the task."""
         found = [self._transcript.entry(target.entry_id) for target in self._review.goes if target.block_index is None]
         return len(found), sum(entry is not None and entry.bears_task for entry in found)
 

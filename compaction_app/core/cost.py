@@ -1,4 +1,4 @@
-"""PURE: what a compaction saves with each request, and what it costs once: the prompt cache is written anew.
+"""PURE: the saving of a compaction with each request, and its single cost: the prompt cache is written again.
 
 Providers cache the beginning of a request. What precedes the first deletion stays cached; everything that follows it
 is written to the cache again by the next request, at the price of writing, and is read from it afterwards:
@@ -14,27 +14,27 @@ from typing import Final, NamedTuple
 
 MILLION: Final = 1_000_000
 NOTHING: Final = 1e-9
-"""US dollars: a request that saves less saves nothing."""
+"""In US dollars: a smaller saving for each request counts as none."""
 
 
 class InputCost(NamedTuple):
-    """The input of a session in US dollars, as it is and struck."""
+    """The cost of a session's input in US dollars, without and with the deletion."""
 
     before: float
-    """Of one request as it is, read from the cache."""
+    """The cost of one request without the deletion, read from the cache."""
     after: float
-    """Of one request once it is struck."""
+    """The cost of one request after the deletion."""
     once: float
-    """What the first request costs more, because the cache is written anew."""
+    """The additional cost of the first request, because the cache is written again."""
 
     @property
     def saved(self) -> float:
-        """By each request."""
+        """The saving for each request."""
         return self.before - self.after
 
     @property
     def pays_after(self) -> int | None:
-        """The number of requests after which less was spent than without the compaction; None if never."""
+        """The number of requests after which the compaction has saved more than it cost; None if never."""
         if self.saved < NOTHING:
             return None
         return max(1, math.ceil(self.once / self.saved - 1e-9))
@@ -47,5 +47,5 @@ class InputCost(NamedTuple):
 
 
 def input_cost(before: int, after: int, rewritten: int, read: float, write: float) -> InputCost:
-    """The cost of requests with these tokens; `read` and `write` are US dollars for a million tokens."""
+    """The cost of requests with these tokens; `read` and `write` are US dollars per million tokens."""
     return InputCost(before * read / MILLION, after * read / MILLION, rewritten * max(0.0, write - read) / MILLION)

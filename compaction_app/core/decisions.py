@@ -1,4 +1,4 @@
-"""PURE: what a human's steps, in order, decide about each object.
+"""PURE: a human's decisions about each object, from the steps in their order.
 
 | step       | does                                                                                    |
 |------------|-----------------------------------------------------------------------------------------|
@@ -9,10 +9,10 @@
 | `withdraw` | an addition or an approval is taken back                                                |
 | `reopen`   | the object is undecided again                                                           |
 
-The later step on the same content wins: pinning a block takes back the approval of its entry, and approving an
-entry unpins its blocks. Undo leaves out the last step.
+The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving an entry
+unpins its blocks. Undo leaves out the last step.
 
-The same steps say when each object was approved, and with how many others.
+The same steps show when each object was approved, and with how many others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Decided:
 
     @property
     def value(self) -> Decisions:
-        """The decisions as they are now."""
+        """The current decisions."""
         return Decisions(tuple(self.approved), tuple(self.pinned), tuple(self.added), tuple(self.narrowed.items()))
 
     def with_only(self, decisions: Decisions) -> Decided:
@@ -80,7 +80,7 @@ class Decided:
         return Decided(self.transcript, self.proposed, self.followers, approved, pinned, added, narrowed)
 
     def by_part(self, part_of: Callable[[Target], int | None]) -> dict[int, Decisions]:
-        """The decisions on each part of a transcript. Those on what the transcript does not have are in none."""
+        """The decisions on each part of a transcript, without those on objects that the transcript lacks."""
         named = (
             *((target, 0, target) for target in self.approved),
             *((target, 1, target) for target in self.pinned),
@@ -107,7 +107,7 @@ class Decided:
             self._narrow(entry_id, tuple(sorted(blocks)))
 
     def inside(self) -> Iterable[Target]:
-        """The blocks of narrowed proposals: they are decided with the entry that they were narrowed from."""
+        """The blocks of narrowed proposals: they are decided with the entry from which they were narrowed."""
         for entry_id, blocks in self.narrowed.items():
             if Target(entry_id) in self.proposed:
                 yield from blocks
@@ -144,7 +144,7 @@ class Decided:
             self.approved[target] = None
 
     def _end_narrowing(self, entry_id: str, *, keeps_pins: bool) -> None:
-        """A narrowing of which no block goes any more is none: its entry is a proposal like any other."""
+        """End a narrowing of which no block is deleted any more: its entry is a proposal like any other."""
         blocks = self.narrowed.get(entry_id)
         if blocks is None or not self.approved.keys().isdisjoint(blocks):
             return
@@ -203,7 +203,7 @@ class Approval(NamedTuple):
 
     at: datetime
     together: int
-    """How many objects it approved: more than one is a decision in bulk."""
+    """The number of objects that it approved: more than one means a bulk decision."""
 
     @property
     def is_bulk(self) -> bool:
@@ -211,7 +211,7 @@ class Approval(NamedTuple):
 
 
 def approvals(steps: Iterable[tuple[Step, datetime]]) -> dict[Target, Approval]:
-    """The last approval of each object that no later step takes back. Narrowing approves the entry."""
+    """The last approval of each object that no later step withdraws. Narrowing approves the entry."""
     found: dict[Target, Approval] = {}
     for step, at in steps:
         targets = step.targets

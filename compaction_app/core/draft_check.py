@@ -1,9 +1,9 @@
-"""PURE: what the draft of a summary still mentions of what it would replace, in the measures of `mentions`.
+"""PURE: the subjects that the draft of a summary keeps from the messages it would replace, as `mentions` measures them.
 
 replaced ─statements─▶ subjects ◀─mentions─ the draft, and what stays beside it
 
-The subjects and what stays are read once; a draft is judged again whenever it is edited. `summary_loss.loss_of` takes a
-draft as a `Replacement`, and compares it with a verbatim plan of the same size.
+The subjects and the kept messages are read only once; a draft is judged again whenever it is edited.
+`summary_loss.loss_of` takes a draft as a `Replacement`, and compares it with a verbatim plan of the same size.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ DRAFT_ID: Final = "draft"
 
 @dataclass(frozen=True, slots=True)
 class DraftJudgement:
-    """What the replaced messages mention, and which of it is still mentioned."""
+    """The subjects of the replaced messages, and those still mentioned."""
 
     subjects: Subjects
     still: Subjects
-    """What the draft mentions."""
+    """The subjects that the draft mentions."""
     in_context: Subjects
-    """What the draft or the messages beside it mention."""
+    """The subjects that the draft or the messages beside it mention."""
 
     @property
     def lost(self) -> Subjects:
-        """What would be mentioned no longer."""
+        """The subjects that would no longer be mentioned."""
         return without(self.subjects, self.in_context)
 
 
@@ -46,7 +46,7 @@ class DraftCheck:
     """Judges drafts of one summary.
 
     `replaced` are the messages that it would replace, `kept` those that stay; `texts` are by the id of each message's
-    source. A path is read from `project`, the session's directory, if it is relative.
+    source. A relative path is resolved from `project`, the session's directory.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DraftCheck:
         self._beside = Mentions(statements_of(kept, texts, project)).of(self.subjects)
 
     def judge(self, draft: str) -> DraftJudgement:
-        """What a draft, with its lists of files, mentions."""
+        """The subjects that a draft, with its lists of files, mentions."""
         said = Statement("", Role.COMPACTION_SUMMARY, draft)
         still = Mentions([said]).of(self.subjects)
         return DraftJudgement(self.subjects, still, either(self.subjects, still, self._beside))
@@ -72,7 +72,7 @@ class DraftCheck:
 
 
 def drafted_compaction(branch: Sequence[Entry], context: ActiveContext, found: SummaryRange, draft: str) -> Replacement:
-    """A draft of a compaction as if it were written at the end of a branch; `context` is the branch's."""
+    """A draft of a compaction as if it were written at the end of a branch, whose context is `context`."""
     gone = {entry.id for entry in found.summarised}
     if found.previous_summary is not None:
         gone.add(found.previous_summary.id)
@@ -87,8 +87,8 @@ def drafted_compaction(branch: Sequence[Entry], context: ActiveContext, found: S
 def drafted_branch_summary(
     left: BranchLeft, before: ActiveContext, after: ActiveContext, new_leaf_id: str | None, draft: str
 ) -> Replacement:
-    """A draft of the summary of a branch that is left. `before` is the context at the old leaf, `after` that at the new
-    one, without the summary."""
+    """A draft of the summary of a branch that is left. `before` is the context at the old leaf, `after` the one at the
+    new leaf, without the summary."""
     left_ids = {entry.id for entry in left.entries}
     replaced = said(message for message in before.messages if message.entry.id in left_ids)
     kept = said(after.messages)
@@ -107,7 +107,7 @@ def with_draft(replacement: Replacement, draft: str) -> Replacement:
 
 
 def draft_texts(draft: str) -> dict[str, Texts]:
-    """The text of a draft beside those of recorded entries."""
+    """The text of a draft together with those of recorded entries."""
     return {DRAFT_ID: Texts(whole=draft, blocks=())}
 
 

@@ -1,18 +1,18 @@
-"""PURE: what each unit of a review removes, in tokens that add up to the plan exactly.
+"""PURE: the tokens that each unit of a review removes, which add up to the plan exactly.
 
-A unit is what is decided at once: a leading item of the review. Deciding it moves more than its own object: the other
-sides of its tool calls, and what its agent's rules join with it. Each block that a plan removes, or entry without
-blocks, is one part, and counts for one unit only:
+A unit is the object of one decision: a leading item of the review. Deciding it affects more than its own object: the
+other sides of its tool calls, and the objects that its agent's rules join with it. Each block that a plan removes, or
+entry without blocks, is one part, and counts for one unit only:
 
     named      a block or an entry that is an item counts for the item that leads it
     answered   a call that is not an item counts for the unit of its first result that is one
     joined     anything else counts for the unit of what it is joined with: the other side of its call, the rest of its
                entry, or an entry that goes with it
 
-The approved parts add up to what the approved plan takes from the estimate of the context, with the undecided ones to
-what the planned one takes. What remains of an entry is estimated as a whole, so the parts of an entry share what is
-gone of it. The agent counts otherwise: in the plan's statistics a block that goes without its entry has its own
-estimate, rounded up. Parts have that count too, because the target is reached by it.
+The approved parts add up to the tokens that the approved plan removes from the estimate of the context, and with the
+undecided ones to those of the planned one. What remains of an entry is estimated as a whole, so the parts of an entry
+share the removed tokens. The agent counts differently: in the plan's statistics a block deleted without its entry has
+its own estimate, rounded up. Parts also have that count, because it decides whether the target is reached.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .transcript_entries import WHOLE, Object, TranscriptEntry
 
 _NO_BLOCKS: Final[frozenset[int]] = frozenset()
 _Removed = Mapping[str, frozenset[int] | None]
-"""What is removed of each entry, as `blocks_by_entry` gives it."""
+"""The removed part of each entry, as `blocks_by_entry` returns it."""
 _NOTHING: Final[_Removed] = {}
 STAYING: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
 """The statuses with which a unit removes nothing."""
@@ -50,22 +50,22 @@ class Cell(NamedTuple):
     tool: str
     """The tool of a call or a result; empty for anything else, and for a call without a result."""
     tokens: int
-    """What the estimate of the context has less of without it."""
+    """The reduction of the context's estimate without it."""
     counted: int
-    """What the plan's statistics count for it."""
+    """The tokens that the plan's statistics count for it."""
     names: tuple[Target, ...]
-    """The items that it may count for, in this order: itself, the results of its call, its entry."""
+    """The items for which it may count, in this order: itself, the results of its call, its entry."""
 
 
 class UnitSize(NamedTuple):
-    """What a unit removes: from the estimate of the context, and as the plan's statistics count it."""
+    """The tokens that a unit removes: from the estimate of the context, and as the plan's statistics count it."""
 
     tokens: int = 0
     counted: int = 0
 
 
 class PlanPart(msgspec.Struct, frozen=True):
-    """What a cell adds to a plan, and the unit that it counts for."""
+    """The contribution of a cell to a plan, and the unit for which it counts."""
 
     cell: Cell
     leader: Target
@@ -73,12 +73,12 @@ class PlanPart(msgspec.Struct, frozen=True):
 
     @property
     def is_own(self) -> bool:
-        """Whether it belongs to the object that was decided, and does not merely go with it."""
+        """Whether it belongs to the decided object, and is not merely deleted with it."""
         return self.leader in (self.cell.target, Target(self.cell.target.entry_id))
 
 
 class KindSum(NamedTuple):
-    """The tokens of one kind of content, or of one tool: what is struck, and what stays."""
+    """The tokens of one kind of content, or of one tool: struck, and kept."""
 
     name: str
     struck: int
@@ -90,7 +90,7 @@ class KindSum(NamedTuple):
 
 
 def plan_parts(transcript: Transcript, review: Review) -> list[PlanPart]:
-    """The parts of the approved plan, then what the undecided proposals add to it."""
+    """The parts of the approved plan, then those that the undecided proposals add to it."""
     goes = blocks_by_entry(review.goes)
     approved = list(_cells(transcript, goes))
     added = list(_cells(transcript, blocks_by_entry(review.would_go), goes))
@@ -122,7 +122,7 @@ def in_measure(size: ContextSize, review: Review, estimates: Mapping[Target, int
         is_approved = item.standing is not ReviewStatus.UNDECIDED
         by_status[None if item.standing in STAYING else is_approved].append(item.target)
     parts = {status: [estimates.get(target, 0) for target in targets] for status, targets in by_status.items()}
-    # Units add up to the plans, which need no estimate of their own.
+    # Units add up to the plans, which need no separate estimate.
     approved, undecided, staying = (sum(parts.get(status, ())) for status in (True, False, None))
     struck = _struck(size, approved)
     totals = {True: struck, False: _struck(size, approved + undecided) - struck, None: size.of(staying)}
@@ -133,7 +133,7 @@ def in_measure(size: ContextSize, review: Review, estimates: Mapping[Target, int
 
 
 def struck_of(size: ContextSize, transcript: Transcript, plan: Collection[Target]) -> int:
-    """What a plan deletes of a context, in its measure."""
+    """The tokens that a plan deletes from a context, in the measure of the context."""
     return _struck(size, removed_estimate(transcript, plan))
 
 
@@ -144,13 +144,13 @@ def _struck(size: ContextSize, estimate: int) -> int:
 def tokens_back(
     size: ContextSize, transcript: Transcript, plan: Collection[Target], unapplied: Collection[Target]
 ) -> int:
-    """What stays of what a plan deletes because some of its targets are not applied."""
+    """The tokens of a plan that are kept because some of its targets are not applied."""
     applied = [target for target in plan if target not in unapplied]
     return struck_of(size, transcript, plan) - struck_of(size, transcript, applied)
 
 
 def struck_by_target(size: ContextSize, transcript: Transcript, plan: Collection[Target]) -> dict[Target, int]:
-    """What a plan deletes with each of its targets. Together they are what it deletes."""
+    """The tokens that a plan deletes with each of its targets. Their sum is the plan's total."""
     estimates = dict.fromkeys(plan, 0)
     for cell in _cells(transcript, blocks_by_entry(plan)):
         whole = Target(cell.target.entry_id)
@@ -160,12 +160,12 @@ def struck_by_target(size: ContextSize, transcript: Transcript, plan: Collection
 
 
 def full_effect(transcript: Transcript, reviewer: Reviewer, target: Target) -> int:
-    """The estimate of what deciding an object removes alone, its pair included, whatever else was decided."""
+    """The estimated tokens that deciding an object removes alone, its pair included, regardless of other decisions."""
     return removed_estimate(transcript, {target, *reviewer.goes_with(target)})
 
 
 def removed_estimate(transcript: Transcript, plan: Collection[Target]) -> int:
-    """What a plan takes from the estimate of the context."""
+    """The tokens that a plan removes from the estimate of the context."""
     blocks = blocks_by_entry(plan)
     entries = (entry for entry in map(transcript.entry, blocks) if entry is not None)
     return sum(entry.tokens - entry.tokens_without(blocks[entry.entry_id]) for entry in entries)
@@ -177,7 +177,7 @@ def sums_by_kind(transcript: Transcript, plan: Collection[Target]) -> list[KindS
 
 
 def sums_by_tool(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:
-    """The sums of a plan by tool; what belongs to no tool has an empty name."""
+    """The sums of a plan by tool; parts that belong to no tool have an empty name."""
     return _sums(transcript, plan, lambda cell: cell.tool)
 
 
@@ -198,11 +198,11 @@ def _sums(transcript: Transcript, plan: Collection[Target], name: Callable[[Cell
 
 _CellKey = tuple[int, frozenset[int], frozenset[int] | None]
 _made_cells: Final[WeakKeyDictionary[Transcript, dict[_CellKey, tuple[Cell, ...]]]] = WeakKeyDictionary()
-"""The cells of entries, as long as their transcript is used: a decision changes few of them."""
+"""The cells of entries, kept as long as their transcript is used: a decision changes few of them."""
 
 
 def _cells(transcript: Transcript, removed: _Removed, gone: _Removed = _NOTHING) -> Iterator[Cell]:
-    """What is removed besides what is gone already, in the order of the transcript."""
+    """The cells removed besides those already gone, in the order of the transcript."""
     made = _made_cells.setdefault(transcript, {})
     for entry in transcript.entries:
         if entry.entry_id not in removed:
@@ -220,7 +220,7 @@ def _cells(transcript: Transcript, removed: _Removed, gone: _Removed = _NOTHING)
 def _cells_of(
     transcript: Transcript, entry: TranscriptEntry, before: frozenset[int], indexes: frozenset[int] | None
 ) -> Iterator[Cell]:
-    """What is removed of an entry with these of its blocks, or with all that is left of it (None)."""
+    """The cells removed with an entry: with these of its blocks, or with all that remain (None)."""
     blocks = [block for block in entry.blocks if block.index not in before]
     if indexes is not None:
         blocks = [block for block in blocks if block.index in indexes]
@@ -264,7 +264,7 @@ def _tool(transcript: Transcript, entry: TranscriptEntry, block: Block | None) -
 def _leaders(
     transcript: Transcript, review: Review, cells: Sequence[Cell], known: Mapping[Target, Target]
 ) -> dict[Target, Target]:
-    """The unit of each cell, beside those that are known. What is joined with no unit is one itself."""
+    """The unit of each cell, in addition to the known ones. A cell that is joined with no unit is a unit itself."""
     leaders: dict[Target, Target] = dict(known)
     pending: list[Target] = []
     for cell in cells:
@@ -283,7 +283,7 @@ def _leaders(
 
 
 def _names(transcript: Transcript, entry: TranscriptEntry, target: Target) -> tuple[Target, ...]:
-    """What a cell may count for: an item, a call whose result is one, or a block whose entry is one."""
+    """The items for which a cell may count: an item, a call whose result is one, or a block whose entry is one."""
     slot = entry.slot(target.block_index) if target.block_index is not None else None
     call = transcript.pairs.made_in(entry, slot) if slot is not None else None
     results = call.results if call is not None else ()
@@ -292,7 +292,7 @@ def _names(transcript: Transcript, entry: TranscriptEntry, target: Target) -> tu
 
 
 def _named(review: Review, cell: Cell) -> Target | None:
-    """The unit of the first item that a cell may count for; None if none of them is one."""
+    """The unit of the first item for which a cell may count; None if none of them is a unit."""
     for one in cell.names:
         item = review.items.get(one)
         if item is not None:
@@ -306,7 +306,7 @@ def _joined(
     leaders: Mapping[Target, Target],
     accompanied: Mapping[int, Sequence[int]],
 ) -> Target | None:
-    """The unit of the first object that is joined with a target and has one."""
+    """The unit of the first object that is joined with a target and has a unit."""
     for found in _neighbours(transcript, target, accompanied):
         entry = transcript.entries[found.position]
         indexes: list[int | None] = [None, *(block.index for block in entry.blocks)]
@@ -320,7 +320,7 @@ def _joined(
 
 
 def _neighbours(transcript: Transcript, target: Target, accompanied: Mapping[int, Sequence[int]]) -> Iterator[Object]:
-    """The other sides of a target's call, the rest of its entry, and the entries that go with it."""
+    """The other sides of a target's call, the rest of its entry, and the entries deleted with it."""
     entry = transcript.entry(target.entry_id)
     if entry is None:
         return
@@ -334,7 +334,7 @@ def _neighbours(transcript: Transcript, target: Target, accompanied: Mapping[int
 
 
 def _accompanied(transcript: Transcript) -> Mapping[int, Sequence[int]]:
-    """For each companion: the entries that it goes with."""
+    """For each companion: the entries with which it is deleted."""
     joined: defaultdict[int, list[int]] = defaultdict(list)
     for entry in transcript.entries:
         for position in entry.companions:

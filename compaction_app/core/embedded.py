@@ -36,16 +36,16 @@ SEARCHES: Final = 8
 WORD_LENGTH: Final = 5
 BATCHES: Final = 10
 BATCH_UNITS: Final = 25
-"""A choice is deleted in at most BATCHES batches of at least so many units."""
+"""A choice is deleted in at most BATCHES batches, each of at least this many units."""
 LONG_TOKENS: Final = 1_000
-"""An output of so many tokens is called long."""
+"""An output of this many tokens is called long."""
 
 _WORD: Final = re.compile(r"\w+")
 _LOOK: Final = PlannedCall(ToolCall("context_compaction_budget", {}))
 
 
 class EmbeddedPlanner:
-    """Plans by the price of each unit. It reads the transcript, and changes anything only through the tools."""
+    """Plans by the price of each unit. It reads the transcript, and changes it only through the tools."""
 
     name = "embedded"
 
@@ -53,22 +53,22 @@ class EmbeddedPlanner:
         self._transcript = transcript
         self._worth: Worth | None = None
         self._chosen: list[int] = []
-        """What is still to be requested, in this order."""
+        """The units still to be requested, in this order."""
         self._batch: list[int] = []
         """The batch whose result the next report contains."""
         self._out: dict[int, None] = {}
         """Units that are chosen or deleted."""
         self._instead_of: dict[int, int] = {}
-        """For units that are out because of a swap: a unit that stays because of it."""
+        """For units that are out because of a swap: a unit that is kept because of it."""
         self._effort = EFFORT
         self._given_up: set[int] = set()
         self._in_blocks: set[int] = set()
-        """Positions of entries that may not go as a whole: their blocks are requested one by one."""
+        """Positions of entries that may not be deleted as a whole: their blocks are requested one by one."""
         self._batch_units = BATCH_UNITS
         self._limit = BATCH_UNITS
-        """Most units of the next batch: fewer than usual after a refusal that named none of them."""
+        """The maximum number of units in the next batch: fewer than usual after a refusal that named none of them."""
         self._is_split = False
-        """Whether results that have to stay were cut into their blocks: the last resort."""
+        """Whether results that must be kept were split into their blocks: the last resort."""
         self._to_go = 0
 
     def next_turn(self, report: Report) -> PlannerTurn:
@@ -90,12 +90,12 @@ class EmbeddedPlanner:
         reasons = self._request(self._worth)
         return PlannerTurn([PlannedCall(ToolCall("context_delete", request_of(reasons)), reasons), _LOOK])
 
-    # ---- what came back ---------------------------------------------------------------------------------
+    # ---- results ----------------------------------------------------------------------------------------
 
     def _read(self, report: Report, worth: Worth) -> None:
         for result in report.results:
             if result.name == "context_compaction_budget":
-                # The planner gets another turn only while the target is not met, whatever rounding makes of the tokens.
+                # The planner gets another turn only while the target is not met, regardless of rounding.
                 self._to_go = max(1, int(result.details["tokensToDeleteForTarget"]))
             elif result.name == "context_delete":
                 if result.refusal is not None:
@@ -105,10 +105,10 @@ class EmbeddedPlanner:
         self._batch = []
 
     def _learn(self, refusal: Refusal, worth: Worth) -> None:
-        """Request the batch again without what may not go, or half of it."""
+        """Request the batch again without the refused units, or half of it."""
         self._chosen = self._batch + self._chosen
         if refusal.code in (Code.NO_TASK_LEFT, Code.NO_CONTEXT_LEFT):
-            # Entries that bear the task are protected, so this transcript has none: no other choice fares better.
+            # Entries that bear the task are protected, so this transcript has none: no other choice would succeed.
             self._give_up(range(len(worth.units)), worth)
             return
         if refusal.code is Code.THINKING:
@@ -142,7 +142,7 @@ class EmbeddedPlanner:
         return [index for index, _ in held]
 
     def _beside_thinking(self, worth: Worth) -> list[int]:
-        """Every unit that a guard of all thinking keeps: learned at once, instead of refusal by refusal."""
+        """Every unit that a guard of all thinking keeps: found together, instead of refusal by refusal."""
         thinking = {
             entry.position
             for entry in self._transcript.entries
@@ -160,7 +160,7 @@ class EmbeddedPlanner:
                 del self._out[index]
         self._chosen = [index for index in self._chosen if index not in self._given_up]
 
-    # ---- what to delete ---------------------------------------------------------------------------------
+    # ---- choice ---------------------------------------------------------------------------------------
 
     def _choose(self, worth: Worth) -> None:
         free = [
@@ -177,7 +177,7 @@ class EmbeddedPlanner:
             self._out[index] = None
         self._batch_units = self._limit = max(BATCH_UNITS, -(-len(self._chosen) // BATCHES))
 
-    # ---- how it is requested ----------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------
 
     def _request(self, worth: Worth) -> dict[Target, str]:
         """The batch as targets with their reasons. A call is requested by its first result, or by its blocks."""
@@ -200,11 +200,11 @@ class EmbeddedPlanner:
                 yield self._block_target(found, gone)
 
     def _goes_with_result(self, found: Object) -> bool:
-        """Whether repair takes a call's block with its result: an earlier block with the same id has to be named."""
+        """Whether repair deletes a call's block with its result: an earlier block with the same id has to be named."""
         return self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
 
     def _block_target(self, found: Object, gone: set[Object]) -> Target:
-        """A block, or its entry: the last block of an entry can only go with it."""
+        """A block, or its entry: the last block of an entry can be deleted only with it."""
         entry = self._transcript.entries[found.position]
         slots = range(len(entry.blocks))
         if entry.position not in self._in_blocks and all(Object(entry.position, slot) in gone for slot in slots):
@@ -212,7 +212,8 @@ class EmbeddedPlanner:
         return Target(entry.entry_id, entry.blocks[found.slot].index)
 
     def _standing_later(self, worth: Worth) -> Mapping[int, StandingLater]:
-        """What of the files in a batch stands later, if all that is chosen goes; empty if no reason needs it."""
+        """The lines of files in a batch that are also in later kept calls, if everything chosen is deleted; empty if no
+        reason needs them."""
         if all(worth.units[index].later is None for index in self._batch):
             return {}
         gone = {found for index in self._out for found in worth.units[index].objects}
@@ -238,14 +239,14 @@ class EmbeddedPlanner:
 
 
 def given_query(transcript: Transcript) -> str:
-    """The query, if the user gave one: not if it is what a user said in the session."""
+    """The query that the user gave; none if it is a user's message of the session."""
     query = transcript.parameters.query
     said = (transcript.text(entry) for entry in transcript.entries if entry.role == Role.USER)
     return AUTO_DETECTED if any(normal_query(None, [text]) == query for text in said) else query
 
 
 def search_words(query: str) -> list[str]:
-    """The words of a query to search for: references first, then the longest; at most SEARCHES, each once."""
+    """The words of a query to search for: references first, then the longest; at most SEARCHES, each only once."""
     if query == AUTO_DETECTED:
         return []
     query = query[:QUERY_LENGTH]
@@ -262,7 +263,7 @@ def _search(word: str) -> PlannedCall:
 
 
 def _found(results: Sequence[ToolResult]) -> Mapping[str, float]:
-    """Weights of the entries that the searches found: higher if a word finds few; truncated ones count nothing."""
+    """Weights of the entries found by the searches: higher if a word finds few; truncated ones have no weight."""
     found: dict[str, float] = {}
     for result in results:
         if result.name != "context_search_transcript" or result.details.get("truncated"):

@@ -1,4 +1,4 @@
-"""Why a deletion was refused. A refusal is a value, never an exception: a refused step changes nothing."""
+"""Refusals of deletions. A refusal is a value, never an exception: a refused step changes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Code(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What was refused, by which rule, and what to do instead."""
+    """The refused object, the rule, and what to do instead."""
 
     code: Code
     message: str

@@ -1,4 +1,4 @@
-"""PURE: which tool calls touched which file, and the lines of the file that each of them has in the transcript.
+"""PURE: the tool calls that touched each file, and the lines of the file that each call has in the transcript.
 
 | call        | its lines are                | because                                            |
 |-------------|------------------------------|----------------------------------------------------|
@@ -6,7 +6,7 @@
 | write, edit | those of its new text        | the result says that it was done, not what is there |
 
 Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
-left out: a brace or a `return;` stands everywhere. A failed call has no lines.
+ignored: a brace or a `return;` is in every file. A failed call has no lines.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)",
 _PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
 _PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
 _ARGUMENTS: Final = 4_000
-"""Characters of a call's arguments that are searched for a path."""
+"""Characters of a call's arguments in which a path is searched."""
 _NEW_TEXT: Final = re.compile(r"(?!old).*(?:new|content|text)", re.IGNORECASE | re.DOTALL)
-"""Names of arguments that contain what a file has after the call."""
+"""Names of arguments that contain the file's new text."""
 _NUMBER: Final = re.compile(r"[ \t]*(\d{1,7})(→|\t|\| ?|: ?)", re.ASCII)
 """A line's number as tools print it: `    12→`, `    12⇥`, `00012| `, `12: `."""
 LINE_LENGTH: Final = 9
-"""Characters that a line has to have to be compared."""
+"""The minimum length of compared lines, in characters."""
 
 
 class Touch(NamedTuple):
-    """What a tool call did to a file: `read`, `part` (a read of some lines), `edit` or `write`."""
+    """The effect of a tool call on a file: `read`, `part` (a read of some lines), `edit` or `write`."""
 
     kind: str
     path: str
@@ -55,7 +55,7 @@ class FileCall(NamedTuple):
     """One tool call on a file that did not fail."""
 
     order: int
-    """That of its pair."""
+    """The order of its pair."""
     position: int
     """The transcript position of its last object."""
     touch: Touch
@@ -66,7 +66,7 @@ class FileCall(NamedTuple):
 
 
 def touch_of(tool: str, arguments: str) -> Touch | None:
-    """What a call does to a file, by its tool's name and the path among its arguments."""
+    """The effect of a call on a file, from its tool's name and the path among its arguments."""
     named = _FILE_TOOL.search(tool)
     path = _PATH.search(arguments, 0, _ARGUMENTS) if named else None
     if named is None or path is None:
@@ -77,7 +77,7 @@ def touch_of(tool: str, arguments: str) -> Touch | None:
 
 
 def file_calls(transcript: Transcript) -> Iterator[FileCall]:
-    """The calls on files of a transcript with texts, as far as they did not fail."""
+    """The successful calls on files of a transcript with texts."""
     entries = transcript.entries
     for call in transcript.pairs.calls:
         results = [entries[found.position] for found in call.results]
@@ -92,12 +92,13 @@ def file_calls(transcript: Transcript) -> Iterator[FileCall]:
 
 
 def touch_of_call(transcript: Transcript, found: Object) -> Touch | None:
-    """What the call in a block does to a file, also if it failed."""
+    """The effect of the call in a block on a file, even if it failed."""
     return touch_of(*_call_parts(transcript, found))
 
 
 def text_shown(transcript: Transcript, shown: Object) -> str:
-    """What an object has of a file: the text of a result, or the new text among the arguments of a call."""
+    """The text of a file that an object contains: the text of a result, or the new text among the arguments of a
+    call."""
     if shown.slot == WHOLE:
         return transcript.text(transcript.entries[shown.position])
     return new_text(_call_parts(transcript, shown)[1])
@@ -133,7 +134,7 @@ def new_text(arguments: str) -> str:
 def lines_of(text: str) -> list[str]:
     """The lines of a text without the numbers that a tool put before them, and without the spaces around them.
 
-    Only numbers that count up from line to line are a tool's; before an arrow any number is.
+    Only numbers that increase from line to line are a tool's; before an arrow any number is.
     """
     lines = text.split("\n")
     numbers = [_NUMBER.match(line) for line in lines]
@@ -156,7 +157,7 @@ def _counts_up(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
 
 
 def decoded_path(path: str) -> str:
-    """A path as it stands in JSON, decoded."""
+    """A path as it is written in JSON, decoded."""
     try:
         return str(json.loads(f'"{path}"'))
     except ValueError:

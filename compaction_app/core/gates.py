@@ -103,7 +103,7 @@ THINKING_GUARDS: Final = ("latest", "all")
 
 
 class Restraints(msgspec.Struct, frozen=True):
-    """What a run forbids beside the transcript's own protections."""
+    """The restraints of a run beside the transcript's own protections."""
 
     pins: frozenset[Target] = frozenset()
     """Objects pinned by a human or a hook: repair may not delete them either."""
@@ -116,7 +116,7 @@ NO_RESTRAINTS: Final = Restraints()
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a rule judges by: the transcript, and the run's restraints."""
+    """The facts by which a rule judges: the transcript, and the run's restraints."""
 
     transcript: Transcript
     restraints: Restraints
@@ -137,7 +137,7 @@ class Judgement:
         return found.slot == WHOLE or found in self.pins or Object(found.position) in self.pins
 
     def has_pins(self, entry: TranscriptEntry) -> bool:
-        """Whether an entry is pinned, or a block of it is."""
+        """Whether an entry or one of its blocks is pinned."""
         return entry.position in self._pinned_positions
 
     @cached_property
@@ -261,7 +261,7 @@ def refuse_latest_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None
 
 
 def refuse_remaining_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None:
-    """The latest assistant message that is sent, once others are gone, may be another one than before."""
+    """The latest assistant message that is sent after the deletion may be another one than before."""
     remaining = (entry for entry in judge.transcript.replayed if Object(entry.position) not in plan)
     latest = next(remaining, None)
     if latest is None:
@@ -329,7 +329,7 @@ def refuse_orphaned_result(judge: Judgement, plan: TargetPlan) -> Refusal | None
 
 
 def refuse_dangling_call(judge: Judgement, plan: TargetPlan) -> Refusal | None:
-    """A call goes with the first of its blocks. Another block with the same id may stay, as in the agent:
+    """A call is deleted with the first of its blocks. Another block with the same id may remain, as in the agent:
     `unanswered` names such blocks so that you can be warned."""
     for call in plan.touched_calls.values():
         if call.owner in plan or any(block in plan for block in call.blocks):
@@ -367,7 +367,7 @@ SKIPPING_GATES: Final[list[PlanGate]] = [
     refuse_latest_thinking,
     refuse_remaining_thinking,
 ]
-"""The plan gates whose refusal makes a bulk deletion pass over a match instead of failing."""
+"""The plan gates whose refusal makes a bulk deletion skip a match instead of failing."""
 
 PLAN_GATES: Final[list[PlanGate]] = [
     *SKIPPING_GATES,

@@ -1,4 +1,4 @@
-"""PURE: the proposals of a review in groups, and what each group brings towards the target.
+"""PURE: the proposals of a review in groups, and the contribution of each group to the target.
 
 Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the patterns
 of planners without a model have titles of their own.
@@ -32,9 +32,9 @@ from .review_fold import ReviewItem, ReviewStatus
 
 KEY_BYTES: Final = 5
 SINGLES: Final = 8
-"""More reasons than this that were given once each are one group."""
+"""If more reasons than this occur only once, they form one group."""
 REASONS: Final = 4_096
-"""Reasons whose titles are cached."""
+"""The number of reasons whose titles are cached."""
 SUPERSEDED: Final = "Superseded by a later read or edit"
 _SUPERSEDED: Final = (
     ("partly", "Partly superseded by a later read or edit"),
@@ -64,7 +64,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 class Grouping(StrEnum):
-    """What the proposals of a group have in common."""
+    """The common property of a group's proposals."""
 
     REASON = "reason"
     TOOL = "tool"
@@ -76,10 +76,10 @@ class Grouping(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Proposals with something in common, the largest first."""
+    """Proposals with a common property, the largest first."""
 
     key: str
-    """Short, and the same as long as the title is."""
+    """Short, and constant for a given title."""
     title: str
     leads: Sequence[ReviewItem]
 
@@ -89,17 +89,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A group drawn as a bar, in percent of its length: what is approved of it, and then what its button adds."""
+    """A group drawn as a bar, in percent of its length: its approved part, then the part that its button adds."""
 
     approved: float
     end: float
     goal: float
-    """Where the target is."""
+    """The position of the target."""
 
 
 @lru_cache(maxsize=REASONS)
 def reason_title(reason: str) -> str:
-    """The pattern of a reason, as a title: its names, paths and numbers left out."""
+    """The pattern of a reason, as a title: without its names, paths and numbers."""
     reason = reason.strip()
     if not reason:
         return NO_REASON
@@ -125,7 +125,8 @@ def reason_title(reason: str) -> str:
 
 
 def only_here(reason: str) -> tuple[int, int] | None:
-    """How many of how many names a reason says occur nowhere else; None if it says no such thing."""
+    """The number of names that a reason says occur nowhere else, and of all its names; None if it makes no such
+    statement."""
     found = _ONLY_HERE.fullmatch(reason.strip())
     return (int(found[1]), int(found[2])) if found is not None else None
 
@@ -151,7 +152,7 @@ def grouped(
 
 
 def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str]) -> Mapping[Target, str]:
-    """The title of each proposal's group by reason: if many reasons were given once each, those are one group."""
+    """The title of each proposal's group by reason: if many reasons occur only once, they form one group."""
     titles = {item.target: title(item) for item in leads}
     singles = {name for name, count in Counter(titles.values()).items() if count == 1}
     if len(singles) <= SINGLES:
@@ -160,7 +161,7 @@ def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str
 
 
 def bars(sizes: Sequence[tuple[int, int]], goal: int) -> list[Bar]:
-    """A bar for each group, given the tokens that are approved of it and those that its button adds.
+    """A bar for each group, given its approved tokens and those that its button adds.
 
     All begin at zero and have one scale: the longest one or the goal fills it.
     """

@@ -1,11 +1,11 @@
-"""The states of a handshake, in which a running agent asks for a review before it compacts, and what leads where.
+"""The states of a handshake, in which a running agent requests a review before it compacts, and their transitions.
 
     asked ──▶ planning ◀──▶ waiting ──▶ approved ──▶ applied
       │          │             │           ╲──▶ failed, declined
       ╰──────────┴─────────────┴──▶ declined, expired, failed
 
-It is open, and the agent waits, until it is approved or ended. Approved, it is applied by the agent, or by Redline once
-the agent has closed the session; *applied* only if the session shows it.
+It is open, and the agent waits, until it is approved or ended. An approved handshake is applied by the agent, or by
+Redline once the agent has closed the session; it is *applied* only if the session shows it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HandshakeState(StrEnum):
 
 
 class NextStep(StrEnum):
-    """What an agent does that is answered."""
+    """The next action of an agent that gets an answer."""
 
     WAIT = "wait"
     COMPACT = "compact"
@@ -44,7 +44,7 @@ class NextStep(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """What the agent does then, without its name."""
+        """The agent's next action, without its name."""
         return _STEPS[self]
 
 
@@ -66,7 +66,7 @@ _STEPS: Final = {
     NextStep.APPLY: "applies the plan",
 }
 OUTCOMES: Final = (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)
-"""What an agent can do without an approved plan."""
+"""The possible actions of an agent without an approved plan."""
 
 _ENDED: Final = frozenset({HandshakeState.DECLINED, HandshakeState.EXPIRED, HandshakeState.FAILED})
 TRANSITIONS: Final[Mapping[HandshakeState, frozenset[HandshakeState]]] = {
@@ -80,4 +80,4 @@ TRANSITIONS: Final[Mapping[HandshakeState, frozenset[HandshakeState]]] = {
     HandshakeState.FAILED: frozenset(),
 }
 OPEN: Final = frozenset({HandshakeState.ASKED, HandshakeState.PLANNING, HandshakeState.WAITING})
-"""An agent waits for a decision."""
+"""The states in which an agent waits for a decision."""

@@ -1,4 +1,4 @@
-"""PURE: what hooks answer, as our classes or as objects in the shape that agents' own extensions use.
+"""PURE: the answers of hooks, as our classes or as objects in the shape that agents' own extensions use.
 
 | object                                                    | the same as                                    |
 |-----------------------------------------------------------|------------------------------------------------|
@@ -9,7 +9,7 @@
 | `{"customInstructions": …, "label": …}`                   | `Adjust(focus=…, label=…)`                     |
 
 `details` of a summary may have the lists `readFiles` and `modifiedFiles`. `{}` is the same as None; a key whose value
-is None is as if it were not there, and any other key is an error: it may have been meant to prevent something.
+is None is ignored, and any other key is an error: it may have been meant to prevent something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sessions_app.sessionlog.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nothing is done, for this reason. Raises TypeError if the reason is not a string."""
+    """Cancels the action, for this reason. Raises TypeError if the reason is not a string."""
 
     why: str
 
@@ -54,7 +54,7 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """These targets stay, as if a human had rejected their deletion: pair repair may not delete them either.
+    """Keeps these targets, as if a human had rejected their deletion: pair repair may not delete them either.
 
     They may include protected targets, and some that are not in the transcript. Raises TypeError for other values.
     """
@@ -74,8 +74,8 @@ class Pin:
 class SupplySummary:
     """A summary that replaces the model's. It is a draft like the model's: a human reads and edits it.
 
-    `first_kept_id` is the first entry that a compaction keeps; empty for the one that was prepared. The files are
-    listed beside the text. Raises TypeError for values of other types, and ValueError if the text is blank.
+    `first_kept_id` is the first entry that a compaction keeps; empty for the prepared one. The files are listed beside
+    the text. Raises TypeError for values of other types, and ValueError if the text is blank.
     """
 
     text: str
@@ -99,7 +99,7 @@ class SupplySummary:
 
 @dataclass(frozen=True, slots=True)
 class Adjust:
-    """Another focus of the summary, or another label; None leaves it, and an empty string takes it away.
+    """Another focus of the summary, or another label; None keeps it, and an empty string removes it.
 
     Raises TypeError for values of other types.
     """
@@ -122,9 +122,9 @@ FINAL: Final = (Cancel, Supply, SupplySummary)
 
 
 def answers_in(found: object) -> tuple[Answer, ...]:
-    """The answers in what a hook returned: at most two, an adjustment before a summary; none for None.
+    """The answers in a hook's return value: at most two, an adjustment before a summary; none for None.
 
-    Raises TypeError and ValueError, which say what is wrong, for anything else.
+    Raises TypeError and ValueError, with a description of the fault, for anything else.
     """
     if found is None:
         return ()

@@ -1,4 +1,4 @@
-"""Rows of a tree as drawings: their lanes, and what stands in them. Each row is drawn for itself."""
+"""Drawings of a tree's rows: their lanes, and the symbols on them. Each row is drawn separately."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sessions_app.sessionlog.tree_rows import FoldedRows, RowKind, TreeRow
 HEIGHT: Final = 32
 MIDDLE: Final = HEIGHT // 2
 FIRST: Final = 12
-"""The place of the first lane, in the units of the drawing."""
+"""The position of the first lane, in the units of the drawing."""
 WIDE: Final = 24
 NARROW: Final = 14
-"""From one lane to the next: with two lanes, and with more."""
+"""The distance between lanes: with two lanes, and with more."""
 LANES: Final = 6
-"""The lanes that are drawn. Deeper branches are drawn in the last one."""
+"""The number of lanes that are drawn. Deeper branches are drawn in the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneDrawing:
-    """The lines of a row, as paths, and the centre of what stands on them."""
+    """The lines of a row, as paths, and the centre of the symbol on them."""
 
     width: int
     x: int
@@ -56,7 +56,7 @@ class Lanes:
         return LaneDrawing(self.width, x, active, other, _shape(row))
 
     def fold(self, fold: FoldedRows) -> LaneDrawing:
-        """The drawing of folded rows: a line that goes through."""
+        """The drawing of folded rows: a continuous line."""
         row = fold.first
         active, other = self._passing(row)
         x = self._x(row.lane)

@@ -8,7 +8,7 @@
 A turn is a list of tool calls. They run in order against one store; each becomes an event, and their results are the
 report that the planner gets next. The loop ends as soon as the validated plan deletes as much as required. A planner
 that stops earlier is nudged with its progress; if it stops again without having changed anything, the run ends below
-the target. What was validated stays, whatever the outcome.
+the target. Validated targets are kept, whatever the outcome.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class PlannerTurn:
-    """What a planner does next. Without calls it stops."""
+    """The next step of a planner. Without calls it stops."""
 
     calls: Sequence[PlannedCall] = ()
     number: int = 0
@@ -54,30 +54,30 @@ class PlannerTurn:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a planner receives: the results of its last turn, and the nudge if it stopped too early."""
+    """The input of a planner's turn: the results of its last turn, and the nudge if it stopped too early."""
 
     results: Sequence[ToolResult] = ()
     nudge: str = ""
 
 
 class Exhausted(Exception):
-    """A planner has used all its turns. The message says so."""
+    """A planner has used all its turns, as the message states."""
 
 
 class Planner(Protocol):
-    """Decides what to delete. It sees results, and acts only through tool calls."""
+    """Decides which targets to delete. It sees results, and acts only through tool calls."""
 
     @property
     def name(self) -> str: ...
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Raises Exhausted, Stopped, and the errors of the planner's own source."""
+        """The next turn. Raises Exhausted, Stopped, and the errors of the planner's own source."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A call that ran: its number in the run from 1, its result, and the targets that came with it."""
+    """A call that ran: its number in the run from 1, its result, and the targets that it added."""
 
     number: int
     planned: PlannedCall
@@ -94,7 +94,7 @@ class Nudged:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run is over. `refusal` is the last refused deletion, if nothing was validated."""
+    """The run has ended. `refusal` is the last refused deletion, if nothing was validated."""
 
     outcome: Outcome
     refusal: Refusal | None = None
@@ -105,7 +105,7 @@ Event = Called | Nudged | Ended
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who proposed a target: the call by number, and why. Without a reason it goes with its pair."""
+    """The origin of a target: the number of the call, and the reason. Without a reason it is deleted with its pair."""
 
     call: int
     tool: str
@@ -114,7 +114,7 @@ class Origin:
 
 
 class Loop:
-    """One run's state: its calls, the next report, and how it ended.
+    """One run's state: its calls, the next report, and its outcome.
 
     `carried` are the targets that the store contains before the first call, with their origins.
     """
@@ -159,7 +159,7 @@ class Loop:
     def _run(self, planned: PlannedCall) -> Called:
         result = self._workbench.call(planned.call)
         called = planned.call.name
-        # A call of an unknown tool may have been meant to delete: it counts until a deletion is refused.
+        # A call of an unknown tool may have been meant to delete: it is counted until a deletion is refused.
         if called in DELETING_TOOLS or (called not in TOOLS and self._last_refusal is None):
             self._last_refusal = result.refusal or self._last_refusal
         number = self._workbench.call_count

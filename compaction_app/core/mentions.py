@@ -1,4 +1,4 @@
-"""What a conversation says that a later text can still mention: four measures, counted and not judged.
+"""The subjects of a conversation that a later text can still mention: four measures, counted without judgement.
 
 | measure  | what is counted                                            | it is mentioned where                        |
 |----------|------------------------------------------------------------|----------------------------------------------|
@@ -31,15 +31,16 @@ from sessions_app.sessionlog.noise import is_noise
 
 FREQUENT: Final = 5
 NAME_LENGTH: Final = 80
-"""Longer words are data."""
+"""Longer words are data, in characters."""
 PATH_LENGTH: Final = 1_000
 ERROR_LENGTH: Final = 300
 """Characters of an error's text that are compared."""
 EXIT_CODE_WITHIN: Final = 400
-"""Characters at the beginning and at the end of a result that are searched for the exit code of a command."""
+"""The number of characters at the beginning and at the end of a result in which the exit code of a command is
+searched."""
 
 PLACES: Final = 1_000
-"""Places at which the words of a message are compared with what is around them."""
+"""The number of places at which the words of a message are compared with their surroundings."""
 
 _OUTPUTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 _UNSPOKEN: Final = frozenset({Role.SYSTEM, Role.INJECTED})
@@ -59,7 +60,7 @@ _ERROR: Final = re.compile(
 
 
 class Statement(NamedTuple):
-    """A text of the conversation, and what is known of it."""
+    """A text of the conversation, with its kind and its origin."""
 
     entry_id: str
     role: str
@@ -72,7 +73,7 @@ class Statement(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """Something that a conversation mentions: where it does so first, and how often."""
+    """A subject of a conversation: its first place, and the number of its uses."""
 
     words: str
     entry_id: str
@@ -89,7 +90,7 @@ class Subjects:
     messages: tuple[Subject, ...] = ()
 
     def only(self, wanted: Callable[[str, Subject], bool]) -> Subjects:
-        """Those that are wanted, judged by the name of their measure and themselves."""
+        """The wanted subjects, chosen by the name of their measure and the subject."""
         return Subjects(
             **{name: tuple(found for found in getattr(self, name) if wanted(name, found)) for name in MEASURES}
         )
@@ -99,9 +100,10 @@ MEASURES: Final = tuple(measure.name for measure in fields(Subjects))
 
 
 def statements_of(messages: Iterable[Message], texts: Mapping[str, Texts], project: str = "") -> Iterator[Statement]:
-    """The statements of messages, without what the agent itself adds. `texts` are by the id of each message's source.
+    """The statements of messages, without additions by the agent itself. `texts` are by the id of each message's
+    source.
 
-    A path is read from `project`, the session's directory, if it is relative.
+    A relative path is resolved from `project`, the session's directory.
     """
     for message in messages:
         if message.role in _UNSPOKEN:
@@ -119,7 +121,7 @@ def statements_of(messages: Iterable[Message], texts: Mapping[str, Texts], proje
 
 
 def subjects_of(statements: Iterable[Statement]) -> Subjects:
-    """What the statements mention."""
+    """The subjects of the statements."""
     paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
     is_name = cache(_is_name)
     for statement in statements:
@@ -133,7 +135,7 @@ def subjects_of(statements: Iterable[Statement]) -> Subjects:
 
 
 class Mentions:
-    """What statements mention of the subjects of others."""
+    """The subjects of other statements that these statements mention."""
 
     def __init__(self, statements: Iterable[Statement]) -> None:
         found = list(statements)
@@ -147,7 +149,7 @@ class Mentions:
         self._text = "\n" + "\n".join(_flat(statement.text) for statement in found)
 
     def of(self, subjects: Subjects) -> Subjects:
-        """Those of the subjects that are mentioned."""
+        """The mentioned ones among the subjects."""
         endings = _endings([path.words for path in subjects.paths])
         return Subjects(
             tuple(path for path in subjects.paths if self._has_path(endings[path.words])),
@@ -157,7 +159,7 @@ class Mentions:
         )
 
     def _has(self, words: str) -> bool:
-        """Whether the words stand in the text, not as a part of longer ones."""
+        """Whether the text has these words, not as a part of longer ones."""
         end = 0
         for _ in range(PLACES):
             start = self._text.find(words, end)
@@ -174,7 +176,7 @@ class Mentions:
 
 
 class _Register:
-    """Subjects as they are met, with their uses."""
+    """Subjects as they occur, with their uses."""
 
     def __init__(self) -> None:
         self._uses: Counter[str] = Counter()
@@ -189,7 +191,7 @@ class _Register:
         return tuple(Subject(words, entry_id, self._uses[words]) for words, entry_id in self._first.items())
 
     def ranked(self, least: int) -> tuple[Subject, ...]:
-        """Those with at least so many uses."""
+        """The subjects with at least this many uses."""
         used = (subject for subject in self.in_order() if subject.uses >= least)
         return tuple(sorted(used, key=lambda subject: (-subject.uses, subject.words)))
 
@@ -204,12 +206,12 @@ def _has_failed(statement: Statement) -> bool:
 
 
 def _flat(text: str) -> str:
-    """The text with one blank wherever it has several, or a line break."""
+    """The text with one blank in place of several blanks or a line break."""
     return " ".join(text.split())
 
 
 def _endings(paths: list[str]) -> dict[str, str]:
-    """For each path its shortest ending that no other path has."""
+    """For each path, its shortest ending that no other path has."""
     ends = {path: list(_ends(path)) for path in paths}
     shared = Counter(end for found in ends.values() for end in found)
     return {path: next((end for end in found if shared[end] == 1), path) for path, found in ends.items()}
@@ -223,7 +225,7 @@ def _ends(path: str) -> Iterator[str]:
 
 
 def _call(entry_id: str, text: str, call_id: str, project: str) -> Statement:
-    """A call: the values of its arguments, and the files that it names."""
+    """The statement of a call: the values of its arguments, and the files that it names."""
     tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
     try:
         values = json.loads(arguments)

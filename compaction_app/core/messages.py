@@ -1,9 +1,9 @@
-"""The conversation between an LLM planner and its tools, in no provider's dialect.
+"""The conversation between an LLM planner and its tools, independent of a provider's dialect.
 
     User(prompt) → Assistant → Results → Assistant → Results → … → Assistant (stops) → User(nudge) → Assistant …
 
-The model's own parts are kept unchanged: reasoning goes back to its provider as it came, in its place. Arguments are
-the JSON text that was streamed, valid or not.
+The model's parts are kept unchanged: reasoning is returned to its provider at its position. Arguments are the JSON text
+that was streamed, valid or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tools import ToolResult
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Text of the model. It is displayed, and never read as a plan."""
+    """Text of the model. It is displayed, and never parsed as a plan."""
 
     text: str
 
@@ -56,7 +56,7 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of one call, as it is sent to the model."""
+    """The result of one call, as sent to the model."""
 
     call_id: str
     name: str
@@ -73,7 +73,7 @@ class ToolResults:
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """What the loop sends to the model: the prompt, or a nudge."""
+    """A message from the loop to the model: the prompt, or a nudge."""
 
     text: str
 
@@ -81,18 +81,19 @@ class UserMessage:
 Message = UserMessage | AssistantMessage | ToolResults
 
 
-# ---- what is sent to the model of a result -----------------------------------------------------------------
+# ---- results as sent to the model ----------------------------------------------------------------------------
 
 LISTED: Final = 100
-"""Most items of a list in a result that are sent to the model; a search finds no more than that."""
+"""The maximum number of list items in a result that are sent to the model; a search finds no more than that."""
 DEPTH: Final = 50
-"""Levels of objects and lists in a call's arguments; no tool takes more than three."""
+"""The maximum nesting of objects and lists in a call's arguments; no tool takes more than three levels."""
 DROPPED: Final = "Dropped to make room. Ask again for what you still need."
 CUT: Final = "… cut to make room: {shown:,} of {total:,} characters. Ask for less at once."
 
 
 def result_text(result: ToolResult) -> str:
-    """A tool's result as sent to the model, in JSON: its details and sentence; cut lists say how many are left out."""
+    """A tool's result as sent to the model, in JSON: its details and sentence; cut lists state how many items are
+    omitted."""
     sent: dict[str, Any] = {}
     for name, value in result.details.items():
         if isinstance(value, list) and len(value) > LISTED:
@@ -104,15 +105,15 @@ def result_text(result: ToolResult) -> str:
 
 
 def parsed_arguments(text: str) -> Any:
-    """A call's arguments, parsed. Text that is not JSON is returned as it is, and the tools refuse it.
+    """A call's arguments, parsed. Text that is not JSON is returned unchanged, and the tools refuse it.
 
-    So is what a database cannot store as JSON: NaN, infinities, and nesting beyond DEPTH levels.
+    The same applies to values that a database cannot store as JSON: NaN, infinities, and nesting beyond DEPTH levels.
     """
     if not text.strip():
         return {}
     try:
         found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
-        # Lone surrogates are replaced everywhere, in keys too.
+        # Lone surrogates are replaced everywhere, including keys.
         found = json.loads(well_formed(json.dumps(found, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return well_formed(text)
@@ -138,16 +139,17 @@ def _is_flat(value: object, levels: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What was removed from the conversation with the model: how many results, and their characters."""
+    """The removed part of the conversation with the model: the number of results, and their characters."""
 
     results: int
     characters: int
 
 
 class Conversation:
-    """All messages of one run, at most `limit` characters: the prompt always stays, the oldest results go first.
+    """All messages of one run, at most `limit` characters: the prompt is always kept, the oldest results are removed
+    first.
 
-    What is removed stays in the run's rows; it is only not sent to the model again.
+    Removed results stay in the run's rows; they are only not sent to the model again.
     """
 
     def __init__(self, prompt: str) -> None:
@@ -165,8 +167,8 @@ class Conversation:
         """Trim the conversation to `limit` characters, if possible; returns what was removed, or None.
 
         Old results become a note, the oldest first, down to two thirds of the limit, so that a provider's cache of
-        others stays valid for a while. If that is not enough, the latest results are cut to half of the limit, then
-        the oldest exchanges are removed, and at last the latest results are cut to what fits.
+        others stays valid for a while. If that is not enough, the latest results are cut to half of the limit, then the
+        oldest exchanges are removed, and finally the latest results are cut to the remaining room.
         """
         if self.characters <= limit:
             return None
@@ -239,7 +241,7 @@ def _weight(value: object) -> int:
 
 
 def _fair_share(lengths: Sequence[int], room: int) -> int:
-    """The longest length at which all fit into `room`; what short ones leave is shared by the others."""
+    """The greatest length with which all fit into `room`; room unused by short ones is shared by the others."""
     left, share = room, 0
     for place, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - place)

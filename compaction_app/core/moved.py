@@ -1,5 +1,5 @@
-"""PURE: the entries that an accepted plan moves, because the agent puts what stays between two replies in an order of
-its own. Nothing of them is lost, but the model reads them in another order than before, so you are warned.
+"""PURE: the entries that an accepted plan moves, because the agent orders what remains between two replies itself.
+Nothing in them is lost, but the model reads them in another order than before, so you are warned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .transcript_entries import TranscriptEntry
 def moved(
     entries: Sequence[TranscriptEntry], plan: Iterable[Target], turns: TurnOrder | None, line: Callable[[str], bytes]
 ) -> tuple[Moved, ...]:
-    """The entries that stay, and overtake others that stay. `line` reads the line of an entry, given by id."""
+    """The kept entries that overtake other kept entries. `line` reads the line of an entry, given by id."""
     if turns is None:
         return ()
     return tuple(turns.moved(entries, list(_staying(entries, plan)), line))

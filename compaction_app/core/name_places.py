@@ -1,7 +1,7 @@
-"""PURE: where the names in something that is deleted occur in what stays.
+"""PURE: the places in kept entries of names from deleted ones.
 
-Later entries are searched before earlier ones, the nearest first, until every name was found: what comes later is what
-the model is working with.
+Later entries are searched before earlier ones, the nearest first, until every name was found: the model is working with
+the later ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .transcript_entries import WHOLE, Object
 
 
 def name_places(transcript: Transcript, objects: Collection[Object], stays: Stays) -> dict[str, Object | None]:
-    """The nearest place of each name in `objects`, in the order of the alphabet; None if it occurs nowhere else."""
+    """The nearest place of each name in `objects`, in alphabetical order; None if it occurs nowhere else."""
     own = {name for found in objects for name in references(named_text(transcript, found))}
     places: dict[str, Object | None] = dict.fromkeys(sorted(own))
     missing = set(own)

@@ -8,7 +8,7 @@ deletes one side is repaired to delete the other:
     every block of a calling entry ──▶  the entry instead
     entry                          ──▶  its companions: what its agent's rules join with it
 
-until nothing changes. Two blocks of one entry may carry the same call id: deleting either deletes the results, and the
+until nothing changes. Two blocks of one entry may have the same call id: deleting either deletes the results, and the
 other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
 last one owns it, in the place of the first. The order in which repair adds targets is part of the format: targets are
 recorded in it.
@@ -39,16 +39,16 @@ class ToolPair(NamedTuple):
 
     @property
     def objects(self) -> tuple[Object, ...]:
-        """Everything that carries the id: the blocks in the order of the transcript, then the results."""
+        """All objects with the id: the blocks in the order of the transcript, then the results."""
         return (*self.repeats, *self.blocks, *self.results)
 
 
 class Pairs:
-    """Which entries make and answer which calls, in the order in which repair visits them."""
+    """The calls of entries and their results, in the order in which repair visits them."""
 
     def __init__(self, entries: Sequence[TranscriptEntry]) -> None:
         self.wholes: tuple[Object, ...] = tuple(Object(position) for position in range(len(entries)))
-        """Every entry as an object, made once: they are needed far more often than entries."""
+        """Every entry as an object, created once: they are needed far more often than entries."""
         owners: dict[str, int] = {}
         results: dict[str, list[Object]] = {}
         for position, entry in enumerate(entries):
@@ -88,7 +88,7 @@ class Pairs:
         self.touched_by: tuple[tuple[ToolPair, ...], ...] = tuple(
             tuple(touched.get(position, ())) for position in range(len(entries))
         )
-        """For each entry by position: the calls that repair visits when the whole entry goes."""
+        """For each entry by position: the calls that repair visits when the whole entry is deleted."""
 
     def call(self, call_id: str) -> ToolPair | None:
         return self._by_id.get(call_id)
@@ -100,7 +100,7 @@ class Pairs:
         return call if call is not None and call.owner.position == entry.position else None
 
     def of_block(self, entry: TranscriptEntry, slot: int) -> ToolPair | None:
-        """The call whose id a block carries, whichever entry owns that call; None if it makes none."""
+        """The call whose id a block carries, regardless of the entry that owns that call; None if it makes none."""
         call_id = entry.blocks[slot].call_id
         return self._by_id[call_id] if call_id is not None else None
 
@@ -110,7 +110,7 @@ class Pairs:
 
 
 def parts_of(entries: Sequence[TranscriptEntry], pairs: Pairs) -> Sequence[int]:
-    """For each entry by position: the first one that repair may reach from it, or reach it from, step by step.
+    """For each entry by position: the first entry connected with it by steps of repair in either direction.
 
     The entries of different parts are never deleted because of each other.
     """
@@ -138,9 +138,9 @@ MayGo = Callable[[Object], bool]
 
 
 class TargetPlan:
-    """Deletion targets in the order in which they were chosen, with sums over them.
+    """Deletion targets in the order in which they were chosen, with their sums.
 
-    A plan with a `base` contains what would be added to that closed plan, which is only read.
+    A plan with a `base` contains the additions to that closed plan, which is only read.
     """
 
     def __init__(self, entries: Sequence[TranscriptEntry], pairs: Pairs, base: TargetPlan | None = None) -> None:
@@ -151,13 +151,13 @@ class TargetPlan:
         self._wholes = pairs.wholes
         self.chosen: dict[Object, None] = {}
         self.tokens = 0
-        """The targets' own estimates, added up."""
+        """The sum of the targets' own estimates."""
         self.objects = 0
-        """Deleted objects: an entry counts itself and the blocks that were left of it."""
+        """Deleted objects: an entry counts itself and its remaining blocks."""
         self.entries_gone = 0
         self.tasks_gone = 0
         self.visited = 0
-        """How many objects were visited: the cost of a step."""
+        """The number of visited objects: the cost of a step."""
         self.touched_calls: dict[int, ToolPair] = {}
         self.touched_entries: set[int] = set()
         self._block_counts: dict[int, int] = {}
@@ -177,12 +177,12 @@ class TargetPlan:
         return len(self.chosen)
 
     def is_complete(self, position: int) -> bool:
-        """Whether every block of an entry is chosen one by one."""
+        """Whether every block of an entry is chosen individually."""
         count = self.blocks_chosen(position)
         return count > 0 and count == len(self._entries[position].blocks)
 
     def blocks_chosen(self, position: int) -> int:
-        """How many blocks of an entry are chosen one by one."""
+        """The number of an entry's blocks that are chosen individually."""
         count = self._block_counts.get(position, 0)
         return count if self._base is None else count + self._base.blocks_chosen(position)
 
@@ -235,7 +235,7 @@ class TargetPlan:
     def _touch(self, call: ToolPair) -> None:
         self.touched_calls[call.order] = call
         if call.order == self._answering:
-            # Its own results add nothing to a call that goes.
+            # Its own results add nothing to a deleted call.
             return
         if call.order > self._passed:
             heapq.heappush(self._pending, call.order)
@@ -313,7 +313,7 @@ class TargetPlan:
         return next((block for block in call.blocks if block not in self and not may_go(block)), None)
 
     def copy(self) -> TargetPlan:
-        """An independent plan with the same targets in the same order, nothing touched or visited."""
+        """An independent plan with the same targets in the same order, with nothing touched or visited."""
         plan = TargetPlan(self._entries, self._pairs, self._base)
         plan.chosen = self.chosen.copy()
         plan._block_counts = self._block_counts.copy()

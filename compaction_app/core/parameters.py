@@ -1,4 +1,4 @@
-"""The parameters of a compaction: how much to keep, what is recent, what matters.
+"""The parameters of a compaction: how much to keep, which entries are recent, what matters.
 
 Users write them in settings files under `compaction`; a value out of range is replaced by the default.
 """
@@ -17,11 +17,11 @@ DEFAULT_RATIO: Final = 0.5
 DEFAULT_PRESERVE_RECENT: Final = 2
 AUTO_DETECTED: Final = "auto-detected"
 QUERY_LENGTH: Final = 1000
-"""UTF-16 code units of a query that are used."""
+"""The number of UTF-16 code units of a query that are used."""
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """Effective parameters of a run, under the names that the settings use."""
+    """Effective parameters of a run, under the names in the settings."""
 
     compression_ratio: float = DEFAULT_RATIO
     """The fraction of tokens to keep, between 0 and 1."""
@@ -32,10 +32,10 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def in_force(name: str, value: object) -> float | int | str | None:
-    """The value that a user gave a parameter, as it counts; None if it cannot be used.
+    """The effective value of a parameter that a user gave; None if it cannot be used.
 
     `compression_ratio` is a number between 0 and 1, both excluded. `preserve_recent` is a finite number: it is rounded
-    down, and counts as at least 0 and at most MAX_SAFE_INTEGER. `query` is a text.
+    down, and limited to the range from 0 to MAX_SAFE_INTEGER. `query` is a text.
     """
     match name:
         case "compression_ratio":
@@ -51,19 +51,20 @@ def is_usable(name: str, value: object) -> bool:
 
 
 def compression_ratio(value: object) -> float:
-    """The value as it counts, else the default."""
+    """The effective value, otherwise the default."""
     found = in_force("compression_ratio", value)
     return found if isinstance(found, float) else DEFAULT_RATIO
 
 
 def preserve_recent(value: object) -> int:
-    """The value as it counts, else the default."""
+    """The effective value, otherwise the default."""
     found = in_force("preserve_recent", value)
     return found if isinstance(found, int) else DEFAULT_PRESERVE_RECENT
 
 
 def query(value: object, user_texts: Iterable[str]) -> str:
-    """The query as given, else the first of `user_texts` (the latest first) that is not blank; at most 1,000 units."""
+    """The given query, otherwise the first of `user_texts` (the latest first) that is not blank; at most 1,000
+    units."""
     given = trim(value) if isinstance(value, str) else ""
     if not given:
         given = next((text for text in map(trim, user_texts) if text), AUTO_DETECTED)
@@ -78,7 +79,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _is_finite(value: object) -> TypeGuard[int | float]:
-    """Whether the value is finite as a JavaScript number; an integer beyond its doubles is infinite there."""
+    """Whether the value is finite as a JavaScript number; an integer beyond the range of doubles is infinite there."""
     try:
         return _is_number(value) and math.isfinite(value)
     except OverflowError:

@@ -15,7 +15,7 @@ from sessions_app.sessionlog.jsjson import utf16_length, well_formed
 from .errors import Code, Refusal
 
 PATTERN_LENGTH: Final = 512
-"""UTF-16 code units that a pattern may have."""
+"""The maximum length of a pattern, in UTF-16 code units."""
 
 
 class Pattern:
@@ -28,7 +28,7 @@ class Pattern:
         return self._compiled.search(_encode(text)) is not None
 
     def index_in(self, text: str) -> int | None:
-        """Where the first match starts, in UTF-16 code units; None if there is none."""
+        """The start of the first match, in UTF-16 code units; None if there is none."""
         encoded = _encode(text)
         match = self._compiled.search(encoded)
         if match is None:

@@ -1,8 +1,8 @@
-"""PURE: as much of a list of targets as the airlock accepts together, and why each of the others is refused.
+"""PURE: the largest part of a list of targets that the airlock accepts together, and the refusals of the others.
 
-What shares a tool call with a pin is judged first, alone, and left out if the pin keeps it. Then the rest is tried as a
-whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not together are added
-half by half. So one refusal never hides another, and an acceptable plan costs one judgement.
+Targets that share a tool call with a pin are first judged alone, and omitted if the pin keeps them. Then the rest is
+tried as a whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not
+together are added half by half. So one refusal never hides another, and an acceptable plan costs one judgement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import Code, Refusal
 from .pairing import TargetPlan
 
 _PINNED: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR})
-"""The codes of a refusal because something stays: it does so whatever else goes."""
+"""The codes of refusals because of a kept object: they do not depend on other deletions."""
 
 
 class Fitting:
@@ -36,12 +36,12 @@ class Fitting:
         self.refusals: dict[Target, Refusal] = {}
         self.kept: list[Target] = []
         self.is_joint = False
-        """Whether targets were refused, or tried, only because of what they would go with."""
+        """Whether targets were refused, or tried, only because of others in the same plan."""
         self._vetted = vetted
         self._near = set(self._near_pins(pins))
 
     def add(self, plan: TargetPlan, base: Sequence[Target], wanted: Sequence[Target]) -> TargetPlan:
-        """The plan with every target of `wanted` that fits; `base` are the targets that `plan` was made of."""
+        """The plan with every target of `wanted` that fits; `base` are the targets of which `plan` consists."""
         if not wanted:
             return plan
         wanted = self._without_blocked(wanted)
@@ -87,7 +87,7 @@ class Fitting:
         return self._halve(self._halve(plan, wanted[:middle]), wanted[middle:])
 
     def _without_blocked(self, wanted: Sequence[Target]) -> Sequence[Target]:
-        """Without what a pin keeps: whatever goes with that, the whole would be refused."""
+        """The targets without those that a pin keeps: with them, the whole plan would always be refused."""
         for target in wanted:
             judged = self.airlock.judge_targets([target]) if target.entry_id in self._near else None
             if isinstance(judged, Refusal) and judged.code in _PINNED:

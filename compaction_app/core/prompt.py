@@ -4,7 +4,7 @@
     user prompt   the task, the parameters of this run, and the manifest as one fenced JSON object
 
 The prompt does not contain the transcript. The manifest has at most 80 entries, the largest that can be deleted, in
-transcript order, each with the beginning of its text; the protected ones are counted. The tools show the rest on
+transcript order, each with the beginning of its text; the protected ones are only counted. The tools show the rest on
 demand. Everything quoted from the transcript is data, and the prompt says so.
 """
 
@@ -28,7 +28,7 @@ MANIFEST_ENTRIES: Final = 80
 PREVIEW_LENGTH: Final = 240
 """UTF-16 code units of an entry's text that are shown."""
 PROMPT_VERSION: Final = 1
-"""The version of the wording: every change of a text raises it."""
+"""The version of the wording: every change of a text increments it."""
 
 SYSTEM: Final = """\
 You make room in the context of a coding agent. Its conversation has grown too long, and you choose which recorded \
@@ -87,7 +87,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """The largest deletable entries, and how many entries are protected for which reason."""
+    """The largest deletable entries, and the number of protected entries by reason."""
 
     entries: tuple[ManifestEntry, ...]
     deletable: int
@@ -120,7 +120,7 @@ def _preview(text: str) -> str:
 
 
 def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chosen: int = 0) -> str:
-    """The task for one run. `chosen` targets are deleted already, if the run continues an earlier attempt."""
+    """The task for one run. `chosen` targets are already deleted, if the run continues an earlier attempt."""
     figures = budget.to_json()
     lines = [
         TASK,
@@ -148,7 +148,7 @@ def user_prompt(manifest: Manifest, parameters: Parameters, budget: Budget, chos
 
 
 def _printed(manifest: Manifest) -> str:
-    """The manifest as JSON, an entry a line. Previews are one line, without control characters."""
+    """The manifest as JSON, one line for each entry. Previews are one line, without control characters."""
     found = manifest.to_json()
     entries = ",\n".join(
         json.dumps({**entry, "preview": _one_line(entry["preview"])}, ensure_ascii=False)

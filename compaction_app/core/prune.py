@@ -1,11 +1,11 @@
-"""PURE: the prune planner. It deletes old tool results, as agents do that prune on their own, and nothing else.
+"""PURE: the prune planner. It deletes old tool results, as agents with automatic pruning do, and nothing else.
 
     newest ─▶ oldest:  [ results of SAFE_TOKENS together: safe ][ the others: old ]
     old results with their calls ─▶ one deletion, if the results alone have LEAST_TOKENS or more; else nothing
 
-The result with which the newest ones exceed SAFE_TOKENS is old, as in OpenCode. A result stays as well if it is
-protected, if its call has a result that stays, if repair would take a safe result along, and if the session is damaged
-so that a call would lose its answer. What a refusal names is given up, and the rest is counted anew.
+The result with which the newest ones exceed SAFE_TOKENS is old, as in OpenCode. A result is also kept if it is
+protected, if its call has a kept result, if repair would delete a safe result with it, or if the session is damaged so
+that a call would lose its answer. Refused results are dropped, and the rest is counted again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .transcript import Transcript
 from .transcript_entries import TranscriptEntry
 
 SAFE_TOKENS: Final = 40_000
-"""The newest tool results of so many estimated tokens together stay."""
+"""The newest tool results up to this total of estimated tokens are kept."""
 LEAST_TOKENS: Final = 20_000
-"""Less than so many estimated tokens of tool results are not worth a change of the context."""
+"""Fewer estimated tokens of tool results than this are not worth a change of the context."""
 DONE: Final = "Nothing else is pruned: the other tool results are among the newest, or have to stay."
 
 
@@ -55,7 +55,8 @@ class PrunePlanner:
         self._is_requested = False
 
     def next_turn(self, report: Report) -> PlannerTurn:
-        """Request all old results; again without what was refused. Raises Exhausted, which says why it ends."""
+        """Request all old results, then again without the refused ones. Raises Exhausted with the reason for the
+        end."""
         refusals = [result.refusal for result in report.results if result.refusal is not None]
         for refusal in refusals:
             self._give_up(refusal)
@@ -79,7 +80,7 @@ class PrunePlanner:
         }
 
     def _give_up(self, refusal: Refusal) -> None:
-        """Leave out what a refusal concerns; everything if it names nothing that was requested."""
+        """Drop the results that a refusal concerns; all of them if it names none of those requested."""
         guarded = refusal.code is Code.THINKING
         named = refusal.target.entry_id if refusal.target is not None else ""
         kept = [old for old in self._old if not (_names(old, named) or (guarded and _bears_thinking(old)))]
@@ -98,7 +99,7 @@ def tokens_up_to_results(transcript: Transcript) -> dict[int, int]:
 
 
 def old_results(transcript: Transcript, reached: Mapping[int, int]) -> list[OldResults]:
-    """The results that may go, in the order of the transcript: each outside the newest, with its call."""
+    """The results that may be deleted, in the order of the transcript: each older than the newest, with its call."""
     free = {
         position
         for position, tokens in reached.items()
@@ -119,7 +120,7 @@ def old_results(transcript: Transcript, reached: Mapping[int, int]) -> list[OldR
 
 
 def _joined(transcript: Transcript, position: int, call: ToolPair | None) -> OldResults | None:
-    """A result with the others of its call; None if a block would lose its answer, or its call has to stay."""
+    """A result with the others of its call; None if a block would lose its answer, or its call must be kept."""
     entries = transcript.entries
     if call is None:
         return OldResults((entries[position],), None)
@@ -130,9 +131,9 @@ def _joined(transcript: Transcript, position: int, call: ToolPair | None) -> Old
 
 
 def _takes_no_other(transcript: Transcript, old: OldResults, free: set[int]) -> bool:
-    """Whether every result that goes along is free too.
+    """Whether every result deleted with it may also be deleted.
 
-    Companions are followed as if the call's entry went whole. Only in damaged sessions a result makes calls.
+    Companions are followed as if the call's entry were deleted as a whole. Results make calls only in damaged sessions.
     """
     if any(result.position not in free for result in old.results):
         return False

@@ -1,4 +1,4 @@
-"""PURE: the reasons that planners without a model give: as sentences, and read from them again.
+"""PURE: the reasons given by planners without a model: as sentences, and parsed from them.
 
 | reason                                            | can be checked by                                        |
 |---------------------------------------------------|----------------------------------------------------------|
@@ -34,7 +34,7 @@ _PRUNED: Final = re.compile(
 
 
 class Supersession(NamedTuple):
-    """A later call on the same file, and the entry that it is in."""
+    """A later call on the same file, and its entry."""
 
     verb: str
     path: str
@@ -43,7 +43,7 @@ class Supersession(NamedTuple):
     def words(self, standing: Standing) -> str:
         """The reason in words, which claims no more than the lines show.
 
-        Without lines that could be compared, only a later text of the whole file supersedes.
+        Without comparable lines, only a later text of the whole file supersedes.
         """
         call = f"the {self.verb} of {self.path} in {self.entry_id}"
         if standing.is_enough and (standing.total or self.verb != "edit"):
@@ -60,12 +60,12 @@ def supersession_in(reason: str) -> Supersession | None:
 
 
 def swap_words(what: str, stays: str) -> str:
-    """Why a unit goes that its price alone would have kept: another entry stays for it."""
+    """The reason for deleting a unit that its price alone would have kept: another entry is kept instead."""
     return f"{what}, deleted so that {stays} can stay"
 
 
 def swap_in(reason: str) -> str | None:
-    """The id of the entry that a reason says stays in place of what goes; None if it says nothing of that."""
+    """The id of the entry that is kept instead, according to a reason; None if it names none."""
     found = _SWAP.fullmatch(reason)
     return found[1] if found is not None else None
 
@@ -75,25 +75,26 @@ def repeat_words(entry_id: str) -> str:
 
 
 def repeat_in(reason: str) -> str | None:
-    """The id of the entry whose output a reason says is repeated; None if it says nothing of that."""
+    """The id of the entry whose output is repeated, according to a reason; None if it names none."""
     found = _REPEAT.fullmatch(reason)
     return found[1] if found is not None else None
 
 
 def pruned_words(tool: str, safe: int, reached: int) -> str:
-    """Why a tool result is pruned: with all newer ones it has `reached` tokens, and `safe` of them stay."""
+    """The reason for pruning a tool result: with all newer ones it has `reached` tokens, and `safe` of them are
+    kept."""
     of = f" of {tool}" if tool else ""
     return f"an output{of} beyond the newest {safe:,} tokens of tool results, which are {reached:,} with it"
 
 
 def pruned_in(reason: str) -> str | None:
-    """How many tokens of newer results a reason says are safe, as it writes them; None if it says no such thing."""
+    """The number of safe tokens of newer results in a reason, as written; None if it states none."""
     found = _PRUNED.fullmatch(reason)
     return found[1] if found is not None else None
 
 
 def is_about_names(reason: str) -> bool:
-    """Whether a reason says where the names in a text occur."""
+    """Whether a reason states where the names in a text occur."""
     return reason.endswith((NOT_MENTIONED, ELSEWHERE, ONLY_THERE))
 
 

@@ -1,4 +1,4 @@
-"""What a summary replaced, turn by turn: what the user said, and what was done to which files after it."""
+"""The messages that a summary replaced, turn by turn: the user's text, and the changes of files after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROMPT_CHARS: Final = 160
 
 
 class FileTouch(NamedTuple):
-    """What calls of a tool did to a file, and how often."""
+    """The effect of a tool's calls on a file, and their number."""
 
     tool: str
     path: str
@@ -40,7 +40,7 @@ class ReplacedTurn:
 
 
 def turn_numbers(branch: Iterable[Entry]) -> dict[str, int]:
-    """The number of the turn of each entry of a branch, given root first."""
+    """The turn number of each entry of a branch, given root first."""
     numbers: dict[str, int] = {}
     number = 0
     for entry in branch:
@@ -58,8 +58,8 @@ def turns_of(
 ) -> tuple[ReplacedTurn, ...]:
     """The turns of replaced messages, in order.
 
-    `users` are the user's messages, also those that were not replaced; `statements` are those of the replaced messages,
-    and `texts` are by the ids of the messages' sources.
+    `users` are the user's messages, including those that were not replaced; `statements` are those of the replaced
+    messages, and `texts` are by the ids of the messages' sources.
     """
     grouped: dict[int, list[Message]] = {}
     for message in messages:

@@ -2,13 +2,13 @@
 
     proposals (never changed) + steps, in order ──fold──▶ the status of each object ──airlock──▶ two plans
 
-`decisions` says what each step decides. The `approved` plan is what was approved, closed by pair repair: what
-a commit would write, in the order of the proposals. The `planned` plan adds what is undecided. What the
-airlock refuses is left out of both, with its refusal, and hides no other refusal.
+`decisions` defines the effect of each step. The `approved` plan consists of the approved objects, closed by pair
+repair: a commit would write it, in the order of the proposals. The `planned` plan adds the undecided objects. Objects
+that the airlock refuses are omitted from both, with their refusal, and hide no other refusal.
 
-The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the
-call and further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone
-may give it another fate than its leader's: then it leads itself.
+The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the call and
+further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone may decide
+it differently from its leader: then it leads itself.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .transcript_entries import WHOLE
 from .unanswered import unanswered
 
 JUDGED: Final = 8
-"""Judgements on many targets that are kept: approving an object does not change what is planned."""
+"""The number of cached judgements on many targets: approving an object does not change the planned targets."""
 MANUAL_ORIGIN: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
-"""The origin of what is added because a human's addition needs it."""
+"""The origin of targets that a human's addition requires."""
 _KEEPS: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR, Code.RECENT_CONTEXT, Code.THINKING})
 
 
@@ -60,13 +60,13 @@ class ReviewStatus(StrEnum):
     REJECTED = "rejected"
     """A human keeps it: it is pinned."""
     GOES_WITH_PAIR = "goes_with_pair"
-    """Not approved itself, but an approved object cannot go without it."""
+    """Not approved itself, but an approved object cannot be deleted without it."""
     KEPT_WITH_PAIR = "kept_with_pair"
-    """It cannot go, because the object that its refusal names stays."""
+    """It cannot be deleted, because the object that its refusal names is kept."""
     REFUSED = "refused"
-    """A human wants it to go, and the airlock refuses."""
+    """A human wants it deleted, and the airlock refuses."""
     NARROWED = "narrowed"
-    """Only some of its blocks go."""
+    """Only some of its blocks are deleted."""
 
 
 class ReviewItem(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class ReviewItem(msgspec.Struct, frozen=True):
 
 
 class ApprovedPlan(NamedTuple):
-    """What decisions approve of some objects: as much as the airlock accepts."""
+    """The plan approved by decisions about some objects: as much as the airlock accepts."""
 
     order: Sequence[Target]
     """The objects, in the order of the review."""
@@ -97,7 +97,7 @@ class ApprovedPlan(NamedTuple):
 
     @property
     def is_separable(self) -> bool:
-        """Whether what is approved of an object does not depend on what is approved in other parts."""
+        """Whether the approval of an object does not depend on approvals in other parts."""
         refused = self.fit.refusals.values()
         return not self.fit.is_joint and all(one.code is not Code.LATEST_THINKING for one in refused)
 
@@ -107,16 +107,16 @@ class Review:
     """The proposals after the steps. Counts include leaders only."""
 
     items: Mapping[Target, ReviewItem]
-    """In the order of the plan; then what was added; then other pinned objects."""
+    """In the order of the plan; then additions; then other pinned objects."""
     leading: Sequence[ReviewItem]
     """The items without a leader, in the same order."""
     followers: Mapping[Target, tuple[Target, ...]]
     approved: ValidatedDeletion | None
-    """What a commit would write; None if nothing is approved."""
+    """The plan that a commit would write; None if nothing is approved."""
     approved_stats: Stats
     planned_stats: Stats
     tokens_to_go: int
-    """Of the approved plan, up to the target."""
+    """The tokens that the approved plan lacks to the target."""
     planned_to_go: int
     pins: tuple[Target, ...]
     goes: frozenset[Target]
@@ -124,7 +124,7 @@ class Review:
     would_go: frozenset[Target]
     """Everything in the planned plan."""
     unanswered: Mapping[Target, tuple[Target, ...]]
-    """For each target that removes the answer of a call: the blocks with the same call id that stay."""
+    """For each target that removes the answer of a call: the kept blocks with the same call id."""
     total: int
     undecided: int
     accepted: int
@@ -132,10 +132,10 @@ class Review:
     decided: Decided = field(compare=False, repr=False)
     """The last decision about each object."""
     is_separable: bool = field(compare=False, repr=False)
-    """Whether the approved plan is that of its parts."""
+    """Whether the approved plan is the sum of its parts."""
 
     def leads(self) -> Sequence[ReviewItem]:
-        """The items that are decided on."""
+        """The items that take decisions."""
         return self.leading
 
 
@@ -149,7 +149,7 @@ class Reviewer:
         self.proposed = {one.target: one for one in proposed}
         self.leaders = self._leaders()
         self._companions: dict[Target, tuple[Target, ...]] = {}
-        """What goes with each object that was asked for: no decision changes it."""
+        """The companions of each requested object: no decision changes them."""
         self._followers: dict[Target, list[Target]] = {}
         for follower, leader in self.leaders.items():
             self._followers.setdefault(leader, []).append(follower)
@@ -164,15 +164,15 @@ class Reviewer:
             if part is not None:
                 self._proposed_in.setdefault(part, []).append(target)
         self._made = cache(self._make)
-        """The items by what decisions change of them: each decision changes few."""
+        """The items, cached by the decisions about them: each decision changes few."""
 
     def part_of(self, target: Target) -> int | None:
-        """The part of the transcript that a target is in; None if the transcript has no such entry."""
+        """The part of the transcript that contains a target; None if the transcript lacks its entry."""
         entry = self.transcript.entry(target.entry_id)
         return self.transcript.parts[entry.position] if entry is not None else None
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
-        """What belongs to the same tool calls, and so is deleted or kept with it."""
+        """The objects of the same tool calls, which are deleted or kept with it."""
         found = self._pairs.get(target)
         if found is None:
             found = self._pairs[target] = self._pair(target)
@@ -188,7 +188,7 @@ class Reviewer:
         return known
 
     def review(self, steps: Iterable[Step]) -> Review:
-        """The review after these steps. No step raises: what is impossible is refused."""
+        """The review after these steps. No step raises: an impossible one is refused."""
         word = Decided(self.transcript, self.proposed, self._followers)
         for step in steps:
             word.take(step)
@@ -237,16 +237,17 @@ class Reviewer:
         )
 
     def approved(self, word: Decided, part: int | None = None) -> ApprovedPlan:
-        """What decisions approve of everything, or of one part of the transcript (see `Transcript.parts`)."""
+        """The plan approved by decisions about everything, or about one part of the transcript (see
+        `Transcript.parts`)."""
         order = self._order(word, self.proposed if part is None else self._proposed_in.get(part, ()))
         pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         place = {target: number for number, target in enumerate(order)}
         judge = airlock.judge_targets if part is not None else partial(self._judge_in_order, frozenset(pins), place)
         fit = Fitting(airlock, judge, pins, self.proposed)
-        # What was proposed with an approved result is approved with it. Repair would find it, but it might find
-        # more: all blocks with the call's id, if one of them was proposed. An entry with other calls is left to
-        # repair: it goes with the last of them.
+        # Targets proposed with an approved result are approved with it. Repair would find them, but it might find more:
+        # all blocks with the call's id, if one of them was proposed. An entry with other calls is left to repair: it is
+        # deleted with the last of them.
         requested = [
             target
             for target in order
@@ -260,7 +261,7 @@ class Reviewer:
         return ApprovedPlan(order, pins, requested, fit.add(airlock.empty_plan(), [], requested), fit)
 
     def accepted(self, word: Decided, order: Sequence[Target], goes: Collection[Target]) -> frozenset[Target]:
-        """The leaders that go with a plan, or that were narrowed."""
+        """The leaders that a plan deletes, or that were narrowed."""
         inside = frozenset(word.inside())
         going = _covered(order, goes)
         accepted = {
@@ -280,7 +281,8 @@ class Reviewer:
     def _judge_in_order(
         self, pins: frozenset[Target], place: Mapping[Target, int], targets: Iterable[Target]
     ) -> TargetPlan | Refusal:
-        """The judgement on targets in the order of the review: so it is known again after most decisions."""
+        """The judgement on targets in the order of the review, so that it is found in the cache after most
+        decisions."""
         return self._judged(pins, tuple(sorted(targets, key=place.__getitem__)))
 
     def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
@@ -296,7 +298,7 @@ class Reviewer:
     # ---- what is reviewed -------------------------------------------------------------------------------
 
     def _order(self, word: Decided, proposed: Iterable[Target]) -> list[Target]:
-        """Every object of a review: as planned, then as added, then other pinned objects."""
+        """Every object of a review: as planned, then additions, then other pinned objects."""
         order: dict[Target, None] = {}
         for target in proposed:
             order[target] = None
@@ -330,7 +332,7 @@ class Reviewer:
         return {target: leader for target, leader in leaders.items() if leader not in leaders}
 
     def _apart(self, standings: Mapping[Target, ReviewStatus]) -> frozenset[Target]:
-        """The followers that lead themselves: a step on one side of a call alone may give it a fate of its own."""
+        """The followers that lead themselves: a step on one side of a call alone may decide it differently."""
         return frozenset(
             follower
             for follower, leader in self.leaders.items()
@@ -358,7 +360,7 @@ class Reviewer:
         going: Container[Target],
         planned_to_go: Container[Target],
     ) -> tuple[ReviewStatus, Refusal | None]:
-        """The status of an object, and why it stays although something wants it to go."""
+        """The status of an object, and why it is kept although something wants it deleted."""
         if self._described(target)[1] is None:
             return ReviewStatus.REFUSED, refusal or self._unknown(target)
         status = _standing(target, word, refusal, going, planned_to_go)
@@ -417,7 +419,7 @@ ACCEPTED: Final = frozenset({ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR,
 
 
 def _fate(status: ReviewStatus) -> bool | None:
-    """Whether an object goes; None if that is undecided."""
+    """Whether an object is deleted; None if undecided."""
     return None if status is ReviewStatus.UNDECIDED else status in ACCEPTED
 
 
@@ -442,6 +444,6 @@ def _standing(
 
 
 def _covered(objects: Iterable[Target], plan: Collection[Target]) -> set[Target]:
-    """Those of the objects that a plan deletes: alone, or with their entries."""
+    """The objects that a plan deletes: alone, or with their entries."""
     entries = {target.entry_id for target in plan if target.block_index is None}
     return {target for target in objects if target in plan or target.entry_id in entries}

@@ -1,7 +1,7 @@
-"""The five tools as they are described to a model: what each is for, and a JSON schema of its arguments.
+"""The five tools as described to a model: the purpose of each, and a JSON schema of its arguments.
 
-The schemas are strict: they name every argument, its limits and its default, and allow no other. What `tools` parses
-is compared with them by a test.
+The schemas are strict: they name every argument, its limits and its default, and allow no other. A test compares them
+with the arguments that `tools` parses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .tools import (
 
 
 class ToolSchema(NamedTuple):
-    """One tool as it is described to a model; `parameters` is a JSON schema."""
+    """One tool as described to a model; `parameters` is a JSON schema."""
 
     name: str
     description: str

@@ -1,7 +1,7 @@
-"""What each part of a transcript is worth keeping, and what it costs in tokens.
+"""The worth of each part of a transcript, and its cost in tokens.
 
 A *unit* is the least that can be deleted alone: a tool call with its results, one text or thinking block, one entry
-that is neither. What later work can need of it are its references (see `references`), so
+that is neither. Later work can need its references (see `references`), so
 
     worth(unit) = Σ need(reference), over the references of which the unit is the last copy that stays
     need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
@@ -70,7 +70,7 @@ class Unit:
     """The hash of the tool results; None if they are blank."""
     bonus: float = 0.0
     factor: float = 1.0
-    """What is left of its worth, because its lines stand later too."""
+    """The remaining part of its worth, because later entries also have its lines."""
     later: int | None = None
     """The unit that supersedes it."""
     references: array[int] = field(default_factory=lambda: array("I"))
@@ -82,7 +82,7 @@ class Unit:
 
 
 class ReferenceCounts(NamedTuple):
-    """How many references a unit has, how many of them no copy is left of, and how many are mentioned later."""
+    """The number of a unit's references, of those without a remaining copy, and of those mentioned later."""
 
     names: int
     lost: int
@@ -90,14 +90,14 @@ class ReferenceCounts(NamedTuple):
 
 
 class Worth:
-    """The units of a transcript, and what each is worth, given which of them are taken out."""
+    """The units of a transcript, and the worth of each, given the units taken out."""
 
     def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
         """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
         self._transcript = transcript
         self.history = FileHistory(file_calls(transcript))
         self._changed = {call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads}
-        """Where each file was changed last."""
+        """The last change of each file."""
         self.units: list[Unit] = []
         self._last_output: dict[int, int] = {}
         """The last unit with an output of this hash."""
@@ -113,26 +113,26 @@ class Worth:
         self._discount()
 
     def price(self, index: int) -> float:
-        """What is lost per token if this unit is deleted now."""
+        """The loss per token if this unit is deleted now."""
         unit, copies = self.units[index], self._copies
         # An exact sum, so that it does not depend on how a process numbers references.
         lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
         return (lost + unit.bonus) * unit.factor / unit.tokens
 
     def copies(self, number: int) -> int:
-        """How many of the units with a reference are not taken out."""
+        """The number of units with a reference that are not taken out."""
         return self._copies[number]
 
     def need(self, number: int, units: Iterable[int]) -> float:
-        """What is lost with the last copy of a reference that these units have."""
+        """The loss with the last copy of a reference that these units have."""
         return self._need[number] * max(self.units[index].factor for index in units)
 
     def bonus(self, index: int) -> float:
-        """What is lost with a unit besides its references."""
+        """The loss with a unit besides its references."""
         return self.units[index].bonus * self.units[index].factor
 
     def rounding(self, position: int) -> int:
-        """How many tokens the blocks of an entry have more, each rounded up alone, than the entry as a whole."""
+        """The tokens by which the separately rounded blocks of an entry exceed the entry as a whole."""
         entry = self._transcript.entries[position]
         return sum(block.tokens for block in entry.blocks) - entry.tokens
 
@@ -140,7 +140,7 @@ class Worth:
         return len(self._transcript.entries[position].blocks)
 
     def is_redundant(self, index: int) -> bool:
-        """Whether a later unit shows the same, or it is empty: of units with the same price these go first."""
+        """Whether it is empty or a later unit shows the same: of units with the same price these are deleted first."""
         unit = self.units[index]
         empty = unit.kind == "output" and unit.output is None
         return empty or unit.later is not None or self.repeated_by(index, ()) is not None
@@ -154,7 +154,7 @@ class Worth:
             self._copies[number] += 1
 
     def split(self, out: Container[int]) -> None:
-        """Add the blocks of results that could not go whole, all but the smallest of each, as units."""
+        """Add the blocks of results that could not be deleted as a whole, all but the smallest of each, as units."""
         for index, unit in enumerate(self.units[:]):
             for found in unit.objects if index not in out else ():
                 entry = self._transcript.entries[found.position]
@@ -178,10 +178,10 @@ class Worth:
         later = sum(self._last_mention[number] > unit.position for number in unit.references)
         return ReferenceCounts(len(unit.references), lost, later)
 
-    # ---- how it is built --------------------------------------------------------------------------------
+    # ---- construction -----------------------------------------------------------------------------------
 
     def _examine(self, unit: Unit, numbers: dict[str, int]) -> None:
-        """Count the unit's references, and note the files that its calls touched and their results."""
+        """Count the unit's references, and record the files that its calls touched and their results."""
         here: set[int] = set()
         output = ""
         for found in unit.objects:
@@ -210,7 +210,7 @@ class Worth:
             self._copies[number] += 1
 
     def _seen(self, unit: Unit) -> float:
-        """The weight of what a tool showed: more if it is a file that was changed after it."""
+        """The weight of a tool's output: higher for a file that was changed after it."""
         touch = unit.touch
         is_changed = touch is not None and touch.reads and self._changed.get(touch.path, -1) > unit.position
         return SEEN * CHANGED if is_changed else SEEN
@@ -220,7 +220,7 @@ class Worth:
         unit.bonus = IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
 
     def _compare(self) -> None:
-        """Note which units are superseded, and which were the last to show an output."""
+        """Record which units are superseded, and which were the last to show an output."""
         last: dict[str, int] = {}
         last_whole: dict[str, int] = {}
         for index in reversed(range(len(self.units))):
@@ -230,7 +230,7 @@ class Worth:
             if unit.touch is None:
                 continue
             kind, path = unit.touch
-            # One change does not show the change before it again; only the whole file does.
+            # One change does not repeat the change before it; only the whole file does.
             unit.later = (last if kind in ("read", "part") else last_whole).get(path)
             if kind != "part" and not self._failed(unit):
                 last.setdefault(path, index)
@@ -238,7 +238,7 @@ class Worth:
                     last_whole.setdefault(path, index)
 
     def _discount(self) -> None:
-        """Note how much less units are worth because their lines stand later."""
+        """Reduce the worth of units whose lines also occur later."""
         standing = self.history.standing(lambda _: True)
         for unit in self.units:
             found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
@@ -256,8 +256,8 @@ class Worth:
 def units_of(transcript: Transcript) -> Iterator[Unit]:
     """Every object of the transcript in one unit, in the order of the units' first objects.
 
-    Blocks that share a call id go together, whichever entries they are in: no call is left without its answer. A
-    result that makes calls itself is in several units, and stays.
+    Blocks that share a call id are deleted together, regardless of their entries: no call remains without its answer. A
+    result that makes calls itself is in several units, and is kept.
     """
     answers = {result.position for call in transcript.pairs.calls for result in call.results}
     calls: set[int] = set()
@@ -302,8 +302,8 @@ def _unit(transcript: Transcript, objects: tuple[Object, ...], kind: str) -> Uni
 
 
 def _is_between_calls(entry: TranscriptEntry) -> bool:
-    """Whether a result makes calls itself, as only in a damaged session: repair would continue from call to call,
-    and past the blocks that share an id."""
+    """Whether a result makes calls itself, as only in a damaged session: repair would continue from call to call, and
+    past the blocks that share an id."""
     return entry.result_for is not None and bool(entry.call_ids)
 
 

@@ -1,4 +1,4 @@
-"""PURE: what is selected by a pattern or by its meaning, as units: what is deleted together is selected together.
+"""PURE: selections by a pattern or by meaning, as units: objects deleted together are selected together.
 
 | kind       | value                | selects                                                               |
 |------------|----------------------|-----------------------------------------------------------------------|
@@ -9,9 +9,9 @@
 | `thinking` |                      | thinking                                                              |
 | `repeated` |                      | outputs that a later call repeats word for word                       |
 
-Nothing is decided here. A selection becomes a plan of its own, or is compared with a review: what of it was proposed,
-what could be added, and why the rest stays. What may not be deleted is selected too, so that it can be named with its
-reason.
+Nothing is decided here. A selection becomes a separate plan, or is compared with a review: its proposed units, those
+that could be added, and the reasons for keeping the rest. Units that may not be deleted are also selected, so that they
+can be named with the reason.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DELIMITER: Final = "/"
 
 
 class SelectionKind(StrEnum):
-    """By what something is selected."""
+    """The criterion of a selection."""
 
     PATTERN = "pattern"
     TOOL = "tool"
@@ -52,14 +52,14 @@ VALUED: Final = frozenset({SelectionKind.PATTERN, SelectionKind.TOOL, SelectionK
 
 
 class Criterion(NamedTuple):
-    """By what something is selected, and the value that it needs, if any."""
+    """The criterion of a selection, with its value if it needs one."""
 
     kind: SelectionKind
     value: str = ""
 
     @property
     def words(self) -> str:
-        """What it selects."""
+        """The selected objects, in words."""
         return _WORDS[self.kind].format(self.value)
 
 
@@ -80,7 +80,8 @@ def pattern_of(value: str) -> Pattern | Refusal:
 
 
 def select(criterion: Criterion, transcript: Transcript) -> list[Unit] | Refusal:
-    """What a criterion selects of a transcript with texts, in order; a refusal if its value cannot be used."""
+    """The units of a transcript with texts that a criterion selects, in order; a refusal if its value cannot be
+    used."""
     if criterion.kind in VALUED and not criterion.value:
         return Refusal(Code.INVALID_ARGUMENTS, "Nothing was selected: say what to select.")
     units = units_of(transcript)
@@ -145,24 +146,24 @@ def _texts(transcript: Transcript, objects: Iterable[Object]) -> Iterator[str]:
 
 
 class Addable(NamedTuple):
-    """A unit that was not proposed and may go, and the target that names it."""
+    """A unit that was not proposed and may be deleted, and the target that names it."""
 
     target: Target
     unit: Unit
 
 
 class RefusedUnit(NamedTuple):
-    """A unit that may not go, and why."""
+    """A unit that may not be deleted, and the reason."""
 
     target: Target
     refusal: Refusal
 
 
 class ReviewSelection(NamedTuple):
-    """Units in a review, in the order of the transcript. What goes with something else already is left out."""
+    """Units in a review, in the order of the transcript, without those deleted with something else."""
 
     proposed: tuple[ReviewItem, ...]
-    """The items that are decided on."""
+    """The items that take decisions."""
     addable: tuple[Addable, ...]
     refused: tuple[RefusedUnit, ...]
 
@@ -175,7 +176,7 @@ def review_selection(
     *,
     in_part: bool = False,
 ) -> ReviewSelection:
-    """What selected units are in a review. `in_part`: an entry is selected if any of its blocks is."""
+    """The review's view of selected units. `in_part`: an entry is selected if any of its blocks is."""
     airlock = Airlock(transcript, Restraints(frozenset(review.pins), thinking_guard))
     proposed: dict[Target, ReviewItem] = {}
     addable: list[Addable] = []
@@ -201,7 +202,7 @@ def review_selection(
 
 
 def _is_covered(target: Target, transcript: Transcript, selected: Container[Object]) -> bool:
-    """Whether all that a target deletes of its entry is selected."""
+    """Whether everything that a target deletes of its entry is selected."""
     entry = transcript.entry(target.entry_id)
     if entry is None or target.block_index is not None or Object(entry.position) in selected:
         return True
@@ -209,7 +210,7 @@ def _is_covered(target: Target, transcript: Transcript, selected: Container[Obje
 
 
 def targets_of(unit: Unit, transcript: Transcript) -> Iterator[Target]:
-    """The targets that name a unit or a part of it, the one that deletes all of it first: of a call, its result.
+    """The targets that name a unit or a part of it, the one that deletes all of it first: for a call, its result.
 
     The only block of an entry is named by its entry.
     """

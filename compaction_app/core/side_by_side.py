@@ -1,7 +1,7 @@
 """PURE: two texts beside each other, line by line.
 
-Lines that occur once in both texts are anchors, as far as they are in the same order; equal lines before and after an
-anchor follow it. What is left between anchors stands side by side in order. The time grows with n log n.
+Lines that occur once in both texts are anchors, if they are in the same order; equal lines before and after an anchor
+follow it. The remaining lines between anchors are paired in order. The time grows with n log n.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class LinePair(NamedTuple):
-    """The number of a line on either side, from 0; None if nothing stands there."""
+    """The number of a line on either side, from 0; None if there is no line."""
 
     left: int | None
     right: int | None
@@ -34,7 +34,7 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
 def excerpts(
     pairs: Sequence[LinePair], is_shown: Callable[[LinePair], bool], around: int, most: int
 ) -> Iterator[Sequence[LinePair]]:
-    """The pairs that are to be shown with those around them, in pieces, and in all not more than `most`."""
+    """The pairs to be shown with their surroundings, in pieces, and in total at most `most`."""
     wanted = sorted(
         {
             near
@@ -77,7 +77,7 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
 
 
 def _between(left: Sequence[str], right: Sequence[str], left_range: range, right_range: range) -> Iterable[LinePair]:
-    """The lines between two anchors: those that are equal after the first and before the second, and the rest."""
+    """The lines between two anchors: equal lines after the first and before the second, and the rest."""
     length = min(len(left_range), len(right_range))
     head = next((n for n in range(length) if left[left_range[n]] != right[right_range[n]]), length)
     rest = range(1, length - head + 1)

@@ -1,9 +1,9 @@
-"""PURE: how many lines of a file, as one tool call has it, still stand in what stays of later calls on that file.
+"""PURE: the number of a file's lines in one tool call that are also in later kept calls on that file.
 
     calls on files ──FileHistory──▶ later calls on the same file ──what stays──▶ 132 of 143
 
-A line stands if the same line is in a later call that stays: in what a read returned, in what a write or an edit put
-in. That an edit happened says nothing about the rest of the file.
+A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
+edit says nothing about the rest of the file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .file_touches import FileCall
 from .transcript_entries import Object
 
 ENOUGH: Final = 0.8
-"""The share of lines that have to stand for something to be superseded, and not only partly."""
+"""The share of lines that must stand for a text to be superseded, and not only in part."""
 
 Stays = Callable[[Object], bool]
 
 
 class Standing(NamedTuple):
-    """How many of a text's lines stand later."""
+    """The number of a text's lines that stand later."""
 
     lines: int
     total: int
@@ -35,8 +35,7 @@ class Standing(NamedTuple):
 
 
 class StandingLater(NamedTuple):
-    """What of a call's lines stands later, and the last later call that stays: one with the whole file, if there is
-    one."""
+    """The lines of a call that stand later, and the last later kept call: one with the whole file, if there is one."""
 
     standing: Standing
     call: FileCall | None
@@ -64,7 +63,7 @@ class FileHistory:
         return [other for other in self._of_path[call.touch.path] if other.position > call.position]
 
     def standing(self, stays: Stays) -> Mapping[int, StandingLater]:
-        """What of each call that has a later one on the same file still stands later, by the order of its pair."""
+        """The lines that stand later, for each call with a later one on the same file, by the order of its pair."""
         found: dict[int, StandingLater] = {}
         for calls in self._of_path.values():
             standing: set[int] = set()
@@ -82,8 +81,7 @@ class FileHistory:
         return found
 
     def best(self, order: int, stays: Stays) -> FileCall | None:
-        """The later call on the same file that stays and has most of a call's lines, the last of them; None if none has
-        any."""
+        """The later kept call on the same file with most of a call's lines, the last of them; None if none has any."""
         own = set(self.calls[order].lines)
         counted = [
             (len(own.intersection(other.lines)), other.position, other)

@@ -39,7 +39,7 @@ class RunState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What can happen in a run."""
+    """The kinds of events of a run."""
 
     PREPARED = "prepared"
     CARRIED = "carried"
@@ -95,6 +95,6 @@ REVIEWABLE: Final = frozenset(
 )
 """Its plan can be reviewed, changed and committed."""
 FINISHED: Final = frozenset({RunState.TARGET_MET, RunState.BELOW_TARGET})
-"""It was planned to its end, and nobody has acted on the plan."""
+"""It was planned to its end, and no decision about the plan was made."""
 WRITTEN: Final = frozenset({RunState.COMMITTED, RunState.RESTORED})
 """Its approved plan was written."""

@@ -1,4 +1,4 @@
-"""What a plan changes, counted: in objects (entries and their blocks) and in estimated tokens."""
+"""The changes of a plan, counted in objects (entries and their blocks) and in estimated tokens."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def measure(transcript: Transcript, plan: TargetPlan) -> Stats:
 
 
 def target_reduction(compression_ratio: float) -> float:
-    """The reduction that a ratio requires, in percent, rounded as the stats are."""
+    """The reduction that a ratio requires, in percent, rounded like the stats."""
     return round_percent((1 - compression_ratio) * 100)
 
 
 def tokens_to_delete(tokens: int, compression_ratio: float) -> int:
-    """What a ratio requires to be deleted of so many tokens."""
+    """The number of tokens out of a total that a ratio requires to be deleted."""
     return tokens - math.floor(tokens * compression_ratio)
 
 
@@ -48,7 +48,7 @@ def target_met(stats: Stats, compression_ratio: float) -> bool:
 
 
 def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
-    """Tokens that are missing to the target; 0 once it is met, and at least 1 before."""
+    """The tokens missing to the target; 0 once it is met, and at least 1 before."""
     if target_met(stats, compression_ratio):
         return 0
     deleted = stats.tokens_before - stats.tokens_after

@@ -1,8 +1,9 @@
-"""The deletion store: what one run has chosen so far. It is in memory, and the airlock always accepts it.
+"""The deletion store: the targets that one run has chosen so far. It is in memory, and its plan always passes the
+airlock.
 
-Every change is a transaction: a request is judged alone and in full, merged with what was chosen, and
-the whole is judged again. A refusal leaves the store as it was. Because the chosen plan is closed and valid,
-a step judges only what it touches; `visited` counts the objects that were visited.
+Every change is a transaction: a request is judged alone and in full, merged with the chosen targets, and the whole is
+judged again. After a refusal the store is unchanged. Because the chosen plan is closed and valid, a step judges only
+the objects that it touches; `visited` counts the objects that were visited.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class DeletionStore:
         return target_met(self.stats, self.transcript.parameters.compression_ratio)
 
     def delete(self, request: object) -> Refusal | None:
-        """Add a request's targets, and what goes with them; or return the refusal and change nothing."""
+        """Add a request's targets, and those deleted with them; or return the refusal and change nothing."""
         incoming = self.airlock.judge_request(request)
         if isinstance(incoming, Refusal):
             return incoming
@@ -57,7 +58,7 @@ class DeletionStore:
         return self.delete_objects(incoming.chosen)
 
     def delete_objects(self, objects: Iterable[Object]) -> Refusal | None:
-        """Add objects of the transcript, and what goes with them; or return the refusal and change nothing."""
+        """Add objects of the transcript, and those deleted with them; or return the refusal and change nothing."""
         merged = self.airlock.merge(self._plan, objects)
         if isinstance(merged, Refusal):
             return merged
@@ -68,8 +69,8 @@ class DeletionStore:
     def deletable(self, candidates: list[Object]) -> tuple[list[Object], list[Object]]:
         """Matches of a bulk deletion that may be deleted, and those to skip, each as if it were merged alone.
 
-        Results of one call are deleted or kept together, and so are its blocks: one verdict serves all of them that may
-        go alone (a human may have pinned one of several blocks).
+        Results of one call are deleted or kept together, as are its blocks: one verdict applies to all of them that may
+        be deleted alone (a human may have pinned one of several blocks).
         """
         verdicts: dict[tuple[bool, int], bool] = {}
         kept: list[Object] = []
@@ -90,7 +91,7 @@ class DeletionStore:
         return kept, passed_over
 
     def validated(self) -> ValidatedDeletion:
-        """What was chosen, validated again by its ids alone."""
+        """The chosen targets, validated again by their ids alone."""
         validated = self.airlock.validate(request_of(self.targets))
         if isinstance(validated, Refusal):
             raise RuntimeError(f"The store made a plan that the airlock refuses: {validated.message}")

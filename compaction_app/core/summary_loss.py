@@ -1,5 +1,5 @@
-"""What a summary lost: what an agent replaced by it, what of that is still mentioned, and what a verbatim plan that
-leaves as much would have kept.
+"""The loss of a summary: the replaced messages, the subjects still mentioned, and those that a verbatim plan of the
+same size would have kept.
 
 branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and what stayed beside it
    └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
@@ -34,24 +34,24 @@ from .transcript import prepare
 SUMMARIES: Final = frozenset({Role.COMPACTION_SUMMARY, Role.BRANCH_SUMMARY})
 _LEAST_RATIO: Final = 0.001
 _SHARES: Final = (1.0, 0.95, 0.9, 0.85)
-"""The shares of the tokens that a plan may leave, one tried after the other: near its target a planner may have to take
-something large, and leave much less."""
+"""The shares of the tokens that a plan may leave, tried one after the other: near its target a planner may have to
+delete something large, and leave much less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A summary and what it replaced. Sizes in estimated tokens."""
+    """A summary and the messages that it replaced. Sizes in estimated tokens."""
 
     summary: Message
     before_id: str
-    """The entry at which the context was as before."""
+    """The entry at which the context was still the previous one."""
     before: ActiveContext
     replaced: tuple[Message, ...]
-    """The messages, as they were, without what the agent adds to every context."""
+    """The original messages, without the agent's additions to every context."""
     kept: tuple[Message, ...]
-    """The messages that stayed beside the summary, word for word."""
+    """The messages that stayed beside the summary, verbatim."""
     entries: int
-    """The entries of the branch among which the replaced messages are: the messages, and notes between them."""
+    """The number of entries of the branch in the replaced range: the messages, and notes between them."""
     tokens_after: int
 
     @property
@@ -64,7 +64,7 @@ class Replacement:
 
     @property
     def images(self) -> int:
-        """The images of the replaced messages: a summary is text, and has none of them."""
+        """The images of the replaced messages, all of which a summary loses."""
         return sum(block.type == BlockType.IMAGE for message in self.replaced for block in message.blocks or ())
 
     @property
@@ -80,18 +80,18 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class VerbatimPlan:
-    """What the embedded planner would leave of the context before, if it left as much as the summary did."""
+    """The part of the previous context that the embedded planner would leave, at the size of the summary."""
 
     tokens_after: int
     still: Subjects
-    """What the rest of the replaced messages mentions."""
+    """The subjects that the remaining replaced messages mention."""
     in_context: Subjects
-    """What everything that is left mentions."""
+    """The subjects that the whole rest mentions."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryLoss:
-    """What the replaced messages mention, and which of it is still mentioned."""
+    """The subjects of the replaced messages, and those still mentioned."""
 
     replacement: Replacement
     turn_numbers: Mapping[str, int]
@@ -100,15 +100,15 @@ class SummaryLoss:
     text: str
     subjects: Subjects
     still: Subjects
-    """What the summary mentions."""
+    """The subjects that the summary mentions."""
     in_context: Subjects
-    """What the summary or the messages beside it mention."""
+    """The subjects that the summary or the messages beside it mention."""
     plan: VerbatimPlan | None
-    """None if too little was there to plan anything."""
+    """None if there was too little to plan."""
 
     @property
     def lost(self) -> Subjects:
-        """What is mentioned no longer."""
+        """The subjects no longer mentioned."""
         return without(self.subjects, self.in_context)
 
     @property
@@ -117,7 +117,7 @@ class SummaryLoss:
 
 
 def is_summary(entry: Entry) -> bool:
-    """Whether an entry is a summary by which an agent replaced something."""
+    """Whether an entry is a summary with which an agent replaced something."""
     return not entry.empty and (entry.kind is EntryKind.SUMMARY or entry.role in SUMMARIES)
 
 
@@ -132,7 +132,8 @@ def summaries_on(branch: Iterable[Entry], reader: ContextReader) -> list[Entry]:
 
 
 def replacement_by(tree: SessionTree, branch: Sequence[Entry], entry_id: str, reader: Reader) -> Replacement | None:
-    """What a summary on a branch, given root first, replaced; None if that entry is part of no such change."""
+    """The messages that a summary on a branch, given root first, replaced; None if the entry is not part of such a
+    change."""
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
     if place is None:
         return None
@@ -165,7 +166,7 @@ def loss_of(
     restraints: Restraints = NO_RESTRAINTS,
     project: str = "",
 ) -> SummaryLoss:
-    """What a summary lost. `before` is the branch of `before_id`, root first; `texts` are those of `sources`."""
+    """The loss of a summary. `before` is the branch of `before_id`, root first; `texts` are those of `sources`."""
     statements = list(statements_of(replacement.replaced, texts, project))
     subjects = subjects_of(statements)
     numbers = turn_numbers(before)
@@ -188,13 +189,13 @@ def loss_of(
 
 
 def either(subjects: Subjects, one: Subjects, other: Subjects) -> Subjects:
-    """Those of the subjects that one of two has."""
+    """The subjects that one of two has."""
     both = {name: {*getattr(one, name), *getattr(other, name)} for name in MEASURES}
     return subjects.only(lambda name, subject: subject in both[name])
 
 
 def without(subjects: Subjects, others: Subjects) -> Subjects:
-    """Those of the subjects that are not among others."""
+    """The subjects that are not among others."""
     found = {name: {*getattr(others, name)} for name in MEASURES}
     return subjects.only(lambda name, subject: subject not in found[name])
 
@@ -205,13 +206,13 @@ def said(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def entries_among(branch: Sequence[Entry], replaced: Sequence[Message], kept: Sequence[Message]) -> int:
-    """The entries of a branch from the first to the last replaced message, without those that are kept."""
+    """The entries of a branch from the first to the last replaced message, without the kept ones."""
     gone, left = ({message.entry.id for message in one} for one in (replaced, kept))
     places = [place for place, entry in enumerate(branch) if entry.id in gone]
     return sum(entry.id not in left for entry in branch[places[0] : places[-1] + 1]) if places else 0
 
 
-# ---- what was replaced -----------------------------------------------------------------------------------
+# ---- the replaced messages -------------------------------------------------------------------------------
 
 
 def _is_branch_summary(entry: Entry) -> bool:
@@ -219,7 +220,7 @@ def _is_branch_summary(entry: Entry) -> bool:
 
 
 def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> Replacement | None:
-    """What a summary at the end of a branch says of the branch that was left: the one written to before it."""
+    """The branch that a summary at the end of a branch summarises: the one written to before it."""
     summary = branch[-1]
     written = tree.entries[: tree.position(summary.id)]
     last = next((entry for entry in reversed(written) if not entry.is_off_branch), None)
@@ -247,7 +248,7 @@ def _plan(
     rules: PlanRules,
     restraints: Restraints,
 ) -> DeletionStore | None:
-    """The plan that leaves as many tokens as the summary did, as far as the rules allow it."""
+    """The plan that leaves as many tokens as the summary did, as far as the rules allow."""
     whole = prepare(before, texts, {}, rules, is_noise, replacement.before)
     if whole is None or not whole.tokens:
         return None

@@ -12,18 +12,18 @@ from typing import Final
 from sessions_app.sessionlog.jsjson import well_formed
 
 PROMPT_VERSION: Final = 1
-"""The version of the wording: every change of a text raises it."""
+"""The version of the wording: every change of a text increments it."""
 
 
 class SummaryKind(StrEnum):
-    """What is summarised."""
+    """The object of a summary."""
 
     BRANCH = "branch"
     """The entries that a move in the tree leaves behind."""
     HISTORY = "history"
-    """What a compaction replaces, up to a user's message."""
+    """The part that a compaction replaces, up to a user's message."""
     TURN = "turn"
-    """The beginning of a turn whose end stays."""
+    """The beginning of a turn whose end is kept."""
 
 
 SYSTEM: Final = """\
@@ -92,7 +92,7 @@ old notes beside the new ones.
 
 
 def summary_prompt(kind: SummaryKind, conversation: str, *, previous: str = "", focus: str = "") -> str:
-    """The prompt for one summary. `previous` is the summary that it updates, `focus` what the user wants in it."""
+    """The prompt for one summary. `previous` is the summary that it updates, `focus` the user's emphasis."""
     parts = [_tagged("conversation", conversation)]
     if previous:
         parts.append(_tagged("previous-summary", previous))

@@ -1,4 +1,4 @@
-"""PURE: what a summary would summarise: the branch that a move leaves behind, or the beginning of a context.
+"""PURE: the range of a summary: the branch that a move leaves behind, or the beginning of a context.
 
 A branch that is left. A is the deepest entry on both root paths:
 
@@ -27,13 +27,13 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.tree import SessionTree
 
 UNKNOWN_WINDOW: Final = 128_000
-"""The window that is assumed of a model without a known one, in tokens."""
+"""The assumed window of a model whose window is unknown, in tokens."""
 RESERVE: Final = 16_384
 KEEP_RECENT: Final = 20_000
 BRANCH_OUTPUT: Final = 2_048
-"""The tokens that the summary of a branch may have."""
+"""The maximum length of a branch's summary, in tokens."""
 NEARLY_FULL: Final = 0.9
-"""The part of a budget up to which a summary is still taken that does not fit."""
+"""The share of a budget up to which a summary that exceeds the rest is still included."""
 TURN_STARTS: Final = frozenset({Role.USER, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
 CUT_POINTS: Final = TURN_STARTS | {Role.ASSISTANT}
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
@@ -42,7 +42,7 @@ _SET_UP: Final = frozenset({Role.SYSTEM, Role.INJECTED})
 
 
 class BranchLeft(NamedTuple):
-    """What a move of the leaf leaves behind."""
+    """The branch that a move of the leaf leaves behind."""
 
     ancestor_id: str | None
     """The deepest entry on both branches; None if they have different roots."""
@@ -68,7 +68,7 @@ class SummaryRange:
 
     replaced: tuple[Entry, ...]
     prefix: tuple[Entry, ...]
-    """The beginning of the turn that is split; empty if none is."""
+    """The beginning of a split turn; empty if there is none."""
     kept: tuple[Entry, ...]
     previous_summary: Entry | None
     """The compaction that this one follows: its summary is updated."""
@@ -82,19 +82,19 @@ class SummaryRange:
         return bool(self.prefix)
 
     def from_entry(self, entry_id: str) -> SummaryRange:
-        """The same range with another first entry that is kept; no turn counts as split then."""
+        """The same range with another first kept entry; then no turn counts as split."""
         entries = (*self.replaced, *self.prefix, *self.kept)
         first = next(at for at, entry in enumerate(entries) if entry.id == entry_id)
         return SummaryRange(entries[:first], (), entries[first:], self.previous_summary)
 
     @property
     def summarised(self) -> tuple[Entry, ...]:
-        """The entries that will not be sent any more."""
+        """The entries that will no longer be sent."""
         return self.replaced + self.prefix
 
 
 def branch_left(tree: SessionTree, old_leaf_id: str, new_leaf_id: str | None) -> BranchLeft:
-    """What a move from one leaf to another leaves behind; None is the place before every entry.
+    """The branch that a move from one leaf to another leaves behind; None is the position before every entry.
 
     Raises BadInput `unknown_entry`.
     """
@@ -107,14 +107,14 @@ def branch_left(tree: SessionTree, old_leaf_id: str, new_leaf_id: str | None) ->
 
 
 def branch_budget(window: int | None, reserve: int = RESERVE) -> int:
-    """The tokens of a left branch that its summary is made from; `window` is that of the model that makes it."""
+    """The tokens of a left branch from which its summary is made; `window` is that of the model that writes it."""
     return max(0, (window or UNKNOWN_WINDOW) - reserve)
 
 
 def within_budget(entries: Sequence[Entry], budget: int, removed: Collection[str] = ()) -> WithinBudget:
     """The newest of these entries, given oldest first, that fit into a budget in estimated tokens.
 
-    Tool results are left out. `removed` are ids of messages that are not part of the context any more.
+    Tool results are omitted. `removed` are ids of messages that are no longer part of the context.
     """
     shown = [entry for entry in entries if _is_summarised(entry) and entry.id not in removed]
     taken: list[Entry] = []
@@ -132,10 +132,10 @@ def within_budget(entries: Sequence[Entry], budget: int, removed: Collection[str
 def compaction_range(
     branch: Sequence[Entry], keep_recent_tokens: int = KEEP_RECENT, context: ActiveContext | None = None
 ) -> SummaryRange | None:
-    """What a compaction of a branch, given root first, would replace; None if there is nothing to replace.
+    """The range that a compaction of a branch, given root first, would replace; None if there is nothing to replace.
 
-    `context` is what the reader rebuilds of the branch: with it, what edits removed does not count, and what they
-    replaced counts as it is now. Without it, entries count as recorded.
+    `context` is what the reader rebuilds from the branch: with it, removed content is not counted, and edited content
+    is counted in its present form. Without it, entries count as recorded.
     """
     if not branch or branch[-1].kind is EntryKind.SUMMARY:
         return None
@@ -155,19 +155,19 @@ def compaction_range(
 
 
 def history_output(reserve: int = RESERVE) -> int:
-    """The tokens that the summary of a compaction may have: 0.8 of the reserve."""
+    """The maximum length of a compaction's summary, in tokens: 0.8 of the reserve."""
     return reserve * 4 // 5
 
 
 def prefix_output(reserve: int = RESERVE) -> int:
-    """The tokens that the summary of a turn's beginning may have: 0.5 of the reserve."""
+    """The maximum length of the summary of a turn's beginning, in tokens: 0.5 of the reserve."""
     return reserve // 2
 
 
 def messages_of(entries: Iterable[Entry], context: ActiveContext | None = None) -> list[Message]:
-    """The messages that a model is shown of these entries: those of the context if it is given, else as recorded.
+    """The messages that a model is sent for these entries: those of the context if it is given, otherwise as recorded.
 
-    Compactions among recorded entries are messages, too; what is not sent, and the instructions, are left out.
+    Compactions among recorded entries are also messages; instructions and messages that are not sent are omitted.
     """
     if context is None:
         found = [message for entry in entries if (message := _recorded_message(entry)) is not None]
@@ -178,10 +178,10 @@ def messages_of(entries: Iterable[Entry], context: ActiveContext | None = None) 
 
 
 def messages_left(entries: Iterable[Entry], context: ActiveContext) -> list[Message]:
-    """The messages that a model is shown of entries of a branch that is left; `context` is that of the old leaf.
+    """The messages that a model is sent for entries of a branch that is left; `context` is that of the old leaf.
 
-    What edits replaced is as it is now, and what they removed is left out. What a compaction replaced is not in the
-    context: it is as recorded.
+    Edited content has its present form, and removed content is omitted. Content that a compaction replaced is not in
+    the context: it is used as recorded.
     """
     found: dict[str, list[Message]] = {}
     for message in context.messages:
@@ -205,7 +205,7 @@ def context_tokens(context: ActiveContext) -> dict[str, int]:
 
 
 def tokens_before(context: ActiveContext) -> int:
-    """The size of a context as its agent records it with a compaction: a report counts if nothing was edited or
+    """The size of a context as its agent records it with a compaction: a report is used if nothing was edited or
     compacted after it; otherwise everything is estimated."""
     usage, newest = context.usage, context.newest_compaction
     reporter = usage.reported_by
@@ -252,7 +252,7 @@ def _recorded_tokens(entries: Iterable[Entry]) -> dict[str, int]:
 
 
 def _cut(entries: Sequence[Entry], tokens: Mapping[str, int], keep_recent_tokens: int) -> int | None:
-    """The place of the first message that is kept; None if no message can be the first."""
+    """The position of the first kept message; None if no message can be the first."""
     points = [at for at, entry in enumerate(entries) if _is_at(entry, tokens, CUT_POINTS)]
     if not points:
         return None
@@ -261,13 +261,13 @@ def _cut(entries: Sequence[Entry], tokens: Mapping[str, int], keep_recent_tokens
         weight = tokens.get(entries[at].id, 0)
         counted += weight
         if weight and counted >= keep_recent_tokens:
-            # Results at the end may be too much alone: then their call is kept with them.
+            # Results at the end may exceed the limit alone: then their call is kept with them.
             return next((point for point in points if point >= at), points[-1])
     return points[0]
 
 
 def _turn_start(entries: Sequence[Entry], tokens: Mapping[str, int], cut: int) -> int | None:
-    """The place where the turn of a cut starts; None if it starts before the range."""
+    """The position at which the turn of a cut starts; None if it starts before the range."""
     return next((at for at in range(cut, -1, -1) if _is_at(entries[at], tokens, TURN_STARTS)), None)
 
 

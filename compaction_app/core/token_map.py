@@ -1,4 +1,4 @@
-"""PURE: the context drawn like a page of type: blocks in order, their width by tokens, wrapped at the line's end.
+"""PURE: the context drawn like a page of text: blocks in order, their width by tokens, wrapped at the line's end.
 
 The map is a grid of cells, LINES by CELLS; each cell has the kind of the block that fills most of it. So a
 session of a thousand entries and one of fifty thousand make drawings of about the same size, and area stays
@@ -19,7 +19,7 @@ from .transcript import Transcript
 LINES: Final = 60
 CELLS: Final = 120
 CELL: Final = 3
-"""Width of a cell; a line is 7 high in 10. Units of the drawing."""
+"""Width of a cell; a line is 7 high in 10. In units of the drawing."""
 LINE, GAP = 7, 3
 
 KINDS: Final = {
@@ -44,7 +44,7 @@ _OF_TOOLS: Final = {
     "apply_patch": "edit",
     "write": "write",
 }
-"""The kinds of the agents' tools, by their names in small letters."""
+"""The kinds of the agents' tools, by their names in lower case."""
 _OF_ASSISTANT: Final = {
     BlockType.THINKING: "thinking",
     BlockType.REDACTED_THINKING: "thinking",
@@ -54,7 +54,7 @@ _OF_OTHERS: Final = {Role.USER: "user", Role.COMMAND: "bash"}
 
 
 class Piece(NamedTuple):
-    """One block on the map: its kind, its tokens, whether it is protected."""
+    """One block on the map: its kind, its tokens, and whether it is protected."""
 
     kind: str
     tokens: int
@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
 
 def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
-    """Which of KINDS an entry is, or one of its blocks."""
+    """The kind (one of KINDS) of an entry or of one of its blocks."""
     if role == Role.TOOL_RESULT:
         return _OF_TOOLS.get(tool_name.lower(), "other")
     if role == Role.ASSISTANT:
@@ -71,9 +71,9 @@ def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
 
 
 def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tuple[Piece, Target]]:
-    """The blocks of a transcript, and the entries that have none; `struck` is what is to be deleted.
+    """The blocks of a transcript, and the entries that have none; `struck` is the deletion.
 
-    What remains of an entry is estimated as a whole: what is struck of it shares the rest of its estimate.
+    The remaining part of an entry is estimated as a whole: its struck parts share the rest of its estimate.
     """
     for entry in transcript.entries:
         whole = Target(entry.entry_id)
@@ -93,7 +93,7 @@ def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tup
 
 
 def block_shares(total: int, blocks: Sequence[Block]) -> dict[int, int]:
-    """Whole parts of a total for blocks by their length, or equal ones if none has any; by the index of the block."""
+    """Integer parts of a total for blocks by their length, or equal ones if none has any; by the index of the block."""
     weights = [block.units for block in blocks]
     if not any(weights):
         weights = [1] * len(blocks)
@@ -101,7 +101,7 @@ def block_shares(total: int, blocks: Sequence[Block]) -> dict[int, int]:
 
 
 def shares_of(total: int, weights: Sequence[int]) -> Iterator[int]:
-    """Whole parts of a total in proportion to their weights; together they are the total, unless all weights are 0."""
+    """Integer parts of a total in proportion to their weights; their sum is the total, unless all weights are 0."""
     before, whole = 0, max(1, sum(weights))
     for weight in weights:
         yield total * (before + weight) // whole - total * before // whole
@@ -110,7 +110,7 @@ def shares_of(total: int, weights: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of the context is of one kind."""
+    """The share of one kind in the context."""
 
     kind: str
     name: str
@@ -120,7 +120,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class TokenMap:
-    """The paths of the drawing by kind, the underlines of what is protected, and the same in numbers."""
+    """The paths of the drawing by kind, the underlines of protected blocks, and the same in numbers."""
 
     width: int
     height: int
@@ -131,7 +131,7 @@ class TokenMap:
     tokens_a_line: int
 
     def tokens_at(self, x: int, y: int) -> int:
-        """How many tokens precede the middle of the cell at a point; outside of the map it is the nearest one."""
+        """The number of tokens before the middle of the cell at a point; outside of the map, of the nearest cell."""
         line, cell = y // (LINE + GAP), x // CELL
         cells = min(max(line, 0), LINES - 1) * CELLS + min(max(cell, 0), CELLS - 1)
         return (2 * cells + 1) * self.tokens // (2 * LINES * CELLS)
@@ -148,8 +148,8 @@ class TokenMap:
 def draw(pieces: Iterable[tuple[str, int, bool]], scale: int = 0) -> TokenMap:
     """The map of pieces in their order. A branch has many of them, so they are plain tuples.
 
-    `scale` is how many tokens the whole drawing would hold, if that is more than the pieces have: then they fill its
-    beginning, and the drawing is as high as they need.
+    `scale` is the number of tokens of the whole drawing, if the pieces have fewer: then they fill its beginning, and
+    the drawing is as high as they need.
     """
     laid = list(pieces)
     sums: dict[str, int] = {}

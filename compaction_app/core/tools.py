@@ -67,7 +67,7 @@ class BudgetArguments(_Arguments):
 
 
 class DeleteArguments(_Arguments):
-    """Arguments of `context_delete`. The airlock judges what the list contains."""
+    """Arguments of `context_delete`. The airlock judges the content of the list."""
 
     deletions: Any = None
 
@@ -102,7 +102,7 @@ class ToolResult:
 
 
 class Match(NamedTuple):
-    """One object that a pattern was found in."""
+    """One object in which a pattern was found."""
 
     entry: TranscriptEntry
     found: Object
@@ -116,7 +116,7 @@ class Match(NamedTuple):
 
 
 class Workbench:
-    """The tools on one store. `context_window` is the model's, in tokens, if it is known."""
+    """The tools on one store. `context_window` is the model's, in tokens, if known."""
 
     def __init__(self, store: DeletionStore, context_window: int | None = None) -> None:
         self.store = store
@@ -152,7 +152,7 @@ class Workbench:
     # ---- looking ------------------------------------------------------------------------------------------
 
     def search(self, arguments: SearchArguments) -> ToolResult:
-        """One match per object, its first occurrence; deleted and protected objects are searched too."""
+        """One match for each object, its first occurrence; deleted and protected objects are also searched."""
         name = "context_search_transcript"
         details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "truncated": False}
         pattern = _compile(arguments)
@@ -200,7 +200,7 @@ class Workbench:
         return self._answer(name, details, f"{utf16_length(details['text'])} of {total} characters.")
 
     def show_budget(self, arguments: BudgetArguments) -> ToolResult:
-        """Tokens before and after, and what still has to go."""
+        """Tokens before and after, and the tokens still to delete."""
         del arguments
         budget = self.budget
         left = budget.tokens_to_go
@@ -215,7 +215,7 @@ class Workbench:
         return self._changed("context_delete", {}, refusal)
 
     def grep_delete(self, arguments: GrepDeleteArguments) -> ToolResult:
-        """Delete what a pattern finds. Matches that may not be deleted are skipped, reported and not counted."""
+        """Delete the matches of a pattern. Matches that may not be deleted are skipped, reported and not counted."""
         name = "context_grep_delete"
         skipped: list[dict[str, Any]] = []
         details: dict[str, Any] = {**_pattern_facts(arguments), "matches": [], "skipped": skipped}
@@ -261,7 +261,7 @@ class Workbench:
                 yield Match(entry, Object(entry.position, slot), block.index, text)
 
     def _bulk_objects(self, target: Kind) -> Iterator[Match]:
-        """Like `_objects`, but the only block of an entry is replaced by the entry, which is what can be deleted."""
+        """Like `_objects`, but the only block of an entry is replaced by the entry, which can be deleted."""
         for match in self._objects(target):
             entry = match.entry
             stays_a_block = self.store.airlock.is_kept(entry) and not entry.recent
@@ -344,7 +344,7 @@ TOOLS: Final[Mapping[str, Tool]] = {
 
 
 DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
-"""The tools that delete. A refusal by another tool says nothing about what may be deleted."""
+"""The tools that delete. A refusal by another tool does not concern deletion."""
 
 
 def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:

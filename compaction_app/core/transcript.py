@@ -1,4 +1,4 @@
-"""The compactable transcript: what of a branch can be deleted, what may not, and why.
+"""The compactable transcript: the deletable parts of a branch, the protected ones, and the reasons.
 
 It is made from a branch by the rules of its agent. Ids, roles, estimates and protections are stored; texts are looked
 up when a tool needs them.
@@ -38,7 +38,7 @@ class Transcript:
         self.tokens = sum(entry.tokens for entry in self.entries)
         self.objects = sum(entry.objects for entry in self.entries)
         self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
-        """In transcript order, as they are recorded with a compaction."""
+        """In transcript order, as recorded with a compaction."""
         self.tasks = sum(entry.bears_task for entry in self.entries)
         self._thoughts: dict[str, list[TranscriptEntry]] = {}
         """The entries that bear thinking, by their reply."""
@@ -47,8 +47,8 @@ class Transcript:
                 self._thoughts.setdefault(entry.reply, []).append(entry)
         latest = next((entry for entry in reversed(self.entries) if entry.role == Role.ASSISTANT), None)
         self.latest_thinking: tuple[Object, ...] = ()
-        """The last assistant and its thinking blocks, if it bears thinking: providers require them unchanged. Of
-        a reply, those of all its parts."""
+        """The last assistant and its thinking blocks, if it bears thinking: providers require them unchanged. For a
+        reply, those of all its parts."""
         for entry in self.thoughts_with(latest) if latest is not None else ():
             thinking = (slot for slot, block in enumerate(entry.blocks) if block.is_thinking)
             self.latest_thinking += (
@@ -58,12 +58,12 @@ class Transcript:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Which entries make and answer which calls; worked out on first use."""
+        """The pairs of the transcript; computed on first use."""
         return Pairs(self.entries)
 
     @cached_property
     def parts(self) -> Sequence[int]:
-        """For each entry by position the part that it is in, by the position of its first entry; see `parts_of`."""
+        """For each entry by position, its part, by the position of the part's first entry; see `parts_of`."""
         return parts_of(self.entries, self.pairs)
 
     @cached_property
@@ -72,13 +72,13 @@ class Transcript:
         return tuple(entry for entry in reversed(self.entries) if entry.replayed)
 
     def with_ratio(self, compression_ratio: float) -> Transcript:
-        """The same transcript, of which another fraction of the tokens is to be kept."""
+        """The same transcript, with another fraction of the tokens to keep."""
         same = copy.copy(self)
         same.parameters = msgspec.structs.replace(self.parameters, compression_ratio=compression_ratio)
         return same
 
     def thoughts_with(self, entry: TranscriptEntry) -> Sequence[TranscriptEntry]:
-        """The entries that bear the thinking of an assistant's message, or of the reply of which it is a part."""
+        """The entries that bear the thinking of an assistant's message, or of the reply to which it belongs."""
         if entry.reply:
             return self._thoughts.get(entry.reply, ())
         return (entry,) if entry.bears_thinking else ()
@@ -102,7 +102,7 @@ class Transcript:
         return self._texts[entry.entry_id].block(block.index)
 
     def text_of(self, target: Target) -> str:
-        """The text that a target deletes. Raises KeyError if the transcript has no such object."""
+        """The text that a target deletes. Raises KeyError if the transcript lacks the object."""
         entry = self.entries[self._positions[target.entry_id]]
         if target.block_index is None:
             return self.text(entry)
@@ -119,9 +119,10 @@ def prepare(
 ) -> Transcript | None:
     """The transcript of a branch (root first); None if fewer than two of its entries are compactable.
 
-    `texts` contains at least the branch's messages, summaries and edits. `settings` are as a user wrote them. Without
-    a query among them, the last user message that is not blank is the query, as in the agent; `is_noise` says which
-    texts are skipped as well. `context` is what the agent's reader rebuilds of the branch, if that is known already.
+    `texts` contains at least the branch's messages, summaries and edits. `settings` are unvalidated, as the user wrote
+    them. If they have no query, the last user message that is not blank is the query, as in the agent; `is_noise` marks
+    texts that are also skipped. `context` is the one that the agent's reader rebuilds from the branch, if already
+    known.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
     messages = rules.compactable(branch, context)
@@ -188,7 +189,7 @@ def _join_companions(entries: list[TranscriptEntry], companions: Mapping[str, tu
 
 
 class _EditedTexts(Mapping[str, Texts]):
-    """Texts by entry, with those of the edit for an entry whose content an edit replaced."""
+    """Texts by entry; for an entry whose content an edit replaced, those of the edit."""
 
     def __init__(self, texts: Mapping[str, Texts], edited: Mapping[str, str]) -> None:
         self._texts, self._edited = texts, edited
@@ -206,5 +207,5 @@ class _EditedTexts(Mapping[str, Texts]):
 
 
 def texts_of_edit(found: Texts) -> Texts:
-    """The texts of an edit's line for the message it edits: the agent may make a block of a text."""
+    """The texts of an edit's line for the message that it edits: the agent may turn a text into a block."""
     return found if found.whole is None else Texts(whole=found.whole, blocks=(found.whole,))

@@ -1,4 +1,4 @@
-"""What can be deleted: entries and their content blocks, and what protects them."""
+"""The deletable objects: entries and their content blocks, and their protections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     """One entry that could be deleted, with the blocks that earlier compactions left."""
 
     position: int
-    """Its place in the transcript, from 0."""
+    """Its position in the transcript, from 0."""
     entry_id: str
     entry_type: str
     role: str
@@ -42,9 +42,9 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     replayed: bool = False
     """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
     companions: tuple[int, ...] = ()
-    """The positions of the entries that go whenever it goes as a whole, beside those of its calls."""
+    """The positions of the entries that are deleted whenever it is deleted as a whole, beside those of its calls."""
     reply: str = ""
-    """The reply of which it is a part, if the agent records one as several entries."""
+    """The reply to which it belongs, if the agent records one as several entries."""
 
     @property
     def is_protected(self) -> bool:
@@ -62,11 +62,11 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def objects(self) -> int:
-        """What it counts in statistics: itself and its blocks."""
+        """Its objects as counted in statistics: itself and its blocks."""
         return 1 + len(self.blocks)
 
     def tokens_without(self, struck: Collection[int] | None) -> int:
-        """The estimate of what remains of it without these blocks, or of nothing if all of it goes (None).
+        """The estimate of the part that remains without these blocks, or without all of it (None).
 
         The rest is estimated as a whole; the agent's statistics add the estimates of blocks, each rounded up.
         """

@@ -1,7 +1,7 @@
 """PURE: tool calls that an accepted plan leaves without an answer.
 
-In a damaged session several blocks carry the same call id. The agent deletes one of them with the results, and
-sends the others without an answer; so the airlock accepts that as well, and you are warned.
+In a damaged session several blocks carry the same call id. The agent deletes one of them with the results, and sends
+the others without an answer; so the airlock also accepts that, and you are warned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, t
 
 
 def _taken_by(transcript: Transcript, found: Object, gone: set[Target]) -> Target | None:
-    """The target that deletes an object: its own, or its entry's; None if it stays."""
+    """The target that deletes an object: its own, or its entry's; None if it is kept."""
     target = _target(transcript, found)
     return next((one for one in (target, Target(target.entry_id)) if one in gone), None)
 

@@ -1,4 +1,4 @@
-"""How a compaction, or a part of it, is undone: decided by what was written and by what has followed it.
+"""The way to undo a compaction, or a part of it: it depends on the written lines and on those that followed.
 
 written as                      all of it                       some of its entries
 lines, nothing was said since   LEAF: the leaf moves back       SMALLER: fewer deletions, from before the lines
@@ -34,7 +34,7 @@ class UndoWay(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """What happens to the file, and what the agent makes of it."""
+        """The effect on the file, and the agent's view of it."""
         return _SENTENCES[self]
 
 
@@ -74,9 +74,9 @@ def choose_way(
 ) -> UndoWay:
     """The way to undo a compaction, or to bring back some of its entries if not `is_whole`.
 
-    `made_session`: it was written as a new session. `is_last`: nothing was said since. `can_move`: a line lets the
-    agent continue after an earlier entry. `can_edit`: the agent honours
-    later lines that bring entries back. `can_plan`: a smaller plan can be validated, because its parameters are known.
+    `made_session`: it was written as a new session. `is_last`: no message followed. `can_move`: a line lets the agent
+    continue after an earlier entry. `can_edit`: the agent honours later lines that bring entries back. `can_plan`: a
+    smaller plan can be validated, because its parameters are known.
     """
     if made_session:
         return UndoWay.REMOVAL if is_whole else UndoWay.FORK
@@ -93,8 +93,8 @@ def with_pairs(
     messages: Mapping[str, Message],
     companions: Mapping[str, tuple[str, ...]] = NO_COMPANIONS,
 ) -> tuple[Target, ...]:
-    """The deleted targets that come back if the wanted ones do, in the order of `deleted`: calls with their results,
-    and entries that must not be deleted without one that comes back.
+    """The deleted targets that come back with the wanted ones, in the order of `deleted`: calls with their results, and
+    entries that must not be deleted without one that comes back.
 
     `messages` are those of the context with everything back, by entry id; `companions` as in `PlanRules.companions`.
     """
