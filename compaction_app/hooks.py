@@ -10,7 +10,7 @@ All are Django signals. The receivers of the first two are called in the order i
 cancels or supplies something; their pins add up. A failing hook is not skipped: nothing is done, because it may have
 been there to protect something. A failure in a receiver of the others is logged and changes nothing.
 
-BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list what they are sent; `docs/hooks.md` explains it to authors of hooks.
+BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list their arguments; `docs/hooks.md` explains it to authors of hooks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "session_compact",
     "session_tree",
 ]
-"""What a hook needs; the rest is how Redline calls it."""
+"""The interface for hooks; the rest is how Redline calls them."""
 
 WORDS_KEPT: Final = 300
 """Characters of a hook's reason that are kept."""
@@ -124,27 +124,27 @@ class HookSignal(Signal):
 
 
 session_before_compact: Final = HookSignal()
-"""Sent before planning, with what BEFORE lists. A receiver returns None, Pin, Supply or Cancel; for a summary
+"""Sent before planning, with the arguments in BEFORE. A receiver returns None, Pin, Supply or Cancel; for a summary
 SupplySummary instead of Supply."""
 session_compact: Final = HookSignal()
-"""Sent after a compaction was written, with what AFTER lists. Answers are ignored."""
+"""Sent after a compaction was written, with the arguments in AFTER. Answers are ignored."""
 session_before_tree: Final = HookSignal()
-"""Sent before a move in the tree, with what BEFORE_TREE lists. A receiver returns None, Adjust, SupplySummary or
+"""Sent before a move in the tree, with the arguments in BEFORE_TREE. A receiver returns None, Adjust, SupplySummary or
 Cancel."""
 session_tree: Final = HookSignal()
-"""Sent after a move was written, with what AFTER_TREE lists. Answers are ignored."""
+"""Sent after a move was written, with the arguments in AFTER_TREE. Answers are ignored."""
 SIGNALS: Final = (session_before_compact, session_compact, session_before_tree, session_tree)
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPreparation:
-    """What a summary would replace: entries of the branch, oldest first, which are not sent any more then."""
+    """The range that a summary would replace: entries of the branch, oldest first, which are no longer sent then."""
 
     messages: tuple[Entry, ...]
     prefix: tuple[Entry, ...]
-    """The beginning of the turn that is split, after them; empty if none is."""
+    """The beginning of a split turn, after them; empty if there is none."""
     kept: tuple[Entry, ...]
-    """The entries that follow, and stay."""
+    """The following entries, which are kept."""
     previous_summary: str | None
     """The text of the summary that this one updates."""
     files: FileLists
@@ -153,7 +153,7 @@ class SummaryPreparation:
     """The estimated tokens of the context."""
     first_kept_id: str
     settings: CompactionBudget
-    """The agent's: what it leaves free, and what it keeps."""
+    """The agent's: the tokens that it leaves free, and those that it keeps."""
 
 
 # ---- calls -----------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def ask_hooks(
 ) -> Iterator[HookAnswer]:
     """The answers of a signal's receivers, up to the first that is `final`: it cancels or supplies something.
 
-    Each answer is given before the next receiver is called, which is then sent what `sent` has by that time.
-    `nothing_done` says what a failure prevents, as in "Nothing was planned". Raises SystemFailure `hook_failed` if a
+    Each answer is yielded before the next receiver is called, which then receives the present arguments in `sent`.
+    `nothing_done` states what a failure prevents, as in "Nothing was planned". Raises SystemFailure `hook_failed` if a
     receiver raises, and BadInput `bad_answer` for an answer that is not allowed.
     """
     for receiver in signal.connected():
@@ -224,7 +224,7 @@ def _answers(
 
 
 def notify_hooks(signal: HookSignal, what: str, **sent: Any) -> None:
-    """Call every receiver of a signal after something was written. A failure is logged, and changes nothing for the
+    """Call every receiver of a signal after something was written. A failure is logged, and does not affect the
     others."""
     for receiver in signal.connected():
         try:
@@ -280,7 +280,7 @@ def silent() -> Sequence[str]:
 
 
 def require_loaded() -> None:
-    """Raise BadInput `hook_not_loaded` if a hook is missing: it may have been there to keep something."""
+    """Raise BadInput `hook_not_loaded` if a hook is missing: its purpose may be to keep something."""
     for module, why in _unloaded:
         raise BadInput(
             "hook_not_loaded",
@@ -297,7 +297,7 @@ def _is_in(receiver: Receiver, module: str) -> bool:
 
 
 def _why(fault: Exception | SystemExit) -> str:
-    """A failed import: the error, and the line of the user's own file."""
+    """The reason for a failed import: the error, and the line of the user's own file."""
     error = " ".join(f"{type(fault).__name__}: {fault}".split())[:WORDS_KEPT].rstrip(".: ")
     frames = traceback.extract_tb(fault.__traceback__)
     place = frames[-1] if frames else None

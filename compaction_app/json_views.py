@@ -1,4 +1,4 @@
-"""Views of the API: their errors are JSON, like everything that they answer."""
+"""Views of the API: their errors are JSON, like all their responses."""
 
 from __future__ import annotations
 

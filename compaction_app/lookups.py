@@ -1,6 +1,6 @@
 """The objects that addresses name. Only objects below a configured root are ever found.
 
-What a killed process did to a session is recorded before anything is shown of the session.
+The change of a killed process is recorded before any part of its session is shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def known_run(run: int) -> Run:
 
 
 def known_draft(draft: int) -> SummaryDraft:
-    """The draft of a summary of an address. Raises Http404."""
+    """The draft of a summary with this address. Raises Http404."""
     found = get_object_or_404(SummaryDraft.objects.shown().with_session(), pk=draft)
     if is_interrupted(found.session.path):
         settle_session(found.session.path)
@@ -40,5 +40,5 @@ def known_draft(draft: int) -> SummaryDraft:
 
 
 def compaction_of(run: Run) -> Compaction:
-    """What was written for a run. Raises Http404 if nothing was."""
+    """The compaction of a run. Raises Http404 if there is none."""
     return get_object_or_404(Compaction.objects.select_related("backup", "session__root", "run"), run=run)

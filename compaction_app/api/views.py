@@ -1,7 +1,7 @@
 """The API for scripts: list sessions, start a run, query its state, stop it. JSON, failures included.
 
-Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: that is for
-people who have seen the plan.
+Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: only people who
+have seen the plan do that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sessions_app.web.credentials import page_address
 from .presenter import Addresses, Wanted, require_entry, run_as_json, started_run, wanted_in, wanted_of
 
 SESSIONS, MOST_SESSIONS = 100, 1_000
-"""How many sessions a page of the list has by default, and at most."""
+"""The default and the maximum number of sessions on a page of the list."""
 FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -53,7 +53,7 @@ def _number(given: str, name: str, *, most: int) -> int:
 
 @json_view("GET", "HEAD")
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """One session, as the list has it."""
+    """One session, as in the list."""
     del request
     return JsonResponse(session_json(known_session(root, path)))
 
@@ -93,7 +93,7 @@ def run(request: HttpRequest, run: int) -> HttpResponse:
 
 @json_view("POST")
 def stop(request: HttpRequest, run: int) -> HttpResponse:
-    """Request that a run stops; what was validated is kept."""
+    """Request that a run stops; validated targets are kept."""
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()

@@ -25,16 +25,16 @@ from .service import AuditState, verify
 PAGE_SIZE: Final = 100
 HASH_SHOWN: Final = 12
 WORDS_SHOWN: Final = 60
-"""Characters of an entry that a change names."""
+"""The maximum length of an entry that a change names, in characters."""
 _NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
-"""The changes whose words end with the id of an entry."""
+"""The changes whose description ends with the id of an entry."""
 
 
 class EntrySaid(NamedTuple):
-    """The entry that a change names, by what it says."""
+    """The entry that a change names, by its text."""
 
     before: str
-    """The words of the change before it: `to`, `“a label” on`."""
+    """The words of the change before it, such as `to` or `“a label” on`."""
     words: str
     address: str
 
@@ -50,11 +50,11 @@ class AuditRow:
     """The run of the compaction, if there is one."""
     certificate: Certificate | None
     said: EntrySaid | None
-    """Of a move or a label, as long as its session is shown and has the entry."""
+    """For a move or a label, if its session is shown and has the entry."""
 
     @property
     def targets(self) -> str:
-        """How many entries and blocks were deleted, in words; empty if none was."""
+        """The number of deleted entries and blocks, in words; empty if there are none."""
         blocks = sum("blockIndex" in target for target in self.entry.targets)
         entries = len(self.entry.targets) - blocks
         words = []
@@ -95,7 +95,7 @@ class AuditView:
 
 
 def view_audit(number: str | None) -> AuditView:
-    """The page of this number; the first one if there is none."""
+    """The page with this number; the first one if there is none."""
     page = Paginator(AuditEntry.objects.order_by("-number"), PAGE_SIZE).get_page(number)
     entries = list(page)
     sessions = _sessions_at({entry.session for entry in entries})
@@ -112,7 +112,7 @@ def view_audit(number: str | None) -> AuditView:
 
 
 def certificate_of(entry: AuditEntry) -> Certificate | None:
-    """The certificate of a change, if there is one."""
+    """The certificate of a change, if any."""
     return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None
 
 
@@ -127,7 +127,7 @@ def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> Audi
 
 
 def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
-    """The entry whose id ends what a change says of itself."""
+    """The entry whose id ends the description of a change."""
     before, _, entry_id = entry.writer.rpartition(" ")
     key = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).last()
     found = entries_at([key]).get(key) if key is not None else None
@@ -136,7 +136,7 @@ def _said(entry: AuditEntry, session: Session) -> EntrySaid | None:
     try:
         text = joined_in_short(indexed_texts(session, [found])[found.id], found.blocks)
     except RedlineError:
-        return None  # its session's page says what is wrong with the file
+        return None  # the page of its session explains what is wrong with the file
     words = beginning_of(" ".join(text.split()), WORDS_SHOWN)
     return EntrySaid(before, words, entry_address(session.get_absolute_url(), entry_id)) if words else None
 

@@ -42,7 +42,7 @@ class AuditFacts:
     """What the audit log records of one change of a session."""
 
     change: str
-    """Identifies the change: it is recorded once, also if a killed process is settled twice."""
+    """Identifies the change: it is recorded once, even if a killed process is settled twice."""
     at: datetime
     session: Path
     action: str
@@ -53,11 +53,11 @@ class AuditFacts:
     before: FileContent | None = None
     """The session before the change; None if there was none."""
     after: FileContent | None = None
-    """The session after it, or the new file; None if that is not known."""
+    """The session after it, or the new file; None if unknown."""
     new_file: str = ""
     """The file that a fork made; empty if the session itself was changed."""
     restored_from: str = ""
-    """The backup whose content a restore gave the session."""
+    """The backup that a restore copied to the session."""
     backup: str = ""
     """The backup that was made before the change."""
     certificate: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ class AuditFacts:
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """The number of entries, the hash of the last one, and where the chain is broken, if it is."""
+    """The number of entries, the hash of the last one, and the break of the chain, if any."""
 
     count: int
     sha256: str
@@ -73,7 +73,7 @@ class AuditState:
 
 
 def append(facts: AuditFacts) -> None:
-    """Add an entry to the log, unless its change is recorded already. Raises DatabaseError.
+    """Add an entry to the log, unless its change is already recorded. Raises DatabaseError.
 
     To be called in the transaction that records the change.
     """
@@ -109,14 +109,14 @@ def append(facts: AuditFacts) -> None:
 
 def verify() -> AuditState:
     """Read the whole log and verify its chain."""
-    # The head first: an entry that is added meanwhile is not a break.
+    # The head first: an entry that is added meanwhile does not count as a break.
     head = _read_head()
     links = [entry.link for entry in AuditEntry.objects.order_by("number")]
     return AuditState(len(links), links[-1].sha256 if links else NO_ENTRY, find_break(links, head))
 
 
 def _move_head() -> None:
-    """Let the head name the last entry, unless it contradicts the log or has been lost."""
+    """Set the head to the last entry, unless it contradicts the log or has been lost."""
     locks: Path = settings.REDLINE_DATA_DIR / "locks"
     try:
         locks.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Downloads of files as they are on disk: byte for byte, never whole in memory."""
+"""Downloads of files as stored on disk: byte for byte, never whole in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_SENT: Final = "It was not sent."
 
 
 class SentFile:
-    """The bytes that a file has when it is opened, in pieces; bytes appended during the download are left out.
+    """The bytes of a file at the time of opening, in pieces, without bytes appended during the download.
 
     If the file shrinks meanwhile a Conflict is raised: the connection is cut off, and a browser then reports that the
     download failed.
@@ -71,7 +71,7 @@ class SentFile:
 
 
 def download(path: Path, method: str) -> HttpResponseBase:
-    """A response that sends a file as a download. Raises what opening it raises; a link is not followed."""
+    """A response that sends a file as a download. Raises the errors of opening it; a link is not followed."""
     sent = SentFile(path)
     answer: HttpResponseBase
     if method == "HEAD":

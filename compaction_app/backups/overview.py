@@ -1,4 +1,4 @@
-"""The backups of all sessions on one page: the disk space that they take, and whether each is what was written."""
+"""The backups of all sessions on one page: their disk space, and whether each has the content that was written."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SessionBackups:
 
     session: Session
     rows: list[BackupRow]
-    """Those whose file is there."""
+    """Those whose file exists."""
     gone: int
-    """How many files are not there any more."""
+    """The number of files that no longer exist."""
 
     @property
     def bytes(self) -> int:
@@ -40,19 +40,19 @@ class SessionBackups:
 
     @property
     def broken(self) -> int:
-        """How many are not what was written."""
+        """The number of backups whose content has changed."""
         return sum(row.standing == "broken" for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class AllBackups:
-    """The backups of all sessions that pages show, those that take most space first."""
+    """The backups of all shown sessions, those that take most space first."""
 
     sessions: list[SessionBackups]
 
     @property
     def rows(self) -> list[BackupRow]:
-        """All backups whose file is there, in the order in which they are verified."""
+        """All backups whose file exists, in the order of verification."""
         return [row for one in self.sessions for row in one.rows]
 
     @property
@@ -64,13 +64,13 @@ class AllBackups:
         return sum(one.gone for one in self.sessions)
 
     def count(self, standing: str) -> int:
-        """How many have this standing: see `BackupRow.standing`."""
+        """The number of backups with this standing: see `BackupRow.standing`."""
         return sum(row.standing == standing for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationStep:
-    """What a step of a verification did: up to which backup, and what could not be read."""
+    """The result of a verification step: the last backup reached, and the unreadable ones."""
 
     done: int
     total: int
@@ -82,7 +82,7 @@ class VerificationStep:
 
 
 def all_backups() -> AllBackups:
-    """The recorded backups of all sessions that pages show."""
+    """The recorded backups of all shown sessions."""
     recorded = (
         Backup.objects.filter(session__root__configured=True)
         .select_related("session__root", "compaction__run")

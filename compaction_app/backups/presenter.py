@@ -1,4 +1,4 @@
-"""Backups on their pages: the list, what a restore would change, and the results of verifications."""
+"""Backups on their pages: the list, the changes of a restore, and the results of verifications."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ from sessions_app.storage.files import FileState, file_state, other_names_note
 from .service import ListedBackup, find_backup, list_backups
 
 COMPARED_BYTES: Final = 256_000_000
-"""The most bytes that the list reads to say what restores would remove: some 0.2 s. Beyond it each page says it."""
+"""The maximum number of bytes that the list reads to show the effect of restores: some 0.2 s. Beyond it only each
+backup's page shows it."""
 NEWER_SHOWN: Final = 50
 REMEMBERED: Final = 1_000
-"""Verifications that are cached."""
+"""The number of cached verifications."""
 
 _KINDS: Final[Mapping[object, tuple[str, str]]] = {
     Role.USER: ("user message", "user messages"),
@@ -53,11 +54,11 @@ _OTHER: Final = ("other entry", "other entries")
 _LINES: Final = ("line", "lines")
 
 
-# ---- what a restore changes, in words ------------------------------------------------------------------------
+# ---- the effect of a restore in words ------------------------------------------------------------------------
 
 
 def in_words(change: RestoreDifference) -> str:
-    """What a restore would remove, as in `2 user messages and the compaction it was made for`."""
+    """The lines that a restore would remove, such as `2 user messages and the compaction it was made for`."""
     counts: dict[tuple[str, str], int] = dict.fromkeys([*_KINDS.values(), _OTHER], 0)
     for line in change.newer:
         counts[_KINDS.get(EntryKind.DELETION if line.deletes else line.kind, _OTHER)] += 1
@@ -130,13 +131,13 @@ class BackupRow:
     listed: ListedBackup
     verified: Verified | None
     takes: str = ""
-    """What a restore would remove, in words; empty if the list does not say it."""
+    """The lines that a restore would remove, in words; empty if the list does not show them."""
     back: str = ""
-    """What it would bring back, in words."""
+    """The lines that it would bring back, in words."""
     fault: str = ""
     """Why that is unknown, or why the backup could not be verified."""
     keeps_session: bool = False
-    """Whether the session must not lose bytes, so that an undo takes the place of a restore."""
+    """Whether the session must not lose bytes, so that an undo replaces a restore."""
 
     @property
     def name(self) -> str:
@@ -144,20 +145,20 @@ class BackupRow:
 
     @property
     def undo_of(self) -> int | None:
-        """The run whose undo brings back what it has; None if there is none, or a restore does that."""
+        """The run whose undo brings back the content of the backup; None if there is none, or a restore does that."""
         compaction = self.listed.compaction
         is_open = compaction is not None and not self.can_replace and not self.is_undone
         return compaction.run_id if compaction is not None and is_open else None
 
     @property
     def is_undone(self) -> bool:
-        """Whether the compaction that it was made for has no effect any more."""
+        """Whether the compaction for which it was made is no longer in effect."""
         run = self.listed.compaction.run if self.listed.compaction is not None else None
         return run is not None and run.state == RunState.RESTORED
 
     @property
     def can_replace(self) -> bool:
-        """Whether the session can be replaced by it."""
+        """Whether it can replace the session."""
         return not (self.listed.has_rows or self.keeps_session)
 
     @property
@@ -190,7 +191,7 @@ class BackupRow:
 
     @property
     def hash_start(self) -> str:
-        """The first digits of the expected hash, else of the actual one."""
+        """The first digits of the expected hash, otherwise of the actual one."""
         sha256 = self.listed.recorded or (self.verified.sha256 if self.verified else "")
         return sha256[:12]
 
@@ -274,7 +275,7 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 
 @dataclass(frozen=True, slots=True)
 class RestoreView:
-    """What the restore of a backup would do at this moment, and the confirmations that it requires."""
+    """The present effect of the restore of a backup, and the required confirmations."""
 
     row: BackupRow
     path: str
@@ -285,16 +286,16 @@ class RestoreView:
     more: int
     confirmations: list[RequiredConfirmation]
     activity: Activity
-    """What others do with the session."""
+    """The activity of other processes in the session."""
     shown: str
-    """The state of both files that this describes."""
+    """The state of both files on which this is based."""
     other_names: str
-    """What becomes of the hard links of the session, as a sentence; empty if it has none."""
+    """The effect on the hard links of the session, as a sentence; empty if it has none."""
 
 
 def view_restore(session: Session, name: str) -> RestoreView:
-    """What the restore would do. Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and
-    what reading both files raises."""
+    """The effect of the restore. Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and the
+    errors of reading both files."""
     path = session_file(session)
     listed = find_backup(path, name)
     plan = plan_restore(listed.file.path, timezone.now())
@@ -315,14 +316,14 @@ def view_restore(session: Session, name: str) -> RestoreView:
 
 @dataclass(frozen=True, slots=True)
 class DeletionView:
-    """What the deletion of a backup would remove, and what is left then."""
+    """The effect of the deletion of a backup, and the remaining backups."""
 
     row: BackupRow
     session: str
     """The session's file name."""
     others: int
     there: bool
-    """Whether the session itself exists."""
+    """Whether the session exists."""
 
     @property
     def is_the_only_one(self) -> bool:
@@ -330,7 +331,7 @@ class DeletionView:
 
 
 def view_deletion(session: Session, name: str) -> DeletionView:
-    """What a deletion would remove. Raises BadInput `no_such_backup`."""
+    """The effect of a deletion. Raises BadInput `no_such_backup`."""
     path = session_file(session)
     listed = find_backup(path, name)
     others = len(list_backups(path)) - 1
@@ -338,7 +339,7 @@ def view_deletion(session: Session, name: str) -> DeletionView:
 
 
 def verified_row(session: Session, name: str) -> BackupRow:
-    """The row of a backup after its verification; if that failed, it says why."""
+    """The row of a backup after its verification, with the reason if that failed."""
     path = session_file(session)
     listed = find_backup(path, name)
     try:

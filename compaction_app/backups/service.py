@@ -1,4 +1,4 @@
-"""The backups of a session: which there are, and the deletion of one."""
+"""The backups of a session: the list, and the deletion of one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ListedBackup:
     recorded: str | None
     reason: str
     compaction: Compaction | None = None
-    """The compaction it was made for, if the database knows it."""
+    """The compaction for which it was made, if the database has it."""
     has_rows: bool = False
-    """Whether it has rows of an agent's database, which an undo puts back. Other backups have a whole session."""
+    """Whether it has rows of an agent's database, which an undo restores. Other backups have a whole session."""
 
     @property
     def name(self) -> str:
@@ -34,7 +34,7 @@ class ListedBackup:
 
 
 def list_backups(session: Path) -> list[ListedBackup]:
-    """The files beside a session that are named like its backups, or those of its rows, newest first."""
+    """The files beside a session that have the names of its backups, or of those of its rows, newest first."""
     require_name(session)
     data, has_rows = settings.REDLINE_DATA_DIR, agent_at(session).store.database(session) is not None
     found = list_row_backups(data, session) if has_rows else backup_files.list_backups(session)
@@ -64,11 +64,11 @@ def find_backup(session: Path, name: str) -> ListedBackup:
 
 
 def delete(session: Path, backup: Path, *, is_only_backup: bool) -> None:
-    """Delete a backup of a session for good. Its row in the database stays: a compaction keeps the record of its
+    """Delete a backup of a session permanently. Its row in the database is kept: a compaction keeps the record of its
     backup.
 
-    `is_only_backup` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
-    become the only one since, and what `backups.delete_backup` raises.
+    `is_only_backup` is whether that was known when it was confirmed. Raises Conflict `only_backup` if it has become the
+    only one since, and the errors of `backups.delete_backup`.
     """
     with lock_session(session) as locked:
         others = [one for one in list_backups(locked.path) if one.name != backup.name]

@@ -1,5 +1,5 @@
-"""The pages of backups: those of all sessions, the list of one session, the restore, and the actions on one backup.
-Downloads are here too."""
+"""The pages of backups: those of all sessions, the list of one session, the restore, the actions on one backup, and
+downloads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 @acts_on_post(lambda: reverse("compaction:all_backups"))
 def verify_all(request: HttpRequest) -> HttpResponse:
-    """Verify the backups of all sessions, some at a time. htmx asks for the next ones itself."""
+    """Verify the backups of all sessions in steps. htmx requests the next step itself."""
     step = verify_from(_number(request.POST.get("from", "")), timezone.now())
     for fault in step.faults:
         messages.error(request, fault)
@@ -60,7 +60,7 @@ def verify_all(request: HttpRequest) -> HttpResponse:
 
 
 def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
-    """`done`: how many backups the verification that is under way has read; 0 if none is."""
+    """`done`: the number of backups that the current verification has read; 0 if none is under way."""
     found, page = all_backups(), _number(request.GET.get("page", ""))
     shown = found.sessions[page * SESSIONS_SHOWN : (page + 1) * SESSIONS_SHOWN]
     context = {
@@ -88,7 +88,7 @@ class RestoreForm(forms.Form):
 
 
 class BackupDeletionForm(forms.Form):
-    """Whether the page said that this was the only backup."""
+    """Whether the page stated that this was the only backup."""
 
     only = forms.BooleanField(required=False)
 
@@ -106,7 +106,7 @@ def backups(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """What a restore would change, and the confirmations it needs; with them, it is done."""
+    """The effect of a restore, and the required confirmations; with them, it is done."""
     session = known_session(root, path)
     if request.method != "POST":
         return _show_restore(request, session, name)
@@ -150,7 +150,7 @@ def _show_restore(
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpResponse:
-    """Delete a backup, after a page that says what is lost with it."""
+    """Delete a backup, after a page that shows what is lost with it."""
     session = known_session(root, path)
     fault = None
     try:
@@ -216,7 +216,7 @@ def _address(session: Session, fragment: str | None = None) -> str:
 
 
 def _refused(request: HttpRequest, session: Session, fault: RedlineError) -> HttpResponse:
-    """A page that says why something could not be shown or done; htmx is redirected to the current list."""
+    """A page that explains why something could not be shown or done; htmx is redirected to the current list."""
     if wants_fragment(request):
         return HttpResponseClientRedirect(_address(session))
     context = {"session": session, "fault": fault, "active_nav": "sessions"}

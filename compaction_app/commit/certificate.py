@@ -1,5 +1,5 @@
-"""The certificate of a compaction that was written, made again from the file as it is now, with the agent's own package
-if that is installed."""
+"""The certificate of a written compaction, made again from the present file, with the agent's own package if
+installed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sessions_app.storage.session_certificate import certify
 
 
 def stored_certificate(compaction: Compaction) -> Certificate | None:
-    """The certificate of a compaction; None for one that was written before there were any."""
+    """The certificate of a compaction; None for one that was written before certificates existed."""
     return msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
 
 
 def certify_again(compaction: Compaction, now: datetime) -> None:
-    """Check the context that the agent would continue from now, and store the result.
+    """Check the context from which the agent would continue now, and store the result.
 
-    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if
-    the compaction is not in the file any more, and what reading the session raises.
+    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
+    compaction is no longer in the file, and the errors of reading the session.
     """
     created = compaction.created
     document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)

@@ -1,4 +1,4 @@
-"""What a compaction saves with each request and costs once, with a drawing of when it pays."""
+"""The saving of a compaction with each request and its single cost, with a drawing of when it pays."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 from .units import ReviewAccount
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
-"""Where the drawing begins, ends and stands, and its height; units of the drawing."""
+"""The start, the end, the baseline and the height of the drawing, in its units."""
 LABEL: Final = 76
-"""Width of the words below the end of a line that rises."""
+"""Width of the words below the end of a rising line."""
 BEYOND: Final = 1.6
-"""How far it goes past the point where both lines cross."""
+"""How far it extends past the crossing of both lines."""
 FEWEST: Final = 8
-"""Requests that it shows at least."""
+"""The minimum number of requests that it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CostView:
     model: str
     saved_tokens: int
     rewritten: int
-    """Tokens that the first request writes to the prompt cache anew: what stays after the first deletion."""
+    """Tokens that the first request writes to the prompt cache again: the kept ones after the first deletion."""
     turn: int
     """The turn of the first deletion."""
     known: SourcedValue[InputPrices] | None
@@ -77,7 +77,7 @@ class CostView:
 
     @property
     def assumptions(self) -> list[str]:
-        """What was counted as something else because its price is not known."""
+        """The kinds of tokens that were counted as others because their price is unknown."""
         prices = self.known.value if self.known is not None else None
         if prices is None:
             return []
@@ -90,7 +90,7 @@ class CostView:
 
 
 def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
-    """What the approved plan saves and costs."""
+    """The saving and the cost of the approved plan."""
     entries, session = account.transcript.entries, account.run.session
     first = min(
         (entry.position for target in account.review.goes if (entry := account.transcript.entry(target.entry_id))),

@@ -1,7 +1,8 @@
-"""A review as a document: what was removed and kept, who proposed it and why, who approved it and when.
+"""A review as a document: removed and kept units, the origin and reason of each proposal, and the time of each
+approval.
 
-Texts of sessions are hostile. In the Markdown they are code spans, so that nothing in them is markup, and characters
-that do something are shown as escapes.
+Texts of sessions are hostile. In the Markdown they are code spans, so that nothing in them is markup, and control
+characters are shown as escapes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .last_look import AmountRow, last_look
 from .units import ReviewAccount, ReviewUnit
 
 WORDS: Final = 160
-"""Characters of a unit's line, and of its reason, in the Markdown. The JSON has all of them."""
+"""The maximum length of a unit's line, and of its reason, in the Markdown. The JSON has the full texts."""
 _BACKTICKS: Final = re.compile("`+")
 _STATUS: Final = {
     ReviewStatus.UNDECIDED: "undecided",

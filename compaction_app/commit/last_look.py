@@ -1,6 +1,6 @@
-"""The last look before a commit: what goes, what of it nobody opened, and what was approved in bulk.
+"""The page before a commit: the deleted units, those that nobody opened, and those approved in bulk.
 
-The largest that nobody opened can be shown with the beginnings of their texts, as a spot check.
+The largest unopened units can be shown with the beginnings of their texts, as a spot check.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from sessions_app.sessionlog.targets import Target
 from .units import ReviewAccount, ReviewUnit
 
 LARGEST: Final = 10
-"""Units that are named one by one."""
+"""Units that are listed individually."""
 TOOLS: Final = 12
-"""Tools that have a row of their own."""
+"""Tools that have a separate row."""
 SAMPLE: Final = 5
-"""Units of a group that are shown to be looked at."""
+"""Units of a group that a spot check shows."""
 SAMPLE_LINES: Final = 24
 SAMPLE_CHARACTERS: Final = 2_000
-"""What of a text a spot check shows."""
+"""Characters of a text that a spot check shows."""
 NAMES_ONLY_THERE: Final = "what holds names found nowhere else"
 NO_TOOL: Final = "no tool"
 NOT_PLANNED: Final = "Not up for compaction"
-"""What the context has besides the entries of the plan, such as instructions and the descriptions of tools."""
+"""The part of the context outside the entries of the plan, such as instructions and the descriptions of tools."""
 NOT_SENT: Final = "Recorded, but not sent"
-"""What the entries of the plan have that the context does not."""
+"""The content of the plan's entries that the context lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AmountRow:
-    """How much of one kind of content, or of one tool, is struck, in tokens."""
+    """The struck tokens of one kind of content, or of one tool."""
 
     kind: str
     """One of KINDS; empty for a tool."""
@@ -79,18 +79,18 @@ class BulkGroup:
 
     @property
     def unopened(self) -> list[ReviewUnit]:
-        """The largest that nobody opened."""
+        """The largest units that nobody opened."""
         found = [unit for unit in self.units if not unit.is_opened]
         return sorted(found, key=lambda unit: -unit.tokens)[:SAMPLE]
 
 
 @dataclass(frozen=True, slots=True)
 class LastLook:
-    """Units, and what they come to."""
+    """Units and their totals."""
 
     account: ReviewAccount
     units: Sequence[ReviewUnit]
-    """Those that go, or that would go if everything undecided were approved."""
+    """The deleted units, or those that would be deleted if everything undecided were approved."""
     kinds: Sequence[AmountRow]
     tools: Sequence[AmountRow]
 
@@ -100,7 +100,7 @@ class LastLook:
 
     @property
     def percent(self) -> int:
-        """How much of the context that is."""
+        """Their share of the context."""
         before = self.account.before.tokens
         return round(100 * self.tokens / before) if before else 0
 
@@ -110,7 +110,7 @@ class LastLook:
 
     @property
     def pair_tokens(self) -> int:
-        """The tokens of what merely goes along."""
+        """The tokens of objects that are merely deleted with others."""
         return sum(unit.pair_tokens for unit in self.units)
 
     @property
@@ -127,7 +127,7 @@ class LastLook:
 
     @property
     def groups(self) -> list[BulkGroup]:
-        """What was approved in bulk, or is undecided, by reason; the largest first."""
+        """The units approved in bulk, or undecided, by reason; the largest first."""
         found: dict[str, list[ReviewUnit]] = {}
         for unit in self.units:
             if unit.is_undecided or unit.is_bulk:
@@ -137,7 +137,7 @@ class LastLook:
 
     @property
     def with_names_only_there(self) -> BulkGroup:
-        """What holds names that are found nowhere else, however it was approved."""
+        """The units with names that occur nowhere else, however they were approved."""
         return BulkGroup(NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.has_names_only_there])
 
     def group(self, key: str) -> BulkGroup | None:
@@ -146,12 +146,12 @@ class LastLook:
 
     @property
     def in_bulk(self) -> BulkGroup:
-        """All of it as one."""
+        """All units as one group."""
         return BulkGroup("", "", [unit for group in self.groups for unit in group.units])
 
     @property
     def singly(self) -> int:
-        """How many were approved one by one."""
+        """The number of units approved individually."""
         return len(self.units) - self.in_bulk.count
 
     @property
@@ -172,7 +172,7 @@ class LastLook:
 
 
 def last_look(account: ReviewAccount) -> LastLook:
-    """The last look at what is approved."""
+    """The summary of the approved units."""
     transcript, goes = account.transcript, account.review.goes
     kinds = _rows(account, sums_by_kind(transcript, goes), KINDS)
     tools = _rows(account, _most(sums_by_tool(transcript, goes)), {})
@@ -180,12 +180,12 @@ def last_look(account: ReviewAccount) -> LastLook:
 
 
 def undecided_look(account: ReviewAccount) -> LastLook:
-    """The last look at what would be approved besides: everything undecided."""
+    """The summary of the units that would also be approved: all undecided ones."""
     return LastLook(account, account.undecided, (), ())
 
 
 def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, str]) -> list[AmountRow]:
-    """The rows in the measure of the context, which they add up to; `names` are those of kinds."""
+    """The rows in the measure of the context, to which they add up; `names` are those of kinds."""
     size = account.before
     struck = apportion(account.struck, [one.struck for one in sums])
     stays = size.shares([one.stays for one in sums])
@@ -200,7 +200,7 @@ def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, s
 
 
 def _most(sums: Sequence[KindSum]) -> list[KindSum]:
-    """The tools of which most is struck; the others as one, and what belongs to no tool."""
+    """The tools with the most struck tokens; the others as one row, and content that belongs to no tool."""
     found = [one for one in sums if one.name]
     rest = [one for one in sums if not one.name]
     others, shown = found[TOOLS:], found[:TOOLS]
@@ -220,7 +220,7 @@ class UnitSample:
 
 
 def samples_of(account: ReviewAccount, units: Iterable[ReviewUnit]) -> list[UnitSample]:
-    """Units with their texts. Raises Conflict `session_rewritten` and what reading raises."""
+    """Units with their texts. Raises Conflict `session_rewritten` and the errors of reading."""
     shown = [unit for unit in units if unit.item.position >= 0]
     entries = [account.transcript.entries[unit.item.position] for unit in shown]
     prepared = snapshot_of(account.run).prepared

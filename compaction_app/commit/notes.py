@@ -1,6 +1,6 @@
-"""Notes of the user in place of what a plan deletes: one line for a span of deleted entries within a turn.
+"""Notes of the user that replace deleted entries: one line for a span of deleted entries within a turn.
 
-A note is the user's own text, and is marked as such. Only writers that make a new session hold notes.
+A note is the user's own text, and is marked as such. Only writers that make a new session support notes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sessions_app.sessionlog.targets import Target
 NOTE_LENGTH: Final = 500
 """Characters."""
 SHOWN: Final = 8
-"""The largest spans that are shown at once."""
+"""The largest spans that are shown initially."""
 LISTED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedSpan:
-    """Entries of one turn that go, with none between them that stays."""
+    """Deleted entries of one turn, with no kept entry between them."""
 
     entry_id: str
     """The first of them, by which the note is stored."""
@@ -41,7 +41,7 @@ class DeletedSpan:
 
 
 def spans_of(branch: Sequence[Entry], targets: Sequence[Target], notes: Mapping[str, str]) -> list[DeletedSpan]:
-    """The spans that a plan deletes of a branch, the largest first."""
+    """The spans of a branch that a plan deletes, the largest first."""
     gone = {target.entry_id for target in targets if target.block_index is None}
     numbers = turn_numbers(branch)
     spans = [_span(entries, numbers, notes) for entries in _spans(branch, gone, numbers)]
@@ -93,6 +93,6 @@ def notes_in(data: QueryDict) -> dict[str, str]:
 
 
 def save_notes(run: Run, notes: Mapping[str, str]) -> None:
-    """Store the notes of a run, in place of those that it has."""
+    """Store the notes of a run, replacing its previous ones."""
     run.notes = dict(notes)
     Run.objects.filter(pk=run.pk).update(notes=run.notes)

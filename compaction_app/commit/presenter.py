@@ -1,4 +1,4 @@
-"""A commit on its page: what would be written, where, with which confirmations; and its result."""
+"""A commit on its page: the lines to be written, the place, the required confirmations; and its result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WriterChoice:
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """What would be written, where, and what it needs."""
+    """The lines to be written, the place, and the requirements."""
 
     run: Run
     path: str
@@ -63,47 +63,47 @@ class CommitView:
     """Why other writers cannot be used."""
     appends: bool
     lines: str
-    """The beginning of what would be appended."""
+    """The beginning of the text that would be appended."""
     line_count: int
     line_bytes: int
     file_bytes: int
-    """The size of the session's file as it is."""
+    """The present size of the session's file in bytes."""
     file_bytes_after: int
-    """Its size once the lines are appended."""
+    """Its size with the lines appended, in bytes."""
     rows: int
-    """How many rows of a database would be changed, or copied into a new session."""
+    """The number of database rows that would be changed, or copied into a new session."""
     server: str
-    """The address of the agent's server that would change them, if one would."""
+    """The address of the agent's server that would change them, if any."""
     created: str
     """The name of the new session, if one would be made."""
     backup: str
     confirmations: list[RequiredConfirmation]
     brought_back: tuple[str, ...]
     tokens_back: int
-    """What is struck with these and stays all the same, in the measure of the context."""
+    """The struck tokens that are nevertheless kept, in the measure of the context."""
     reader: str
     reader_reason: str
     activity: Activity
-    """What others do with the session."""
+    """The activity of other processes in the session."""
     appended_after: str
     holds_notes: bool
-    """Whether the writer writes notes of the user in place of what goes."""
+    """Whether the writer writes the user's notes in place of deleted entries."""
     spans: Sequence[DeletedSpan]
-    """What goes, in spans, if it does."""
+    """The deleted spans, if it does."""
     moved: Sequence[Moved]
-    """What is sent before something else that precedes it now."""
+    """The messages that are sent before something that precedes them now."""
     digest: str
-    """Identifies this plan, so that a confirmation counts for no other."""
+    """Identifies this plan: a confirmation is valid for this plan only."""
     preflight: Preflight
 
     @property
     def more_spans(self) -> int:
-        """The spans that are folded away."""
+        """The folded spans."""
         return max(0, len(self.spans) - SHOWN)
 
     @property
     def keep(self) -> str:
-        """The fraction that is to be kept, in percent."""
+        """The fraction to be kept, in percent."""
         return f"{100 * self.run.compression_ratio:g}"
 
     @property
@@ -113,7 +113,7 @@ class CommitView:
 
     @property
     def is_cut(self) -> bool:
-        """Whether more is appended than the page shows."""
+        """Whether the appended text is longer than the part that the page shows."""
         return self.line_bytes > LINES_SHOWN
 
     @property
@@ -122,7 +122,7 @@ class CommitView:
 
 
 def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
-    """What a commit of this run by a writer would do at this moment. Raises what `preflight_of` raises."""
+    """The present effect of a commit of this run by a writer. Raises the errors of `preflight_of`."""
     approved = approval(run)
     preflight = preflight_of(approved, now, writer)
     validated, path = preflight.validated, approved.document.path
@@ -196,7 +196,7 @@ def _created(change: Change) -> str:
 
 
 def handoff_of(run: Run) -> str:
-    """What an approved plan leaves of the conversation, as Markdown. Raises what `approval` raises."""
+    """The conversation that an approved plan leaves, as Markdown. Raises the errors of `approval`."""
     approved = approval(run)
     loaded = approved.document
     reading = reading_by(approved.reader, "it was planned so")
@@ -206,7 +206,7 @@ def handoff_of(run: Run) -> str:
 
 
 def other_writers(run: Run, writer: str) -> list[str]:
-    """The names of the other writers for a plan that cannot be written by this one, or by the best one."""
+    """The names of the other writers, for a plan that this one, or the best one, cannot write."""
     reading = indexed_reading(run.session)
     if reading is None or not is_prepared(run):
         return []
@@ -238,7 +238,7 @@ class ResultView:
 
     @property
     def notes(self) -> list[tuple[str, str]]:
-        """The notes of the user that the new session has, each with the first entry of its span."""
+        """The user's notes in the new session, each with the first entry of its span."""
         run = self.compaction.run
         if run is None or not self.compaction.created:
             return []
@@ -247,7 +247,7 @@ class ResultView:
 
     @property
     def continued(self) -> Session:
-        """The session that the agent continues."""
+        """The session from which the agent continues."""
         return self.new_session or self.compaction.session
 
     @property
@@ -281,7 +281,7 @@ class ResultView:
 
 
 def view_result(compaction: Compaction) -> ResultView:
-    """What a compaction did."""
+    """The result of a compaction."""
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
     is_in_database = compaction.session.agent.store.database(compaction.session.path) is not None
@@ -307,7 +307,7 @@ def _resume_command(compaction: Compaction) -> str:
 
 
 def _new_session(compaction: Compaction) -> Session | None:
-    """The new session in the index; None if none was made, or it is gone."""
+    """The new session in the index; None if none was made, or it no longer exists."""
     created = Path(compaction.created)
     if not compaction.created:
         return None
@@ -317,7 +317,7 @@ def _new_session(compaction: Compaction) -> Session | None:
 
 
 def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
-    """The line as it is in the file; empty if it is no longer there, or not indexed yet."""
+    """The present line in the file; empty if it is no longer there, or not indexed yet."""
     row = compaction.session.entries.filter(entry_id=compaction.entry_id).first()
     if row is None:
         return "", None, 0

@@ -1,4 +1,5 @@
-"""What a compaction removed: by reason, with who proposed it and who approved it, and the context before and after."""
+"""The units that a compaction removed, by reason, with their proposers and approvals, and the context before and
+after."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .units import ReviewAccount, ReviewUnit
 
 @dataclass(frozen=True, slots=True)
 class ReasonRow:
-    """The units with one reason: who proposed them, how they were approved, and what of them stays."""
+    """The units with one reason: their proposers, their approvals, and the parts that are kept."""
 
     title: str
     key: str
@@ -30,13 +31,13 @@ class ReasonRow:
 
     @property
     def calls(self) -> tuple[int, int]:
-        """The first and the last call of the planner that proposed some; 0 if none did."""
+        """The first and the last call of the planner that proposed some of them; 0 if none did."""
         calls = [unit.call for unit in self.removed if unit.call]
         return (min(calls), max(calls)) if calls else (0, 0)
 
     @property
     def proposer(self) -> str:
-        """Who proposed them, if it was no call of the planner."""
+        """Their proposer, if it was not a call of the planner."""
         sources = {unit.item.source for unit in self.removed}
         return "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
 
@@ -59,7 +60,7 @@ class ReasonRow:
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Everything that was removed, and the maps of the context, drawn at one scale."""
+    """All removed units, and the maps of the context, drawn at one scale."""
 
     look: LastLook
     rows: Sequence[ReasonRow]
@@ -96,7 +97,7 @@ class Removals:
 
 
 def removals_of(account: ReviewAccount) -> Removals:
-    """What the approved plan of an account removes; rows with the largest sum first."""
+    """The removals of an account's approved plan; rows with the largest sum first."""
     removed: dict[str, list[ReviewUnit]] = {}
     kept: dict[str, int] = {}
     for unit in account.units:
@@ -112,7 +113,7 @@ def removals_of(account: ReviewAccount) -> Removals:
 
 
 def _map_after(account: ReviewAccount) -> TokenMap:
-    """The map of what stays, at the scale of what was there."""
+    """The map of the kept part, at the scale of the whole."""
     goes = account.review.goes
     stays = [
         piece

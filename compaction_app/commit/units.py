@@ -1,6 +1,6 @@
-"""The account of a review: each decided unit with what it removes, who proposed it and why, who approved it and when.
+"""The account of a review: each decided unit with its removed tokens, its proposer and reason, its approver and time.
 
-The last look, the result and the exports are made of it, so their numbers are the same.
+The page before a commit, the result and the exports are made from it, so their numbers are the same.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ from sessions_app.sessionlog.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class ReviewUnit:
-    """What is decided at once: a leading item of the review. Tokens are in the measure of the session's context."""
+    """The object of one decision: a leading item of the review. Tokens are in the measure of the session's context."""
 
     item: ReviewItem
     line: ProposalLine
     title: str
-    """The reason without what is particular about it: that of its group."""
+    """The reason without its particulars: the title of its group."""
     why: str
-    """What is particular about it in its group."""
+    """Its particulars within its group."""
     turn: int
     tokens: int
-    """What deciding it removes, with what goes along; of a rejected one, what it would have removed."""
+    """The tokens removed by deciding it, with those deleted with it; for a rejected unit, those it would have
+    removed."""
     pair_tokens: int
-    """Of these, those of what merely goes along."""
+    """Of these, the tokens of objects merely deleted with it."""
     approval: Approval | None
     is_opened: bool
 
@@ -58,7 +59,7 @@ class ReviewUnit:
 
     @property
     def because(self) -> str:
-        """Why it is proposed, in short: what is particular about it, or else its group."""
+        """The short reason of the proposal: its particulars, otherwise the title of its group."""
         return self.title if self.why in ("", f"turn {self.turn}") else self.why
 
     @property
@@ -80,7 +81,8 @@ class ReviewUnit:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it was approved together with others; what goes with its pair was not decided alone either."""
+        """Whether it was approved together with others; objects deleted with their pair were not decided alone
+        either."""
         return self.is_approved and (self.approval is None or self.approval.is_bulk)
 
     @property
@@ -95,7 +97,7 @@ class ReviewUnit:
 
     @property
     def has_names_only_there(self) -> bool:
-        """Whether its reason says that some names occur in nothing that stays."""
+        """Whether its reason states that some names occur in no kept entry."""
         return self.reason.endswith(ONLY_THERE)
 
     @property
@@ -106,7 +108,7 @@ class ReviewUnit:
 
 @dataclass(frozen=True, slots=True)
 class ReviewAccount:
-    """All units of a review, in the order of the plan, and the plan that they make."""
+    """All units of a review, in the order of the plan, and the resulting plan."""
 
     run: Run
     version: int
@@ -114,13 +116,13 @@ class ReviewAccount:
     review: Review
     units: Sequence[ReviewUnit]
     before: ContextSize
-    """The size of the context that was planned."""
+    """The size of the planned context."""
     is_unread: bool
-    """Whether the session has changed since, so that its texts cannot be shown any more."""
+    """Whether the session has changed since, so that its texts can no longer be shown."""
 
     @property
     def after(self) -> ContextSize:
-        """The size of the context without what is approved."""
+        """The size of the context without the approved deletions."""
         return self.before.without(removed_estimate(self.transcript, self.review.goes))
 
     @property
@@ -147,12 +149,12 @@ class ReviewAccount:
 
     @property
     def blocks(self) -> int:
-        """Blocks that it removes one by one."""
+        """Blocks that it removes individually."""
         return len(self.review.goes) - self.entries
 
 
 def account_of(run: Run) -> ReviewAccount:
-    """The account of a run's review, also if its session can no longer be read. Raises BadInput `not_prepared`."""
+    """The account of a run's review, even if its session can no longer be read. Raises BadInput `not_prepared`."""
     reviewer, review, version, _, mark = reviewed(run)
     transcript = reviewer.transcript
     parts = _by_leader(plan_parts(transcript, review))
@@ -199,7 +201,7 @@ def _by_leader(parts: Iterable[PlanPart]) -> dict[Target, list[PlanPart]]:
 
 
 def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -> tuple[int, int]:
-    """The estimate of what a unit removes, and of what of that merely goes along."""
+    """The estimated tokens that a unit removes, and of these, the tokens merely deleted with it."""
     if not parts and item.standing in STAYING:
         return full_effect(reviewer.transcript, reviewer, item.target), 0
     return sum(part.cell.tokens for part in parts), sum(part.cell.tokens for part in parts if not part.is_own)

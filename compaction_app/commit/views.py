@@ -42,7 +42,7 @@ from .removals import removals_of
 from .units import ReviewAccount, account_of
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})
-"""Errors that a new plan on the current session can solve."""
+"""Errors that a new plan on the current session can fix."""
 WRITER_FAILS: Final = frozenset(
     {
         "not_writable",
@@ -58,7 +58,7 @@ WRITER_FAILS: Final = frozenset(
 )
 """The failures of one writer that another one may not have."""
 READ_ONLY: Final = "read_only_agent"
-"""The failure for an agent to whose sessions nothing can be written."""
+"""The failure for an agent whose sessions Redline cannot write."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""
 
@@ -80,10 +80,10 @@ class RestForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def commit(request: HttpRequest, run: int) -> HttpResponse:
-    """What will be written, and the confirmations it requires; with them, it is written."""
+    """The lines to be written, and the required confirmations; with them, they are written."""
     found = known_run(run)
     if Compaction.objects.filter(run=found).exists():
-        # A second click, or a second window: show what was written.
+        # A second click, or a second window: show the result.
         return redirect("compaction:result", found.pk)
     if request.method != "POST":
         return _show_undecided(request, found) if "undecided" in request.GET else _show(request, found)
@@ -142,7 +142,7 @@ def _show(
 
 
 def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
-    """What would be approved with everything undecided, before it is."""
+    """The additional approvals if everything undecided is approved, shown before that."""
     context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "runs"}
     context["kept_query"] = "undecided=1&"
     try:
@@ -154,7 +154,7 @@ def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None =
 
 
 def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
-    """The spot check of the group that an address names, which opens what it shows."""
+    """The spot check of the group that an address names, which marks the shown units as opened."""
     key = request.GET.get("look", "")
     group = look.group(key)
     if group is None:
@@ -181,7 +181,7 @@ def approve_rest(request: HttpRequest, run: int) -> HttpResponse:
 
 @require_safe
 def handoff(request: HttpRequest, run: int) -> HttpResponse:
-    """What the approved plan leaves, as Markdown: for agents to whose sessions nothing can be written."""
+    """The conversation that the approved plan leaves, as Markdown: for agents whose sessions Redline cannot write."""
     found = known_run(run)
     try:
         text = handoff_of(found)
@@ -193,7 +193,7 @@ def handoff(request: HttpRequest, run: int) -> HttpResponse:
 
 @require_safe
 def result(request: HttpRequest, run: int) -> HttpResponse:
-    """What was written, before and after, and how to undo it."""
+    """The result, before and after, and how to undo it."""
     return _show_result(request, known_run(run))
 
 
@@ -243,7 +243,7 @@ def review_json(request: HttpRequest, run: int) -> HttpResponse:
 
 
 def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
-    """The account of a run's review, and what was written. Raises Http404 if there is nothing to review."""
+    """The account of a run's review, and its compaction. Raises Http404 if there is nothing to review."""
     run = known_run(number)
     if not is_prepared(run):
         raise Http404(f"Run {number} was never prepared, so there is nothing to review.")

@@ -40,7 +40,7 @@ class DoctorView:
     diagnosis: Diagnosis
     account: RepairAccount | None
     copy: Session | None
-    """The repaired copy, if there is one already."""
+    """The repaired copy, if it exists already."""
     copy_name: str
     lost_name: str
 
@@ -50,7 +50,7 @@ class DoctorView:
 
     @property
     def has_unread_lines(self) -> bool:
-        """Whether there are lines that are not read, or not whole: not every agent's sessions can be repaired."""
+        """Whether there are unread or incomplete lines: not every agent's sessions can be repaired."""
         return any(finding.kind in _UNREAD for finding in self.diagnosis.findings)
 
     @property
@@ -67,7 +67,7 @@ class DoctorView:
 
 
 def view_diagnosis(session: Session) -> DoctorView:
-    """Raises the errors of `diagnose`."""
+    """The diagnosis of a session. Raises the errors of `diagnose`."""
     path = session.real_path()
     diagnosis = diagnose(path)
     beside = repaired_path(Path(session.relative_path))
@@ -82,7 +82,7 @@ def view_diagnosis(session: Session) -> DoctorView:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def doctor(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What is wrong with a session; with POST, a repaired copy is written beside it."""
+    """The problems of a session; with POST, a repaired copy is written beside it."""
     session = known_session(root, path)
     if request.method != "POST":
         return _page(request, session)

@@ -1,7 +1,7 @@
-"""How many lines of each proposal still stand in what stays, for all proposals of a review at once.
+"""The number of lines of each proposal that are also in kept entries, for all proposals of a review together.
 
-Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for
-the last few plans: a page that is loaded again reads nothing, and approving what was undecided changes no count.
+Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for the
+last few plans: reloading a page reads nothing, and approving undecided proposals changes no count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from compaction_app.runs.reviews import Reviewed
 from sessions_app.sessionlog.targets import Target
 
 CACHED: Final = 4
-"""Preparations and plans that are cached."""
+"""The number of cached preparations and plans."""
 
 _histories: OrderedDict[tuple[int, str], FileHistory] = OrderedDict()
 _standing: OrderedDict[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]] = OrderedDict()
@@ -32,9 +32,9 @@ _lock = threading.Lock()
 
 
 class LineChecks:
-    """How many lines of each proposal stand later in calls on the same file that stay.
+    """The number of lines of each proposal that are also in later kept calls on the same file.
 
-    Making it raises what `open_snapshot_texts` raises.
+    Creating it raises the errors of `open_snapshot_texts`.
     """
 
     def __init__(self, run: Run, reviewed: Reviewed) -> None:
@@ -42,20 +42,20 @@ class LineChecks:
         self._standing = standing_later(run, reviewed)
 
     def of(self, target: Target) -> Standing | None:
-        """Those of one proposal; None if it has no lines to compare."""
+        """The result for one proposal; None if it has no lines to compare."""
         call = call_of(self._transcript, target)
         later = self._standing.get(call.order) if call is not None else None
         return later.standing if later is not None and later.standing.total else None
 
 
 def checked_reason(reason: str, standing: Standing | None) -> str:
-    """A planner's reason, which claims no more than the lines show as the review is now."""
+    """A planner's reason, which claims no more than the lines show in the present review."""
     superseded = supersession_in(reason) if standing is not None else None
     return superseded.words(standing) if superseded is not None and standing is not None else reason
 
 
 def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
-    """The same by the order of tool calls, with the last later call that stays."""
+    """The same by the order of tool calls, with the last later kept call."""
     key = run.pk, reviewed.mark, reviewed.review.would_go
     with _lock:
         if key in _standing:
@@ -70,7 +70,7 @@ def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
 
 
 def file_history(run: Run, mark: str) -> FileHistory:
-    """The calls on files of a run's transcript. Raises what `open_snapshot_texts` raises."""
+    """The calls on files of a run's transcript. Raises the errors of `open_snapshot_texts`."""
     key = run.pk, mark
     with _lock:
         if key in _histories:
@@ -100,7 +100,7 @@ def call_of(transcript: Transcript, target: Target) -> ToolPair | None:
 
 
 def stays(reviewer: Reviewer, review: Review, found: Object) -> bool:
-    """Whether an object stays if everything undecided is approved."""
+    """Whether an object is kept if everything undecided is approved."""
     entry = reviewer.transcript.entries[found.position]
     if Target(entry.entry_id) in review.would_go:
         return False

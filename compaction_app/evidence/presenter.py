@@ -1,6 +1,6 @@
-"""What a proposal's reason can be checked by: its lines beside those that stay, and the places of its names.
+"""The evidence for a proposal's reason: its lines beside kept ones, and the places of its names.
 
-A proposal without lines of a file, a repeated output or names has nothing to show.
+A proposal without lines of a file, a repeated output or names has no evidence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AROUND: Final = 2
 """Lines that are shown around a line that does not stand."""
 LINES_SHOWN: Final = 24
 ALONE_SHOWN: Final = 12
-"""Lines that are shown if nothing stands beside them."""
+"""Lines that are shown if no line stands beside them."""
 ALL_LINES: Final = 4_000
 """Lines of one page of evidence."""
 LINE_CHARACTERS: Final = 300
@@ -43,17 +43,17 @@ NAMES_SHOWN: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class EntryPlace:
-    """An entry that stays, or the one that goes."""
+    """A kept entry, or the deleted one."""
 
     entry_id: str
     address: str
     words: str
-    """What it is, and in which turn: read in turn 79."""
+    """A description with the turn: read in turn 79."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideLine:
-    """One line on one side. `state`: stands, lost, short, same, new, or none for a place that is kept free."""
+    """One line on one side. `state`: stands, lost, short, same, new, or none for an empty position."""
 
     text: str
     state: str
@@ -61,7 +61,7 @@ class SideLine:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of both sides, as many on the left as on the right, and which lines of their texts they are."""
+    """Lines of both sides, the same number on each, and their line numbers."""
 
     left: Sequence[SideLine]
     right: Sequence[SideLine]
@@ -76,9 +76,9 @@ class LineEvidence:
     standing: Standing
     left: EntryPlace
     right: EntryPlace | None
-    """None if no later text that stays has any of its lines."""
+    """None if no later kept text has any of its lines."""
     later: Sequence[EntryPlace]
-    """The later calls on the same file that stay."""
+    """The later kept calls on the same file."""
     more_later: int
     excerpts: Sequence[Excerpt]
     lines: int
@@ -96,7 +96,7 @@ class LineEvidence:
 
 @dataclass(frozen=True, slots=True)
 class NamedPlace:
-    """A name, and the nearest place at which it stands in what stays: a later one, if there is any."""
+    """A name, and its nearest place in kept entries: a later one, if there is any."""
 
     name: str
     place: EntryPlace
@@ -104,7 +104,7 @@ class NamedPlace:
 
 @dataclass(frozen=True, slots=True)
 class NameEvidence:
-    """The names of a proposal: those that stand nowhere in what stays, and the places of the others."""
+    """The names of a proposal: those that occur in no kept entry, and the places of the others."""
 
     total: int
     nowhere: Sequence[str]
@@ -119,19 +119,19 @@ class NameEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a reason can be checked by."""
+    """The evidence for a reason."""
 
     proposal: EntryPlace
     reason: str
-    """As far as it is true of what stays now."""
+    """The part of the reason that is true of the kept entries now."""
     lines: LineEvidence | None
     names: NameEvidence | None
 
 
 class EvidenceMaker:
-    """Evidence for the proposals of one run, as its review is now.
+    """Evidence for the proposals of one run, in its present review.
 
-    Raises BadInput `not_prepared`; what it makes raises what `open_snapshot_texts` and its texts raise.
+    Raises BadInput `not_prepared`; its methods raise the errors of `open_snapshot_texts` and its texts.
     """
 
     def __init__(self, run: Run) -> None:
@@ -208,7 +208,7 @@ class EvidenceMaker:
     # ---- names ------------------------------------------------------------------------------------------
 
     def _names(self, item: ReviewItem, transcript: Transcript) -> NameEvidence:
-        """Where the names of a proposal occur outside what is deleted."""
+        """The places of a proposal's names outside the deleted entries."""
         objects = self._objects(item.target)
         places = name_places(transcript, objects, self._stays)
         nowhere = [name for name, at in places.items() if at is None]
@@ -222,7 +222,7 @@ class EvidenceMaker:
         )
 
     def _objects(self, target: Target) -> Collection[Object]:
-        """What a proposal deletes: itself, and the other side of its tool call."""
+        """The objects that a proposal deletes: its own, and the other side of its tool call."""
         call = call_of(self.transcript, target)
         entry = self.transcript.entry(target.entry_id)
         if call is not None:
@@ -262,7 +262,7 @@ class EvidenceMaker:
 
 
 class _Sides:
-    """The lines of two texts as they are drawn. `states` are those of the left ones."""
+    """The lines of two texts as drawn. `states` are those of the left ones."""
 
     def __init__(self, left: str, right: str, states: Sequence[str], known: Collection[str]) -> None:
         self._left, self._right = left.split("\n"), right.split("\n") if right else []
@@ -270,7 +270,7 @@ class _Sides:
         self._new = ["same" if not line or line in known else "new" for line in lines_of(right)]
 
     def excerpts(self, pairs: Sequence[LinePair], most: int) -> Iterator[Excerpt]:
-        """The lines that do not stand, with those around them; the first lines if all of them stand."""
+        """The lines that do not stand, with their surroundings; the first lines if all of them stand."""
         lost = [pair for pair in pairs if self._is_lost(pair)]
         pieces = excerpts(pairs, self._is_lost, AROUND, most) if lost and most < len(pairs) else [pairs[:most]]
         for piece in pieces:
@@ -289,6 +289,6 @@ class _Sides:
 
 
 def _range(numbers: Sequence[int | None]) -> str:
-    """The lines of a text, counted from 1: 100–108."""
+    """The range of lines of a text, counted from 1: 100–108."""
     found = [number + 1 for number in numbers if number is not None]
     return f"{found[0]:,}–{found[-1]:,}" if len(found) > 1 else f"{found[0]:,}" if found else ""

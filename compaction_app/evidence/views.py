@@ -1,4 +1,4 @@
-"""What the reason of one proposal can be checked by: in place on the review, or as a page."""
+"""The evidence for the reason of one proposal: within the review, or as a page."""
 
 from __future__ import annotations
 

@@ -21,6 +21,6 @@ from sessions_app.storage.session_loader import LoadedSession
 
 @receiver(session_before_compact)
 def keep_what_is_labelled(*, loaded: LoadedSession, **others: Any) -> Pin:
-    """Pin every entry that has a label."""
+    """Pin every labelled entry."""
     del others
     return Pin([Target(entry_id) for entry_id in labels(loaded.tree)], "it has a label")

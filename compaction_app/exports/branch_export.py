@@ -1,7 +1,7 @@
-"""A branch of a session as a file: Markdown, a page that needs nothing else, or the lines as they were recorded.
+"""A branch of a session as a file: Markdown, a self-contained page, or the recorded lines.
 
-All forms are made in pieces while they are written or sent: a session of 100 MB takes no more memory than its longest
-line.
+All forms are generated in pieces while they are written or sent: a session of 100 MB takes no more memory than its
+longest line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sessions_app.storage.session_loader import read_texts
 
 BATCH_ENTRIES: Final = 200
 BATCH_BYTES: Final = 4_000_000
-"""The limits of what is read at once."""
+"""The limits of the data read at a time."""
 LINE_BYTES: Final = 32_000_000
 """Longer lines are not searched for pictures."""
 
@@ -55,7 +55,7 @@ def export_name(path: Path, form: str, view: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BranchExport:
-    """A branch that is to be exported, and the file that it is read from."""
+    """A branch to be exported, and its source file."""
 
     agent: Agent
     path: Path
@@ -76,11 +76,11 @@ class BranchExport:
 
     @property
     def note(self) -> str:
-        """What the recorded lines are good for, as a sentence."""
+        """The use of the recorded lines, as a sentence."""
         return note_of(self.agent, self.path, self.view)
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines of the session without those that only have entries of other branches, or of other views."""
+        """The lines of the session without those that only have entries of other branches or views."""
         own = {message.source.number for message in self.messages}
         is_whole = self.view == "all"
         others = {entry.number for entry in self.tree.entries if not (is_whole and entry.is_off_branch)} - own
@@ -113,7 +113,7 @@ class BranchExport:
 
 
 def note_of(agent: Agent, path: Path, view: str) -> str:
-    """What the recorded lines of a view of a session are good for, as a sentence."""
+    """The use of the recorded lines of a view of a session, as a sentence."""
     if view != "all":
         return "Recorded lines are whole, also those of entries of which only a part is in this view."
     if _is_session(agent, path):

@@ -31,16 +31,16 @@ from .review_requests import request_review, require_in_scope, review_request_in
 
 POLL_SECONDS: Final = 0.5
 PLANNING_POLL_SECONDS: Final = 0.2
-"""Planning takes about a second, which somebody waits for."""
+"""Planning takes about a second, during which someone waits."""
 GRACE_SECONDS: Final = 30
 """How long polls may fail before Redline counts as lost: it may be restarting."""
 MESSAGE_CHARACTERS: Final = 1_000
-"""Of an answer's message."""
+"""The maximum length of an answer's message."""
 TESTED: Final = {"state": "tested", "do": NextStep.CONTINUE, "message": "Redline answers."}
 POLL_RECORDED: Final = timedelta(seconds=5)
-"""A poll is recorded only if the last one that was is older: agents poll twice a second."""
+"""A poll is recorded only if the last recorded one is older: agents poll twice a second."""
 REPORT_CHARACTERS: Final = 1_000
-"""Of a report's message."""
+"""The maximum length of a report's message."""
 
 
 class AgentReport(BaseModel):
@@ -64,7 +64,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
 
 @json_view("GET", "POST")
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """A poll, or a report."""
+    """A poll or a report."""
     connection = _connection(request)
     found = Handshake.objects.with_session().filter(pk=handshake, connection=connection.name).first()
     if found is None:
@@ -104,7 +104,7 @@ def _report(found: Handshake, body: bytes) -> None:
 
 
 def _connection(request: HttpRequest) -> ConnectedAgent:
-    """The connected agent that sends a request. The middleware admits nobody else."""
+    """The connected agent that sends a request. The middleware admits only connected agents."""
     found = Credentials.of_request(request).connection()
     if found is None:
         raise BadInput("unauthorized", "The connection was removed a moment ago. Nothing was done.")
@@ -129,7 +129,7 @@ def _answer(request: HttpRequest, handshake: Handshake, status: int = 200) -> Js
 
 
 def _step_of(handshake: Handshake) -> NextStep:
-    """What the agent does now."""
+    """The agent's next action."""
     if handshake.is_open:
         return NextStep.WAIT
     if handshake.state == HandshakeState.APPROVED and handshake.handed is not None:

@@ -1,7 +1,7 @@
-"""Whether an agent has applied the plan that it was handed: the session itself shows it.
+"""Whether an agent has applied the plan that was handed to it: the session itself shows it.
 
-The messages that the agent rebuilds from the session now begin with those of the approved context, one by one. What was
-said since follows them.
+The messages that the agent rebuilds from the session then begin with those of the approved context, one by one. Later
+messages follow them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from sessions_app.sessionlog.context import Message
 
 
 class ContextDigest(msgspec.Struct, frozen=True):
-    """A context that is to be recognised: how many messages it has, and a hash of all that the model receives."""
+    """A context to be recognised: the number of its messages, and a hash of everything that the model receives."""
 
     messages: int
     sha256: str
     lines: int = 0
-    """How many lines the agent appends for it; 0 if it changes rows."""
+    """The number of lines that the agent appends for it; 0 if it changes rows."""
 
 
 def context_digest(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, lines: int = 0) -> ContextDigest:
-    """The digest of a context, or of its first messages; `lines` is how many lines the agent appends for it."""
+    """The digest of a context, or of its first messages; `lines` is the number of lines that the agent appends for
+    it."""
     found = rebuilt.context.messages
     count = len(found) if messages is None else messages
     together = hashlib.sha256()

@@ -50,7 +50,7 @@ NOT_APPROVED: Final = "Nothing was approved."
 
 
 class AppliedBy(Enum):
-    """Who writes an approved plan."""
+    """The writer of an approved plan: the agent or Redline."""
 
     AGENT = "the agent"
     REDLINE_NOW = "Redline, at once"
@@ -58,7 +58,7 @@ class AppliedBy(Enum):
 
 
 def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
-    """Who writes what this writer would write."""
+    """Who makes the change of this writer."""
     if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
         return AppliedBy.AGENT
     return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
@@ -66,23 +66,23 @@ def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
 
 @dataclass(frozen=True, slots=True)
 class ReviewedPlan:
-    """A decision that an agent gets a plan."""
+    """A decision to give an agent a plan."""
 
     confirmations: Confirmations
     now: datetime
     shown: str | None = None
-    """The digest of the preflight that was shown; None if what is approved cannot have changed since."""
+    """The digest of the preflight that was shown; None if the approved plan cannot have changed since."""
     writer: str = ""
-    """Empty for the one for which it was planned."""
+    """Empty for the planned one."""
     rule: str = ""
-    """What approved it in a human's place, in words; empty if a human did."""
+    """The rule that approved it instead of a human, in words; empty if a human approved it."""
 
 
 def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
-    """Approve what is approved in the review of the agent's run.
+    """Approve the plan in the review of the agent's run.
 
-    Raises Conflict `wrong_state` and `moved_on`, and what `commit_run` raises. Then nothing was written, and the agent
-    still waits.
+    Raises Conflict `wrong_state` and `moved_on`, and the errors of `commit_run`. Then nothing was written, and the
+    agent still waits.
     """
     run = handshake.run
     if run is None or not handshake.is_open:
@@ -99,28 +99,28 @@ def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
 
 
 def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
-    """What is approved, against the session as it is now."""
+    """The approved plan, checked against the present session."""
     return preflight_of(approval_of(run, approval.rule), approval.now, approval.writer)
 
 
 def _require_same(handshake: Handshake, preflight: Preflight, approval: ReviewedPlan) -> None:
-    """Require that a preflight is what was shown, at the place at which the agent waits, and confirmed."""
+    """Require that a preflight is the shown one, at the entry at which the agent waits, and confirmed."""
     preflight.require_shown(approval.shown)
     require_same_place(handshake, preflight)
     preflight.require_confirmed(approval.confirmations)
 
 
 def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
-    """Make the new session at once."""
+    """Make the new session immediately."""
     written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
-    # The agent may have asked since it was written, and have been answered.
+    # The agent may have polled since it was written, and received an answer.
     Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=approval.rule)
     handshake.refresh_from_db()
     advance(handshake, approval.now)
 
 
 def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
-    """Have Redline write it once the session is closed; decisions stay blocked until then."""
+    """Let Redline write it once the session is closed; decisions stay blocked until then."""
     with lock_session(run.session.real_path()), block_decisions(run, approval.now):
         preflight = _preflight(run, approval)
         _require_same(handshake, preflight, approval)
@@ -137,15 +137,15 @@ def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None
 
 
 def _approve(handshake: Handshake, approval: ReviewedPlan, **fields: Any) -> None:
-    """Set the state. Raises Conflict `wrong_state` if it was ended meanwhile."""
+    """Set the state. Raises Conflict `wrong_state` if the handshake ended meanwhile."""
     fields |= {"rule": approval.rule, "ended_at": approval.now}
     if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
         raise wrong_state(handshake, NOT_APPROVED)
 
 
 def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
-    """Raise Conflict `closing_unseen` if no sign shows that the agent has the session open: then none would show that
-    it closes it, and what is appended before that is ignored."""
+    """Raise Conflict `closing_unseen` if no sign shows that the agent has the session open: then no sign would show
+    that it closes it, and lines appended before that are ignored."""
     activity = preflight.activity
     if activity.elsewhere is None and not activity.writers:
         raise Conflict(
@@ -167,7 +167,7 @@ def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
 
 
 def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
-    """Give the agent what it needs to make the change itself; decisions stay blocked until it is applied or failed."""
+    """Give the agent the data to make the change itself; decisions stay blocked until it is applied or failed."""
     with (
         lock_session(run.session.real_path()) as locked,
         ExitStack() as undo,
@@ -189,7 +189,7 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
 
 
 class _HandedOver(msgspec.Struct):
-    """A change that is about to be handed over, proven, with its backup."""
+    """A change to be handed over, proven, with its backup."""
 
     fields: dict[str, object]
     made: MadeChange
@@ -198,7 +198,7 @@ class _HandedOver(msgspec.Struct):
 
 
 def _handed(locked: LockedSession, preflight: Preflight, undo: ExitStack) -> _HandedOver:
-    """What the agent is given for a plan, proven on the session as it is. `undo` deletes the backup."""
+    """The data given to the agent for a plan, proven on the present session. `undo` deletes the backup."""
     present, reading, writer = preflight.present, preflight.present.reading, preflight.writer
     assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
     with ExitStack() as opened:

@@ -45,10 +45,11 @@ from sessions_app.sessionlog.printable import plural
 from .approval import ReviewedPlan, approve
 
 GIVEN: Final = Confirmations(below_target=True)
-"""A plan of a rule deletes what the rule names, whatever the target is."""
+"""The confirmations for a rule's plan, which deletes the objects named by the rule, whatever the target is."""
 
 REFUSED: Final = 64
-"""Plans that are remembered as refused: an agent that waits asks twice a second, and reading all texts takes long."""
+"""The number of refused plans that are cached: a waiting agent polls twice a second, and reading all texts takes
+long."""
 
 _refused: OrderedDict[tuple[int, str, str], None] = OrderedDict()
 """The run, the mark of its preparation, and the words of the rule."""
@@ -56,7 +57,7 @@ _log = logging.getLogger("redline")
 
 
 def approve_by_rule(handshake: Handshake, now: datetime) -> None:
-    """Approve the plan for which an agent waits, if the rule of its root lets it pass and nobody has decided yet."""
+    """Approve the plan for which an agent waits, if the rule of its root accepts it and there is no decision yet."""
     run = handshake.run
     if handshake.state != HandshakeState.WAITING or run is None:
         return
@@ -69,10 +70,10 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
         approve_proposals(run, now)
         plan = ReviewedPlan(GIVEN, now, rule=describe_rule(rule))
         shown = preflight_of(approval(run), now).digest()
-        if _decisions(run) == 1:  # else a human decided since the rule judged
+        if _decisions(run) == 1:  # otherwise a human decided since the rule judged
             approve(handshake, replace(plan, shown=shown))
     except RedlineError as fault:
-        # It waits for a human then, who sees the same error.
+        # It then waits for a human, who sees the same error.
         _log.warning("The plan of run %d was not approved automatically (%s)", run.pk, fault.code)
 
 
@@ -81,11 +82,11 @@ def _decisions(run: Run) -> int:
 
 
 def _refuses(run: Run, rule: PassRule) -> bool:
-    """Whether a rule does not let a plan pass, or has not before. Raises what `passes` raises."""
+    """Whether a rule refuses a plan, now or in an earlier check. Raises the errors of `passes`."""
     key = run.pk, reviewed(run).mark, describe_rule(rule)
     if key in _refused:
         return True
-    _refused[key] = None  # also if it fails
+    _refused[key] = None  # even if it fails
     if passes(run, rule):
         _refused.pop(key, None)
         return False
@@ -99,7 +100,7 @@ def _is_on(rule: PassRule) -> bool:
 
 
 def describe_rule(rule: PassRule) -> str:
-    """What a rule lets pass, such as `repeated outputs, empty outputs, up to 20,000 tokens`."""
+    """The plans that a rule accepts, such as `repeated outputs, empty outputs, up to 20,000 tokens`."""
     names = {
         "superseded reads whose lines all still stand": rule.superseded,
         "repeated outputs": rule.repeated,
@@ -110,7 +111,8 @@ def describe_rule(rule: PassRule) -> str:
 
 
 def passes(run: Run, rule: PassRule) -> bool:
-    """Whether a plan touches only what a rule names, and no more tokens than that. Raises what reading texts raises."""
+    """Whether a plan deletes only objects that a rule names, within its limit of tokens. Raises the errors of reading
+    texts."""
     if run.struck > rule.most_tokens:
         return False
     found = reviewed(run)
@@ -134,13 +136,13 @@ def passes(run: Run, rule: PassRule) -> bool:
 
 
 def _is_text(transcript: Transcript, results: Sequence[Object]) -> bool:
-    """Whether results have nothing but text, so that they can be compared."""
+    """Whether results consist of text only, so that they can be compared."""
     entries = [transcript.entries[one.position] for one in results]
     return bool(entries) and all(block.type == BlockType.TEXT for entry in entries for block in entry.blocks)
 
 
 def _is_standing(history: FileHistory, transcript: Transcript, found: Reviewed, call: ToolPair) -> bool:
-    """Whether a call is a read, every line of which, however short, stands in later calls on the file that stay."""
+    """Whether a call is a read whose lines, however short, are all in later kept calls on the file."""
     own = history.calls.get(call.order)
     if own is None or not own.touch.reads or not own.lines:
         return False
@@ -166,7 +168,7 @@ def _is_empty(transcript: Transcript, call: ToolPair) -> bool:
 
 
 def _writes(transcript: Transcript, call: ToolPair) -> bool:
-    """Whether a call puts a text into a file: the text is in the call, and goes with it."""
+    """Whether a call writes a text to a file: the text is in the call, and is deleted with it."""
     touches = [touch_of_call(transcript, block) for block in (*call.repeats, *call.blocks)]
     return any(touch is not None and not touch.reads for touch in touches)
 

@@ -1,4 +1,5 @@
-"""The forms about running agents that ask: how long each may wait, which plans pass, and declining one."""
+"""The forms about running agents that request reviews: how long each may wait, the plans that pass, and declining
+one."""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ MOST_TOKENS: Final = 1_000_000
 
 
 class DeclineForm(forms.Form):
-    """What the agent does without an approved plan."""
+    """The agent's action without an approved plan."""
 
     step = forms.ChoiceField(choices=STEPS)
 
 
 class WaitForm(forms.Form):
-    """How long one agent waits for one reason, what it does then, and who plans."""
+    """How long an agent waits for a reason, what it does then, and its planner."""
 
     minutes = forms.IntegerField(
         label="Minutes",
@@ -93,7 +94,7 @@ def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
 
 
 class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no parameters when it runs
-    """Which plans of one root pass without a review."""
+    """The plans of one root that pass without a review."""
 
     most_tokens = forms.IntegerField(
         label="Limit in tokens",

@@ -1,9 +1,9 @@
 """The life of a handshake: every change is one conditional update by the table of transitions.
 
-`advance` makes a handshake what its run and the time say that it is. Whoever looks at one calls it first: the agent
-that polls, the page, and the server each second; so none of them is needed for the others.
+`advance` updates a handshake from its run and the time. It is called first by every user of a handshake: the polling
+agent, the page, and the server each second; so they do not depend on each other.
 
-How long an agent waits for a review, and what happens then, is chosen for each agent and reason, or a default.
+How long an agent waits for a review, and what happens then, is configured for each agent and reason, or a default.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from sessions_app.web.broadcast import SESSIONS, publish
 
 TITLE_CHARACTERS: Final = 120
 LONGEST_WAIT_SECONDS: Final = 3600
-"""Hook commands are ended after this time and a minute more."""
+"""Hook commands are ended after this time and one more minute."""
 DEFAULT_WAITS: Final = {
     Run.Reason.MANUAL: (1800, NextStep.CONTINUE),
     Run.Reason.THRESHOLD: (900, NextStep.COMPACT),
     Run.Reason.OVERFLOW: (120, NextStep.COMPACT),
 }
-"""Seconds, and what happens then. An overflow stands in the way of the next reply."""
+"""Seconds, and the action after them. An overflow prevents the next reply."""
 
 
 def wait_for(agent: str, reason: str) -> WaitRule:
@@ -70,7 +70,7 @@ def change_handshake(
 
 
 def publish_change(handshake: Handshake) -> None:
-    """Have open pages draw again who waits, and notify once it waits for a review."""
+    """Make open pages redraw the waiting agents, and notify once one waits for a review."""
     page: dict[str, Any] = {"asked": True}
     if handshake.state == HandshakeState.WAITING and handshake.run_id is not None:
         title = one_line(handshake.session.heading, TITLE_CHARACTERS)
@@ -86,7 +86,7 @@ def publish_change(handshake: Handshake) -> None:
 def end_handshake(handshake: Handshake, to: HandshakeState, step: NextStep, message: str, now: datetime) -> bool:
     """End an open handshake without applying anything; a run that is still planning for it is stopped.
 
-    Returns whether it was ended by this: one that was approved meanwhile is not.
+    Returns whether this call ended it: one that was approved meanwhile is not ended.
     """
     if not change_handshake(handshake, to, leaving=OPEN, step=step, message=message, ended_at=now):
         return False
@@ -98,14 +98,14 @@ def end_handshake(handshake: Handshake, to: HandshakeState, step: NextStep, mess
 
 
 def decline(handshake: Handshake, step: NextStep, now: datetime) -> None:
-    """The decision of the person at the page that nothing is applied. Raises Conflict `wrong_state`."""
+    """Decline a handshake, by decision of the user at the page. Raises Conflict `wrong_state`."""
     words = f"The review was declined: {handshake.agent_label} {step.sentence}."
     if not end_handshake(handshake, HandshakeState.DECLINED, step, words, now):
         raise wrong_state(handshake, "It was not declined.")
 
 
 def withdraw(handshake: Handshake, now: datetime) -> None:
-    """The person at the agent stopped the compaction there. Nothing happens if it has ended."""
+    """The user at the agent stopped the compaction there. Nothing happens if the handshake has ended."""
     if handshake.is_open:
         words = f"The compaction was stopped in {handshake.agent_label}."
         end_handshake(handshake, HandshakeState.DECLINED, NextStep.CONTINUE, words, now)
@@ -116,7 +116,7 @@ def wrong_state(handshake: Handshake, not_done: str) -> Conflict:
 
 
 def advance(handshake: Handshake, now: datetime) -> Handshake:
-    """Make an open handshake what its run and the time say, and return it."""
+    """Update an open handshake from its run and the time, and return it."""
     if not handshake.is_open:
         return handshake
     run = _follow(handshake)
@@ -128,11 +128,11 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
         return _fail(handshake, "The run that planned it was deleted.", now)
     elif run.is_written:
         words = written_words(run)
-        with transaction.atomic():  # nobody sees it approved, as if it were still to be written
+        with transaction.atomic():  # it is never shown as approved and still to be written
             change_handshake(handshake, HandshakeState.WAITING)
             change_handshake(handshake, HandshakeState.APPROVED)
             change_handshake(handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now)
-    elif now >= handshake.ends_at and run.committing_since is None:  # else it is approved, and being written
+    elif now >= handshake.ends_at and run.committing_since is None:  # otherwise it is approved and being written
         _expire(handshake, now)
     elif run.is_active:
         change_handshake(handshake, HandshakeState.PLANNING)
@@ -144,9 +144,9 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
 
 
 def written_words(run: Run) -> str:
-    """What the agent is answered if Redline has written what was approved: how to continue with it.
+    """The answer to the agent if Redline has written the approved plan: how to continue with it.
 
-    The agent may ask between the writing and what follows it, so that this depends on nothing but what was recorded.
+    The agent may poll between the write and the following steps, so this depends only on recorded facts.
     """
     compaction = Compaction.objects.filter(run=run).first()
     if compaction is not None and compaction.created:
@@ -161,7 +161,7 @@ def resume_words(run: Run, path: Path) -> str:
 
 
 def _follow(handshake: Handshake) -> Run | None:
-    """The run that plans for it now: one that continues from the earlier one, if there is one."""
+    """The run that plans for it now: the one that continues the earlier one, if any."""
     run = handshake.run
     while run is not None and run.state == RunState.SUPERSEDED:
         later = run.replaced_by.order_by("pk").last()
@@ -194,6 +194,6 @@ def shown_now(handshake: Handshake, now: datetime) -> Handshake:
 
 
 def waiting_handshake(run: Run, now: datetime) -> Handshake | None:
-    """The handshake whose agent waits for a run; None if none does any more."""
+    """The handshake whose agent waits for a run; None if none waits any more."""
     found = run.handshakes.open().with_session().order_by("pk").last()
     return found if found is not None and shown_now(found, now).is_open else None

@@ -1,7 +1,7 @@
-"""What became of an approved plan: verified by the session, recorded, or taken back.
+"""The outcome of an approved plan: verified by the session, recorded, or taken back.
 
-A handed plan is looked for in the session when the agent reports it applied, and each second from then on; so it is
-found as well if the agent, or Redline, was killed in between. One that Redline writes itself is written as soon as the
+A handed plan is searched for in the session when the agent reports it applied, and each second from then on; so it is
+also found if the agent, or Redline, was killed in between. A plan that Redline writes itself is written as soon as the
 agent has closed the session.
 """
 
@@ -43,12 +43,12 @@ from .applied import ContextDigest, is_same_context
 from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
 
 LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
-"""The failures of a write that the next look may not have."""
+"""The failures of a write that the next attempt may not have."""
 NOT_READ: Final = "Whether the plan was applied is not known."
 
 
 class HandedPlan(NamedTuple):
-    """What a session shows of a handed plan."""
+    """The state of a handed plan in the session."""
 
     path: Path
     size: int
@@ -57,11 +57,11 @@ class HandedPlan(NamedTuple):
     """The last entry of the change; empty if the context is not the approved one."""
     lines: tuple[bytes, ...] = ()
     is_untouched: bool = False
-    """Whether it is as it was when it was backed up."""
+    """Whether the session is unchanged since the backup."""
 
 
 def report_applied(handshake: Handshake, now: datetime) -> None:
-    """The agent says that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
+    """The agent reports that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
     if handshake.state == HandshakeState.APPLIED:
         return
     if handshake.state != HandshakeState.APPROVED or handshake.note is None:
@@ -72,7 +72,7 @@ def report_applied(handshake: Handshake, now: datetime) -> None:
 
 
 def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
-    """The agent says that it cannot apply the plan, or cannot wait for it."""
+    """The agent reports that it cannot apply the plan, or cannot wait for it."""
     if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
         _take_back(handshake, _look(handshake), f"{handshake.agent_label} did not apply the plan: {why}", now)
     elif handshake.is_open:
@@ -80,15 +80,15 @@ def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
 
 
 def report_withdrawn(handshake: Handshake, now: datetime) -> None:
-    """The person at the agent stopped the compaction there."""
+    """The user at the agent stopped the compaction there."""
     if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
         report_failed(handshake, "the compaction was stopped there.", now)
     withdraw(handshake, now)
 
 
 def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
-    """Look what became of an approved plan; write it, if that is Redline's part and the session is closed. `is_gone`:
-    the agent asks no more."""
+    """Check the outcome of an approved plan; write it, if that is Redline's part and the session is closed. `is_gone`:
+    the agent polls no more."""
     if handshake.state != HandshakeState.APPROVED:
         return
     if handshake.note is not None:
@@ -98,9 +98,9 @@ def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = Fals
 
 
 def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
-    """Record an approved plan as applied if the session shows it; if it should by now and does not, it has failed.
+    """Record an approved plan as applied if the session shows it; if it is overdue, it has failed.
 
-    Raises what reading the session raises, as long as the agent may still apply it.
+    Raises the errors of reading the session, as long as the agent may still apply it.
     """
     try:
         found = _look(handshake)
@@ -120,7 +120,7 @@ def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> No
 
 
 def _look(handshake: Handshake) -> HandedPlan:
-    """What the session shows of a handed plan. Raises what reading it raises, and Conflict `session_rewritten`."""
+    """The state of a handed plan in the session. Raises the errors of reading it, and Conflict `session_rewritten`."""
     note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
     session = index_file(handshake.session.real_path())
     path, agent = session.path, session.agent
@@ -140,7 +140,8 @@ def _look(handshake: Handshake) -> HandedPlan:
         if approved.lines:
             after = _entries_after(branch, note.leaf_id)
             own, since = after[: approved.lines], {entry.id for entry in after}
-            # What was deleted from the end of the context follows the approved one as long as nothing is applied.
+            # As long as nothing is applied, messages to be deleted from the end of the context follow the approved
+            # ones.
             rest = rebuilt.context.messages[approved.messages :]
             is_there = is_there and all(message.entry.id in since for message in rest)
             if is_there and len(own) == approved.lines:
@@ -152,13 +153,13 @@ def _look(handshake: Handshake) -> HandedPlan:
 
 
 def _entries_after(branch: Sequence[Entry], entry_id: str) -> Sequence[Entry]:
-    """The entries of a branch after one of them; none if it is not there."""
+    """The entries of a branch after a given entry; none if it is not on the branch."""
     place = next((at for at, entry in enumerate(branch, 1) if entry.id == entry_id), len(branch))
     return branch[place:]
 
 
 def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
-    """Whether the rows of a plan are as they were to become; rows that are neither that nor as before count as both."""
+    """Whether the rows of a plan have their new state; rows with neither the new nor the old state count as both."""
     path = handshake.session.real_path()
     agent = agent_at(path)
     database = agent.store.database(path)
@@ -177,7 +178,7 @@ def _note_of(handshake: Handshake) -> CommitNote:
 
 
 def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
-    """Record an applied plan as a compaction, and the handshake as applied: both, or none."""
+    """Record an applied plan as a compaction, and the handshake as applied: both, or neither."""
     path, size = found.path, found.size
     note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
     sha256 = ""
@@ -232,7 +233,7 @@ def _take_back(handshake: Handshake, found: HandedPlan, why: str, now: datetime)
 
 
 def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
-    """End an approved plan of a session that cannot be read any more; its backup stays."""
+    """End an approved plan of a session that can no longer be read; its backup is kept."""
     note = _note_of(handshake)
     words = f"{fault.message} {NOT_READ} {note.backup.path} has what was there before."
     if _end_unapplied(handshake, words, now):
@@ -240,7 +241,7 @@ def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
 
 
 def _end_unapplied(handshake: Handshake, words: str, now: datetime) -> bool:
-    """End an approved plan as failed, so that it can be reviewed again; returns whether it was ended by this."""
+    """End an approved plan as failed, so that it can be reviewed again; returns whether this call ended it."""
     fields: dict[str, Any] = {"step": NextStep.CONTINUE, "message": words, "handed": None, "ended_at": now}
     is_ended = change_handshake(handshake, HandshakeState.FAILED, **fields)
     if is_ended:
@@ -253,7 +254,7 @@ def _allow_decisions(handshake: Handshake) -> None:
 
 
 def cancel_approved(handshake: Handshake, now: datetime) -> None:
-    """The person at the page takes back an approval that Redline has not written yet.
+    """Withdraw an approval that Redline has not written yet, by decision of the user at the page.
 
     Raises Conflict `wrong_state`, and `session_locked` if it is being written.
     """
@@ -286,7 +287,7 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
             if fault.code not in LATER:
                 _fail_later(handshake, fault, now)
             return
-        # It is in the session: a process was killed before it said so, or something failed after that.
+        # It is in the session: a process was killed before reporting it, or something failed after that.
     words = "The session was closed, and what was approved is written."
     change_handshake(handshake, HandshakeState.APPLIED, message=words)
 

@@ -1,4 +1,4 @@
-"""Who waits, as every page shows it; and one handshake on its own page."""
+"""The waiting agents, as every page shows them; and one handshake on its own page."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class WaitingAgent:
 
     handshake: Handshake
     title: str
-    """That of its session."""
+    """The title of its session."""
     address: str
-    """Where its plan is reviewed, or can be watched while it is planned."""
+    """The page on which its plan is reviewed, or watched during planning."""
     is_planned: bool
 
 
 def waiting_agents() -> list[WaitingAgent]:
-    """The agents that wait, the one whose time ends first at the beginning."""
-    # Every page asks, and mostly nobody waits.
+    """The waiting agents, the one whose time ends first at the beginning."""
+    # Every page queries this, and usually no agent waits.
     if not _is_any_open():
         return []
     found = Handshake.objects.open().shown().with_session().order_by("ends_at")
@@ -67,7 +67,7 @@ def asked_lately() -> list[Handshake]:
 
 
 def address_of(handshake: Handshake) -> str:
-    """Where a handshake can be decided, or watched."""
+    """The page on which a handshake can be decided or watched."""
     if handshake.run_id is None:
         return reverse("compaction:handshake", args=(handshake.pk,))
     name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
@@ -75,7 +75,7 @@ def address_of(handshake: Handshake) -> str:
 
 
 def waiting(request: HttpRequest) -> dict[str, Callable[[], Sequence[WaitingAgent]]]:
-    """Who waits, for every page; queried if a page shows it."""
+    """The waiting agents, for every page; queried only if a page shows them."""
     del request
     return {"waiting_agents": cache(waiting_agents)}
 

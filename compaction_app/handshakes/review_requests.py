@@ -49,7 +49,7 @@ AGAIN: Final = "The agent asked again."
 
 
 class AskedBranch(BaseModel):
-    """The branch that the agent has: how many entries, and the SHA-256 of their ids, each with a newline."""
+    """The agent's branch: the number of its entries, and the SHA-256 of their ids, each with a newline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,7 +83,7 @@ class ReviewRequest(BaseModel):
     @pydantic.field_validator("preparation")
     @classmethod
     def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
-        # A number that JSON does not have is a ValueError here, and could not be stored.
+        # A number that JSON lacks is a ValueError here, and could not be stored.
         written = json.dumps(value, allow_nan=False)
         if len(written) > PREPARATION_CHARACTERS or "\\u0000" in written:
             raise ValueError(f"more than {PREPARATION_CHARACTERS} characters, or NUL")
@@ -110,9 +110,9 @@ def review_request_in(body: bytes, connection: ConnectedAgent) -> ReviewRequest:
 def request_review(requested: ReviewRequest, connection: ConnectedAgent, now: datetime) -> Handshake:
     """Record the review request of an agent, and start planning for it.
 
-    Raises BadInput `unknown_session` and `unlisted_session`, Conflict `moved_on`, and what reading the session raises:
-    then nothing is recorded. Raises BadInput `other_agent`, `other_project` and `other_honours` as well: then a
-    handshake that has failed says so to the user. If it cannot be planned, the handshake has failed.
+    Raises BadInput `unknown_session` and `unlisted_session`, Conflict `moved_on`, and the errors of reading the
+    session: then nothing is recorded. Also raises BadInput `other_agent`, `other_project` and `other_honours`: then a
+    failed handshake reports that to the user. If planning is impossible, the handshake has failed.
     """
     session = _session_of(requested, connection)
     try:
@@ -203,7 +203,7 @@ def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None
 
 
 def _writer_for(handshake: Handshake, session: Session) -> str:
-    """The writer whose change the agent can make itself; if there is none, the best one."""
+    """The writer whose change the agent can make itself; otherwise the best one."""
     reading = indexed_reading(session)
     return "" if reading is None else handed_writer(reading, handshake.honours)
 
@@ -227,7 +227,7 @@ def _session_of(requested: ReviewRequest, connection: ConnectedAgent) -> Session
                 f"Redline does not know the session {requested.session or '(without an id)'} of {agent.label}. "
                 f"{COMPACTS}",
             )
-        # Copies of a session have its id, too.
+        # Copies of a session also have its id.
         path = max(found, key=lambda one: is_in_project(one, connection)).real_path()
     place = real_path(path)
     if not any(place.is_relative_to(root.path) for root in shown_roots()):
@@ -265,9 +265,11 @@ def branch_of(entries: Sequence[Entry]) -> AskedBranch:
 
 
 def require_in_scope(session: Session, connection: ConnectedAgent, named: str = "") -> None:
-    """Raise BadInput `unlisted_session`, `other_agent` or `other_project` if a session is not the connection's.
+    """Raise BadInput `unlisted_session`, `other_agent` or `other_project` if a session is outside the connection's
+    scope.
 
-    `named` is how the agent named the session: the message says no more about one of another agent or project.
+    `named` is the agent's name of the session: the message reveals nothing else about a session of another agent or
+    project.
     """
     shown = named or str(session.path)
     label = AGENTS[connection.agent].label

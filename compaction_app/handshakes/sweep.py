@@ -1,4 +1,4 @@
-"""What the server does each second for the agents that wait: it plans, expires, approves by rules, and verifies.
+"""The server's task each second for waiting agents: it plans, expires, approves by rules, and verifies.
 
 It also ends the review request of an agent that no longer polls: nobody should review for an agent that is gone.
 """
@@ -21,11 +21,11 @@ from .outcomes import settle_approved
 from .review_requests import start_requested
 
 SILENT_SECONDS: Final = 120
-"""After so long without a poll an agent is gone: bridges give up after half a minute without an answer."""
+"""After this time without a poll an agent counts as gone: bridges give up after half a minute without an answer."""
 
 _polls: dict[int, tuple[datetime, float]] = {}
-"""The last poll of each agent that waits, and when it was first seen here, by the clock of this process: that stands
-still while the computer sleeps, and does not jump."""
+"""The last poll of each waiting agent, and when it was first seen here, by the clock of this process, which stops while
+the computer sleeps, and does not jump."""
 _log = logging.getLogger("redline")
 
 
@@ -49,8 +49,8 @@ def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
 
 
 def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
-    """The handshakes whose agents have not polled since this process has seen their last poll, for too long. An agent
-    that closes its session before Redline writes polls no more, and is not missed."""
+    """The handshakes whose agents have not polled for too long since this process saw their last poll. An agent that
+    closes its session before Redline writes stops polling, and is not reported."""
     present = {one.pk: one.polled_at for one in found if one.is_open or one.note is not None}
     for pk in _polls.keys() - present.keys():
         del _polls[pk]

@@ -1,4 +1,4 @@
-"""The pages about running agents that wait: one handshake, and the part of every page that names those who wait."""
+"""The pages about waiting agents: one handshake, and the part of every page that lists them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def decline_handshake(request: HttpRequest, handshake: int) -> HttpResponse:
 
 @acts_on_post(_page)
 def take_back(request: HttpRequest, handshake: int) -> HttpResponse:
-    """An approval that is not written yet does not count any more."""
+    """Withdraw an approval that is not written yet."""
     found = _known(handshake)
     try:
         cancel_approved(found, timezone.now())

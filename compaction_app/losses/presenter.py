@@ -1,4 +1,4 @@
-"""What a summary lost, on its page and in its report: bars, what is no longer mentioned, and turns beside the text."""
+"""The loss of a summary, on its page and in its report: bars, lost subjects, and turns beside the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUMMARY_SHOWN: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A replaced turn: what the user said, and the files that were touched, with paths below the project's."""
+    """A replaced turn: the user's text, and the touched files, with paths relative to the project's directory."""
 
     turn: ReplacedTurn
     tokens: int
@@ -40,7 +40,7 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class LossView:
-    """Everything that the page of a summary shows. Token counts are in the measure of `before`."""
+    """The data of a summary's page. Token counts are in the measure of `before`."""
 
     entry_id: str
     leaf_id: str
@@ -51,12 +51,12 @@ class LossView:
     is_encrypted: bool
     when: datetime | None
     went_on: timedelta | None
-    """How long the session went on after it; None if that is not recorded, or it did not."""
+    """How long the session continued after it; None if that is not recorded, or it did not."""
     model: str
     window_percent: int | None
     entries: int
     images: int
-    """Of what was replaced: a summary has none of them."""
+    """Images among the replaced messages, all of which a summary loses."""
     before: ContextSize
     """The size of the context before."""
     after: ContextSize
@@ -65,9 +65,9 @@ class LossView:
     plan_bars: Sequence[HeldBar]
     plan_tokens: int | None
     plan_keep: float
-    """What the plan keeps, in percent of the tokens before."""
+    """The tokens that the plan keeps, in percent of those before."""
     is_plan_larger: bool
-    """Whether what a plan must keep is more than the summary left."""
+    """Whether a plan must keep more than the summary left."""
     paths: LostList
     names: LostList
     errors: LostList
@@ -76,7 +76,7 @@ class LossView:
     more_turns: int
     kept: int
     kept_from: str
-    """The first message that stayed beside the summary; empty if none did."""
+    """The first message that stayed beside the summary; empty if there is none."""
     text: str
     shown: ShownText
     """The text, rendered."""
@@ -102,17 +102,17 @@ class LossView:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing that is counted was lost."""
+        """Whether no counted subject was lost."""
         return not any((self.paths.total, self.names.total, self.errors.total, self.messages.total))
 
 
 def view_loss(session: Session, entry_id: str = "") -> LossView:
-    """What a summary lost. Raises what `loss_at` raises."""
+    """The loss of a summary. Raises the errors of `loss_at`."""
     return _view(session, loss_at(session, entry_id))
 
 
 def view_draft_loss(draft: SummaryDraft) -> LossView:
-    """What a draft would lose. Raises what `loss_of_draft` raises."""
+    """The loss of a draft. Raises the errors of `loss_of_draft`."""
     return _view(draft.session, loss_of_draft(draft))
 
 
@@ -181,7 +181,7 @@ def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[Tur
 
 
 def _files(files: Iterable[FileTouch], project: str) -> str:
-    """The files with what was done to them: `edit src/a.py ×3, src/b.py`."""
+    """The files with their changes: `edit src/a.py ×3, src/b.py`."""
     words = []
     tool = ""
     for file in files:

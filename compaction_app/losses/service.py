@@ -1,4 +1,4 @@
-"""What a summary of an indexed session lost: computed once, and cached for the last few until the file changes."""
+"""The loss of a summary of an indexed session: computed once, and cached for the last few until the file changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sessions_app.sessionlog.measure import Basis, ContextSize
 
 
 class BranchSummary(NamedTuple):
-    """A summary of a branch with what it lost, and the summaries around it."""
+    """A summary of a branch with its loss, and the summaries around it."""
 
     loss: SummaryLoss
     leaf_id: str
@@ -30,7 +30,7 @@ class BranchSummary(NamedTuple):
     before: ContextSize
     """The size of the context before it."""
     model: str
-    """The model in use when it was written; empty if that is not recorded."""
+    """The model in use when it was written; empty if not recorded."""
     last: Entry
     """The last entry of the branch."""
     earlier: str
@@ -39,16 +39,17 @@ class BranchSummary(NamedTuple):
 
 
 def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
-    """What the summary with this id lost; without an id, the newest one of the branch that the agent continues.
+    """The loss of the summary with this id; without an id, of the newest one of the branch from which the agent
+    continues.
 
-    Raises BadInput `unknown_entry` and `not_a_summary`, and what reading the session raises.
+    Raises BadInput `unknown_entry` and `not_a_summary`, and the errors of reading the session.
     """
     document, guard = Document.of_index(session), settings.REDLINE.thinking_guard
     return document.derived(("loss", guard, entry_id), lambda: _work_out(session, entry_id))
 
 
 def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
-    """What a draft would lose, as if it were appended as it is. Raises what `shown_task_of` raises."""
+    """The loss of a draft if it were appended in its present form. Raises the errors of `shown_task_of`."""
     task = shown_task_of(draft)
     session, present = draft.session, task.present
     replacement = task.drafted(draft.text)
@@ -104,7 +105,7 @@ def _work_out(session: Session, entry_id: str) -> BranchSummary:
 
 
 def _replacement(state: BranchState, summaries: Iterable[str]) -> Replacement | None:
-    """What the first of these summaries that replaced something replaced."""
+    """The messages replaced by the first of these summaries that replaced any."""
     found = (replacement_by(state.tree, state.branch, summary, state.reading.reader) for summary in summaries)
     return next(filter(None, found), None)
 

@@ -1,4 +1,4 @@
-"""The page of what a summary lost, and the same as a report that needs nothing else."""
+"""The page of a summary's loss, and the same as a self-contained report."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from .presenter import view_draft_loss, view_loss
 
 @require_safe
 def lost(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What a summary replaced, beside it, and what of that is still mentioned; by default the newest summary."""
+    """The messages that a summary replaced, beside it, with the subjects still mentioned; by default for the newest
+    summary."""
     return _show(request, root, path, "losses/lost.html")
 
 
 @require_safe
 def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """The same as a file: one page without scripts, pictures or anything else from elsewhere."""
+    """The same as a file: one page without scripts, pictures or external resources."""
     answer = _show(request, root, path, "losses/report.html")
     if answer.status_code == 200:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{path.rsplit('/', 1)[-1]}-lost")[:120]
@@ -36,7 +37,7 @@ def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_safe
 def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
-    """What a draft would replace, beside its text."""
+    """The messages that a draft would replace, beside its text."""
     found = known_draft(draft)
     if found.state != SummaryDraft.State.READY:
         return redirect(found)

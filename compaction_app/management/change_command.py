@@ -1,9 +1,9 @@
-"""The base of commands that change a session: the flags of the confirmations, the question before it, and the command
-line that repeats it.
+"""The base of commands that change a session: the flags of the confirmations, the question before the change, and the
+command line that repeats it.
 
-If the session was written to in the last minutes, which is the normal case after leaving an agent, the question says
-so, and its answer confirms the change and `--live` together. It is not asked if more is to be confirmed, or if anything
-shows that the session is still open: an answer that would not be enough is not requested.
+If the session was written to in the last minutes, which is normal after leaving an agent, the question states that, and
+its answer confirms the change and `--live` together. It is not asked if more confirmations are required, or if anything
+shows that the session is still open: an answer that is not enough is not requested.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class ChangeCommand(RedlineCommand):
         return Confirmations(**{name: options[name] for name in self.CONFIRMED})
 
     def confirmed(self, plan: PlannedChange, question: str, options: dict[str, Any], how: str) -> Confirmations:
-        """The confirmations with which a change is made. `question` is a verb with what it does, such as `Undo this`;
-        `how` says how to make it, and is added to the error of a missing confirmation.
+        """The confirmations with which a change is made. `question` is a verb with its object, such as `Undo this`;
+        `how` is the command for the change, and is added to the error of a missing confirmation.
 
-        Raises ConfirmationNeeded, and what `plan.require_confirmed` raises.
+        Raises ConfirmationNeeded, and the errors of `plan.require_confirmed`.
         """
         try:
             return self._answered(plan, question, self.given(options), yes=options["yes"])
@@ -83,13 +83,13 @@ class ChangeCommand(RedlineCommand):
         raise ConfirmationNeeded("not_confirmed", f"{plan.session} was not changed.", "--yes")
 
     def can_ask_about_live(self, missing: Collection[str], activity: Activity) -> bool:
-        """Whether the answer to the question can give the only confirmation that is missing."""
+        """Whether the answer to the question can give the only missing confirmation."""
         return self.can_ask and list(missing) == [LIVE] and activity.is_only_recent
 
     def is_live_confirmed(self, session: Path, activity: Activity, question: str) -> bool:
         """Ask whether to change a session that was written to recently.
 
-        Raises ConfirmationNeeded `session_live` if it was opened since it was asked.
+        Raises ConfirmationNeeded `session_live` if it was opened since the question.
         """
         if not self.ask(f"The session was {activity.recency}. {question}?"):
             return False

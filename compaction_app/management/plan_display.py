@@ -1,4 +1,4 @@
-"""A plan on the terminal: its events while it is made, what it deletes and why, and its summary."""
+"""A plan on the terminal: its events during planning, its deletions with their reasons, and its summary."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ COLUMNS: Final = (
     Column("REASON", cut="end"),
 )
 BEGINNING: Final = 80
-"""Characters that are shown of a text."""
+"""Characters of a text that are shown."""
 REASON: Final = 300
 MOVES: Final = 5
-"""Entries that are named of those that a plan moves."""
+"""The number of moved entries that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A finished plan, and the session it is for."""
+    """A finished plan, and its session."""
 
     plan: Plan
     validated: ValidatedDeletion
@@ -63,7 +63,7 @@ class Planned:
     size: ContextSize
     """The size of the context, in whose measure tokens are shown."""
     run: Run | None = None
-    """None if nothing of it is recorded."""
+    """None if the plan is not recorded."""
 
     @property
     def struck(self) -> int:
@@ -72,7 +72,7 @@ class Planned:
 
     @property
     def after(self) -> ContextSize:
-        """The size of the context without what the plan deletes."""
+        """The size of the context without the deletions of the plan."""
         return self.size.without(removed_estimate(self.plan.transcript, self.validated.targets))
 
     @property
@@ -99,7 +99,7 @@ class Planned:
 
 
 class RequestScreen:
-    """Shows the requests to a model, and keeps the totals of what it was sent and returned."""
+    """Shows the requests to a model, and keeps the totals of the data sent and received."""
 
     first_request = "The conversation is sent"
 
@@ -126,7 +126,7 @@ class RequestScreen:
         return False
 
     def totals(self) -> list[str]:
-        """What was sent, received and spent, in words; empty if nothing left the machine."""
+        """The data sent, received and its cost, in words; empty if nothing left the machine."""
         if self.usage is None:
             return []
         found = self.usage
@@ -139,14 +139,14 @@ class RequestScreen:
 
 
 class PlanningScreen(RequestScreen):
-    """Shows the events while a plan is made."""
+    """Shows the events during planning."""
 
     first_request = "Most of it is the manifest; the tools send more of the conversation if the model requests it"
 
     def begin(self, plan: Plan) -> None:
         for message in plan.answers.messages:
             self._command.say(f"Hook: {printable(message.text)}")
-        # What was prepared stays to the end: the garbage collector need not scan it again and again.
+        # The prepared data lives until the end: the garbage collector need not scan it repeatedly.
         gc.freeze()
 
     def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
@@ -225,7 +225,7 @@ def show_summary(
 
 
 def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
-    """What was written, where, and how to continue, in words."""
+    """The written entries, the place, and how to continue, in words."""
     path = committed.plan.present.path
     if committed.made.created is not None:
         resume = " ".join(map(shell_quoted, agent.client.resume_command(committed.made.created)))
@@ -248,7 +248,7 @@ def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
 
 
 def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
-    """What was proven, and what was wrong with the session before and still is."""
+    """The results of the proof, and the old problems of the session that remain."""
     certificate = committed.made.certificate
     if certificate is None:
         return []
@@ -264,7 +264,7 @@ def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Targ
 
 
 def _moves(planned: Planned) -> Sequence[Moved]:
-    """What is sent before something else that precedes it now."""
+    """The messages that are sent before something that precedes them now."""
     with lines_of(planned.document) as line:
         return moved(
             planned.plan.transcript.entries,
@@ -275,7 +275,7 @@ def _moves(planned: Planned) -> Sequence[Moved]:
 
 
 def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: SessionWriter) -> dict[str, Any]:
-    """The plan, and what was written of it, as JSON."""
+    """The plan, and its written result, as JSON."""
     plan = planned.plan
     written = committed.plan.validated if committed is not None else planned.validated
     return {
@@ -334,7 +334,7 @@ def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
 
 
 def _reason_of(planned: Planned, target: Target) -> str:
-    """Why a target is deleted, in words."""
+    """The reason for deleting a target, in words."""
     origin = planned.origins.get(target)
     if origin is None:
         return ""

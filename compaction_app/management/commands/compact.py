@@ -50,7 +50,7 @@ from sessions_app.storage.session_loader import find_torn_line
 from sessions_app.storage.token_sample import tally_of
 
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
-"""Options that make the plan what it is."""
+"""Options that determine the plan."""
 DEFAULTS: Final = (None, "", EMBEDDED)
 
 
@@ -100,14 +100,14 @@ class Command(ChangeCommand):
         try:
             planned = self._plan(options, own, screen)
         finally:
-            # Even if it failed: what was sent has been paid for.
+            # Even if it failed: the requests sent must be paid for.
             self.progress.clear()
             for line in screen.totals():
                 self.say(line)
         preflight = _commit_command(planned.approved, options)
         torn = find_torn_line(planned.document.path)
         if not self.as_json:
-            # With --yes nobody is there to leave a pager.
+            # With --yes there is no user to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
             show_summary(self, planned, preflight.reading, preflight.writer, preflight.effect, torn)
             if self.newest:
@@ -163,9 +163,9 @@ class Command(ChangeCommand):
         return Planned(plan, _validated(plan, path), plan.origins, document, *names, _size(document, plan.leaf_id))
 
     def _confirmed(self, preflight: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
-        """The confirmations with which the plan is to be written; None if it is not.
+        """The confirmations with which the plan is to be written; None if it is not to be.
 
-        Raises whatever prevents it, and with `--yes` also the first missing confirmation.
+        Raises the error that prevents it, and with `--yes` also the first missing confirmation.
         """
         if options["dry_run"]:
             return None
@@ -184,7 +184,7 @@ class Command(ChangeCommand):
             return given if options["yes"] or (self.can_ask and self.ask(question)) else None
         if preflight.activity is not None and self.can_ask_about_live(missing, preflight.activity):
             return replace(given, live=True) if self.is_live_confirmed(path, preflight.activity, "Write") else None
-        # A confirmation that would not be enough is not requested.
+        # An answer that is not enough is not requested.
         return None
 
 
@@ -217,7 +217,7 @@ def _commit(planned: Planned, confirmations: Confirmations) -> Applied[Preflight
 
 @dataclass(frozen=True, slots=True)
 class CommitCommand:
-    """What a commit of the plan needs at this moment, and the command line for it."""
+    """The present requirements of a commit of the plan, and the command line for it."""
 
     needs: Mapping[str, RedlineError]
     """By field of `Confirmations`, the error if it is missing."""
@@ -226,11 +226,11 @@ class CommitCommand:
     reading: Reading
     writer: SessionWriter
     effect: str
-    """What the writer does to the session."""
+    """The writer's effect on the session."""
     activity: Activity | None = None
-    """What others do with the session; None if the plan cannot be written at all."""
+    """The activity of other processes in the session; None if the plan cannot be written at all."""
     obstacle: BadInput | None = None
-    """Why it cannot."""
+    """The reason why it cannot."""
 
     @property
     def sentence(self) -> str:
@@ -269,7 +269,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
 
 @contextmanager
 def _unchanged_index() -> Iterator[None]:
-    """What is done to the database meanwhile is undone: a dry run adds no session to the index."""
+    """Changes of the database meanwhile are rolled back: a dry run adds no session to the index."""
     with transaction.atomic():
         try:
             yield
@@ -278,7 +278,7 @@ def _unchanged_index() -> Iterator[None]:
 
 
 def _with_row(document: Document, reader: str) -> Document:
-    """A document with the row of its session, and the reader that was chosen for it, if one was."""
+    """A document with the row of its session, and the reader that was chosen for it, if any."""
     row = session_row(document.path)
     row.reader = reader or row.reader
     return replace(document, session=row)

@@ -25,7 +25,7 @@ COLUMNS: Final = (
     *(Column(measure.upper(), right=True) for measure in MEASURES),
 )
 WIDTH: Final = 110
-"""Characters of something lost that are shown."""
+"""Characters of a lost subject that are shown."""
 
 
 class Command(RedlineCommand):

@@ -124,7 +124,7 @@ class Command(ChangeCommand):
     # ---- both --------------------------------------------------------------------------------------------------
 
     def _how(self, options: dict[str, Any], needs: Iterable[str]) -> str:
-        """How to do it without a question."""
+        """The command that does it without a question."""
         label = options["label"]
         own = [
             *(f"--{name}={options[name]}" for name in ("move", "unlabel", "fork") if options[name] is not None),

@@ -102,7 +102,7 @@ class Command(ChangeCommand):
         self.show_json({**document, "draftNumber": kept.pk if kept is not None else None})
 
     def _save(self, path: Path, draft: str) -> None:
-        """Write the draft to a new file. A failure says all of it: it was paid for."""
+        """Write the draft to a new file. If that fails, the error has the whole text, which was paid for."""
         try:
             with reported(path, "The draft was not saved."), path.open("x", encoding="utf-8") as file:
                 file.write(f"{draft}\n")
@@ -126,7 +126,7 @@ class Command(ChangeCommand):
         for words, files in (("read", task.files.read), ("modified", task.files.modified)):
             self.say_all(f"  {words}: {printable(name)}" for name in files)
 
-    # ---- a summary that was read -----------------------------------------------------------------------
+    # ---- a summary from a file -------------------------------------------------------------------------
 
     def _append(self, path: Path, session: Session, options: dict[str, Any]) -> None:
         text = _text_in(options["text"])
@@ -209,7 +209,7 @@ def _require_new(path: Path | None) -> None:
 
 
 def _mentions(judged: DraftJudgement) -> list[str]:
-    """How much of what would be replaced a draft still mentions."""
+    """The share of the replaced subjects that a draft still mentions."""
     numbers = (
         f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}" for name in MEASURES
     )

@@ -44,7 +44,7 @@ class Command(RedlineCommand):
                 self.show_json({"data": str(settings.REDLINE_DATA_DIR)})
                 self.stdout.flush()
             elif options["run"] is not None or options["until_idle"]:
-                # The server that started this process reads its announcements; without a server, nobody does.
+                # The server that started this process reads its announcements; without a server, no process does.
                 relay_through(sys.stdout)
             if options["run"] is not None:
                 _work(options["run"])
