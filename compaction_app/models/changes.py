@@ -35,23 +35,23 @@ class Backup(models.Model):
 
 
 class Compaction(models.Model):
-    """One compaction that Redline wrote, with what the session itself does not contain."""
+    """One compaction that Redline wrote, with the facts that the session itself lacks."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
     run = models.OneToOneField(Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction")
-    """The run it came from; null for old ones of the command line, which then made no runs."""
+    """The run that planned it; null for old ones of the command line, which had no runs then."""
     writer = models.CharField(max_length=30, default="context-compaction")
     entry_id = models.TextField()
     """The leaf that it appended, or the id of the new session."""
     leaf_id = models.TextField()
-    """The entry that it was written after."""
+    """The entry after which it was written."""
     created = models.TextField(blank=True, default="")
     """The path of the new session, if one was made."""
     server = models.TextField(blank=True, default="")
-    """The address of the agent's server that made the change, if one did."""
+    """The address of the agent's server that made the change, if any."""
     certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What was checked before it was written, or last since, as `sessionlog.certificate.Certificate`."""
+    """The checks before it was written, or the last later ones, as `sessionlog.certificate.Certificate`."""
     planner = models.TextField()
     reason = models.CharField(max_length=10, choices=Run.Reason, default=Run.Reason.MANUAL)
     written_at = models.DateTimeField()
@@ -60,7 +60,7 @@ class Compaction(models.Model):
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The size of the context before it, as `sessionlog.measure.ContextSize`; null for old ones."""
     origins: models.JSONField[Any, Any] = models.JSONField()
-    """For each deleted target: which call proposed it, and why."""
+    """For each deleted target: the call that proposed it, and the reason."""
 
     def __str__(self) -> str:
         return self.entry_id
@@ -76,17 +76,17 @@ class Undo(models.Model):
     """The entry of the compaction, or the id of the session that it made."""
     way = models.CharField(max_length=10, choices=[(way.value, way.value) for way in UndoWay])
     is_whole = models.BooleanField()
-    """Whether everything came back that was still deleted; otherwise only `targets`."""
+    """Whether everything still deleted came back; otherwise only `targets`."""
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """What came back, each as `targets.Target.to_json`."""
+    """The targets brought back, each as `targets.Target.to_json`."""
     entry_id = models.TextField(blank=True, default="")
     """The leaf that it appended, or the id of the new session; empty if a session was deleted."""
     leaf_id = models.TextField()
-    """The entry that its lines come after."""
+    """The entry before its lines."""
     created = models.TextField(blank=True, default="")
     """The path of the new session, if one was made."""
     server = models.TextField(blank=True, default="")
-    """The address of the agent's server that made the change, if one did."""
+    """The address of the agent's server that made the change, if any."""
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, null=True, related_name="undo")
     """Null if a session was deleted: its original was never changed."""
     written_at = models.DateTimeField()
@@ -96,7 +96,7 @@ class Undo(models.Model):
 
 
 class AuditEntry(models.Model):
-    """One change of a session, in the order in which they were made. Rows are only added: a trigger refuses the rest.
+    """One change of a session, in the order of the changes. Rows are only added: a trigger refuses anything else.
 
     It names sessions and files by path, because it outlives their rows.
     """
@@ -114,7 +114,7 @@ class AuditEntry(models.Model):
     number = models.PositiveIntegerField(primary_key=True)
     """From 1, without gaps."""
     change = models.TextField(unique=True)
-    """Identifies the change, so that it is recorded once. Of appended entries: action, last entry, backup."""
+    """Identifies the change, so that it is recorded once. For appended entries: action, last entry, backup."""
     at = models.DateTimeField()
     session = models.TextField()
     action = models.CharField(max_length=12, choices=Action)
@@ -125,31 +125,31 @@ class AuditEntry(models.Model):
     """Null if there was no file."""
     sha256_before = models.CharField(max_length=64, blank=True, default="")
     bytes_after = models.BigIntegerField(null=True)
-    """Of the session, or of the new file; null if not known."""
+    """Of the session, or of the new file; null if unknown."""
     sha256_after = models.CharField(max_length=64, blank=True, default="")
     new_file = models.TextField(blank=True, default="")
     """The file that a fork made."""
     restored_from = models.TextField(blank=True, default="")
-    """The backup whose content a restore gave the session."""
+    """The backup that a restore copied to the session."""
     backup = models.TextField(blank=True, default="")
     certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
     previous = models.CharField(max_length=64)
-    """The hash of the entry before."""
+    """The hash of the previous entry."""
     sha256 = models.CharField(max_length=64)
-    """Of its content and `previous`: see `core.audit_chain`."""
+    """The hash of its content and `previous`: see `core.audit_chain`."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.action}"
 
     @property
     def action_name(self) -> str:
-        """What was done, in words."""
+        """The action, in words."""
         is_fork = self.action == self.Action.COMMIT and self.new_file
         return "fork" if is_fork else self.get_action_display().lower()
 
     @property
     def content(self) -> dict[str, Any]:
-        """What its hash covers, besides the hash before it."""
+        """The content covered by its hash, besides the previous hash."""
         return {
             "number": self.number,
             "change": self.change,
@@ -171,7 +171,7 @@ class AuditEntry(models.Model):
         return ChainLink(self.content, self.previous, self.sha256)
 
     def hash(self) -> str:
-        """The hash that it must have."""
+        """The expected hash."""
         return link_hash(self.content, self.previous)
 
 

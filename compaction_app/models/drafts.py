@@ -16,12 +16,12 @@ from .model_jobs import ModelJob
 
 class SummaryDraftQuerySet(JobQuerySet["SummaryDraft"]):
     def unfinished(self) -> Self:
-        """Those that are not appended."""
+        """The drafts that are not appended."""
         return self.exclude(state=SummaryDraft.State.APPENDED)
 
 
 class SummaryDraft(ModelJob):
-    """The draft of a summary: what a model or a hook wrote, and what a human made of it.
+    """The draft of a summary: the text of a model or a hook, and its edited version.
 
         queued ──▶ asking ──▶ ready ──▶ appended
            ╲          ╲──▶ failed ──▶ ready, with the partial text
@@ -53,13 +53,13 @@ class SummaryDraft(ModelJob):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="drafts")
     entry_id = models.TextField(blank=True, default="")
-    """The entry that a move leads to, if it is the summary of the branch that is left; empty for a compaction."""
+    """The target entry of a move, for the summary of the branch that is left; empty for a compaction."""
     is_leaf = models.BooleanField(default=False)
     """Whether that move continues after a user's message instead of before it."""
     leaf_id = models.TextField()
-    """The session's last entry when it was drafted: a draft is of no use once the session has continued."""
+    """The session's last entry at the time of the draft, which becomes useless once the session has continued."""
     focus = models.TextField(blank=True, default="")
-    """What the summary should emphasise, in the user's words."""
+    """The emphasis of the summary, in the user's words."""
     planner = models.TextField(blank=True, default="")
     """The model of the request, as `provider/name`; empty if there was none."""
 
@@ -68,17 +68,17 @@ class SummaryDraft(ModelJob):
     """When its text was last saved."""
 
     generated = models.TextField(blank=True, default="")
-    """What the model or the hook wrote; the partial text while it is being written."""
+    """The text of the model or the hook; a partial text while it is being written."""
     text = models.TextField(blank=True, default="")
-    """The text as it is now, without the lists of files."""
+    """The present text, without the lists of files."""
     is_cut = models.BooleanField(default=False)
-    """Whether the limit of the model's output cut it off."""
+    """Whether the limit of the model's output truncated it."""
     supplied: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What a hook supplied beside the text; null if none did. See `drafts.supplied_by`."""
+    """The data that a hook supplied beside the text; null if none did. See `drafts.supplied_by`."""
     hook_messages: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """What each hook answered, in words."""
+    """The answer of each hook, in words."""
     appended_id = models.TextField(blank=True, default="")
-    """The entry that it became."""
+    """The entry of the appended summary."""
 
     objects = SummaryDraftQuerySet.as_manager()
 

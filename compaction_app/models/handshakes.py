@@ -16,15 +16,15 @@ from .runs import Run
 
 class HandshakeQuerySet(models.QuerySet["Handshake"]):
     def shown(self) -> Self:
-        """Those of sessions in configured roots: pages show no others."""
+        """The handshakes of sessions in configured roots: pages show no others."""
         return self.filter(session__root__configured=True)
 
     def open(self) -> Self:
-        """Those for whose decision an agent waits."""
+        """The handshakes whose agent waits for a decision."""
         return self.filter(state__in=OPEN)
 
     def approved(self) -> Self:
-        """Those whose approved plan is not applied yet."""
+        """The handshakes whose approved plan is not applied yet."""
         return self.filter(state=HandshakeState.APPROVED)
 
     def unfinished(self) -> Self:
@@ -41,18 +41,18 @@ class Handshake(models.Model):
     """The name of the connection, see `sessions_app.connections.connection_files`."""
     agent = models.CharField(max_length=20)
     version = models.TextField(blank=True, default="")
-    """The agent's version, as it says."""
+    """The agent's version, as it reports it."""
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handshakes")
     run = models.ForeignKey(Run, on_delete=models.SET_NULL, null=True, related_name="handshakes")
     """The run that plans for it; null before, and if it could not be planned."""
     reason = models.CharField(max_length=10)
     """As `Run.reason`."""
     honours = models.CharField(max_length=10)
-    """What the agent can do itself with an approved plan, as in docs/handshake.md."""
+    """The agent's abilities with an approved plan, as in docs/handshake.md."""
     leaf_id = models.TextField(blank=True, default="")
-    """The entry after which the agent continues; empty if it did not say."""
+    """The entry after which the agent continues; empty if it sent none."""
     preparation: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    """What else the agent said about its compaction."""
+    """The agent's other data about its compaction."""
 
     state = models.CharField(
         max_length=10,
@@ -61,31 +61,32 @@ class Handshake(models.Model):
     )
     asked_at = models.DateTimeField()
     ends_at = models.DateTimeField()
-    """Until when it waits for a decision."""
+    """The time until which it waits for a decision."""
     polled_at = models.DateTimeField()
     """When the agent last polled for the answer."""
     ended_at = models.DateTimeField(null=True)
-    """When it was decided or ended."""
+    """The time of its decision or end."""
     then = models.CharField(max_length=10, choices=[(one.value, one.value) for one in OUTCOMES])
-    """What the agent does if nobody decides in time."""
+    """The agent's action if there is no decision in time."""
     step = models.CharField(max_length=10, blank=True, default="")
-    """What the agent does now that it has ended, a `NextStep`; empty before."""
+    """The agent's action after the end, a `NextStep`; empty before."""
     message = models.TextField(blank=True, default="")
-    """How it ended, as sentences for the person at the agent."""
+    """The outcome, as sentences for the user at the agent."""
     writer = models.CharField(max_length=30, blank=True, default="")
     """The writer of the approved plan; empty before."""
     rule = models.TextField(blank=True, default="")
-    """The rule that approved it in a human's place, in words; empty if none did."""
+    """The rule that approved it instead of a human, in words; empty if none did."""
     handed: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What the agent is given to apply itself, as long as it may ask for it; null if it is given nothing."""
+    """The data with which the agent applies the plan itself, as long as it may request it; null if it gets none."""
     note: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What is recorded once the plan is applied, as a `records.CommitNote`; null if the agent applies nothing."""
+    """The record to be written once the plan is applied, as a `records.CommitNote`; null if the agent applies
+    nothing."""
     approved_context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The context that it leads to, as a `handshakes.applied.ContextDigest`."""
+    """The resulting context, as a `handshakes.applied.ContextDigest`."""
     confirmations: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The confirmations that were given for a plan that Redline writes once the session is closed."""
     reported_at = models.DateTimeField(null=True)
-    """When the agent reported that it applied the plan; null if it did not."""
+    """The time of the agent's report that it applied the plan; null if there is none."""
 
     objects = HandshakeQuerySet.as_manager()
 
@@ -106,7 +107,7 @@ class Handshake(models.Model):
 
     @property
     def is_manual(self) -> bool:
-        """Whether the person at the agent asked for the compaction."""
+        """Whether the user at the agent requested the compaction."""
         return self.reason == Run.Reason.MANUAL
 
     @property
@@ -115,7 +116,7 @@ class Handshake(models.Model):
 
     @property
     def then_sentence(self) -> str:
-        """What the agent does if nobody decides in time, without its name."""
+        """The agent's action if there is no decision in time, without its name."""
         return NextStep(self.then).sentence
 
     def seconds_left(self, now: datetime) -> float:
@@ -123,7 +124,7 @@ class Handshake(models.Model):
 
 
 class WaitRule(models.Model):
-    """How long an agent may wait for a review, and what happens then: chosen on the page of agents."""
+    """How long an agent may wait for a review, and what happens then: configured on the page of agents."""
 
     agent = models.CharField(max_length=20)
     reason = models.CharField(max_length=10)
@@ -140,17 +141,17 @@ class WaitRule(models.Model):
 
 
 class PassRule(models.Model):
-    """Which plans of a root are approved without a review: those that touch only what it names."""
+    """The plans of a root that are approved without a review: those that touch only the objects it names."""
 
     root = models.OneToOneField(Root, on_delete=models.CASCADE, related_name="pass_rule")
     superseded = models.BooleanField(default=False)
-    """Reads whose lines all still stand in what stays."""
+    """Reads whose lines are all in kept entries."""
     repeated = models.BooleanField(default=False)
-    """Outputs that stand again, letter for letter, in what stays."""
+    """Outputs that are repeated, letter for letter, in kept entries."""
     empty = models.BooleanField(default=False)
     """Calls whose result is empty."""
     most_tokens = models.PositiveIntegerField(default=0)
-    """The most tokens that such a plan may delete."""
+    """The maximum number of tokens that such a plan may delete."""
 
     def __str__(self) -> str:
         return f"rule of {self.root}"

@@ -13,22 +13,23 @@ from sessions_app.jobs.job import Job
 
 
 class ModelJob(Job):
-    """A job with the address of its model, and what was sent there."""
+    """A job with the address of its model, and its requests to it."""
 
     base_url = models.TextField(blank=True, default="")
     """The model's address, as confirmed before the start; empty if it uses none."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
+    """The data sent to a model and received, as `planning.usage.UsageTotals.to_json`; null if nothing left the
+    machine."""
 
     class Meta:
         abstract = True
 
     @property
     def model_host(self) -> str:
-        """Host and port to which its requests go, as confirmed before it started; empty without a model."""
+        """Host and port of its requests, as confirmed before the start; empty without a model."""
         return urlsplit(self.base_url).netloc
 
     @property
     def traffic(self) -> UsageTotals | None:
-        """What was sent and received; None if nothing has left the machine."""
+        """The data sent and received; None if nothing has left the machine."""
         return msgspec.convert(self.usage, UsageTotals) if self.usage else None

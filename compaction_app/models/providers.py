@@ -24,7 +24,7 @@ class Provider(models.Model):
 
 
 class PlannerModel(models.Model):
-    """A model that can plan. Tokens; prices in US dollars for a million of them."""
+    """A model that can plan. Limits are in tokens, prices in US dollars per million tokens."""
 
     THINKING = [(style.value, style.label) for style in ThinkingStyle]
 
@@ -33,16 +33,16 @@ class PlannerModel(models.Model):
     name = models.TextField()
     """The provider's name for it."""
     base_url = models.TextField(blank=True, default="")
-    """Its own address, if not its provider's."""
+    """Its own address, if it differs from its provider's."""
     window = models.PositiveIntegerField()
     output_limit = models.PositiveIntegerField()
     thinking_levels: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """The members of `planning.model_registry.LEVELS` that it supports; none: it does not think."""
+    """The members of `planning.model_registry.LEVELS` that it supports; empty if it does not support thinking."""
     thinking_style = models.CharField(max_length=10, choices=THINKING, default=ThinkingStyle.BUDGET)
     price_in = models.FloatField(null=True)
     price_out = models.FloatField(null=True)
     price_cache_read = models.FloatField(null=True)
-    """If it is not known, cached input counts as input."""
+    """If unknown, cached input costs as much as input."""
     price_cache_write = models.FloatField(null=True)
 
     class Meta:
@@ -56,7 +56,8 @@ class PlannerModel(models.Model):
 
 
 class Agreement(models.Model):
-    """Permission for automatic planning with a provider's models. It is for one host, and ends if the host changes."""
+    """Permission for automatic planning with a provider's models. It applies to one host, and ends if the host
+    changes."""
 
     provider = models.TextField(unique=True)
     origin = models.TextField()

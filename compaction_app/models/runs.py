@@ -36,25 +36,25 @@ class RunQuerySet(JobQuerySet["Run"]):
         return self.filter(state__in=REVIEWABLE)
 
     def unseen(self) -> Self:
-        """Those whose finished proposal nobody has looked at: a later plan of its session takes its place.
+        """Runs whose finished proposal the user has not seen, unless a later plan of the session replaces it.
 
-        An agent that asked for a plan is announced while it waits, and its plan counts for nothing afterwards.
+        A plan that an agent requested is announced while the agent waits, and is not counted afterwards.
         """
         later = self.model.objects.filter(session=OuterRef("session"), pk__gt=OuterRef("pk"))
         own = self.shown().filter(reviewed_at=None, state__in=FINISHED, handshakes=None)
         return own.exclude(Exists(later))
 
     def being_committed(self) -> Self:
-        """Those whose commit has begun and is still under way, or was killed; not those that wait for an agent."""
+        """Runs whose commit is under way or was killed; not those that wait for an agent."""
         waiting = Q(handshakes__state=HandshakeState.APPROVED)
         return self.filter(committing_since__isnull=False).exclude(waiting)
 
     def of_llm(self) -> Self:
-        """Those of LLM planners, which mostly wait for an answer."""
+        """Runs of LLM planners, which mostly wait for an answer."""
         return self.filter(_OF_LLM)
 
     def of_embedded(self) -> Self:
-        """Those of planners without a model, which need the processor."""
+        """Runs of planners without a model, which need the processor."""
         return self.exclude(_OF_LLM)
 
 
@@ -71,7 +71,7 @@ class Run(ModelJob):
     WORK = "compaction_app.runs.worker.work"
 
     class Reason(models.TextChoices):
-        """Why it was started, as in the agent."""
+        """The reason for its start, as in the agent."""
 
         MANUAL = "manual"
         THRESHOLD = "threshold"
@@ -79,18 +79,18 @@ class Run(ModelJob):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="runs")
     leaf_id = models.TextField(blank=True, default="")
-    """The leaf of its branch. Empty until it is prepared, if the file's last entry was meant."""
+    """The leaf of its branch. Until it is prepared, empty means the file's last entry."""
     planner = models.TextField()
     """`embedded`, `prune`, or a model as `provider/name`."""
     thinking = models.CharField(max_length=10, blank=True, default="")
-    """The thinking level of its model; empty: none."""
+    """The thinking level of its model; empty for none."""
     reason = models.CharField(max_length=10, choices=Reason, default=Reason.MANUAL)
     automatic = models.BooleanField(default=False)
     """Whether automatic planning started it."""
     planner_note = models.TextField(blank=True, default="")
     """Why automatic planning did not use the configured planner; empty if it did."""
     reviewed_at = models.DateTimeField(null=True)
-    """When its proposals were last opened, or first if the run was not automatic; null if never."""
+    """The time at which its proposals were last opened, or first if the run was not automatic; null if never."""
     requested_parameters: models.JSONField[Any, Any] = models.JSONField(default=dict)
     """The parameters that were given for this run; the settings supply the rest."""
     parameters: models.JSONField[Any, Any] = models.JSONField(null=True)
@@ -110,20 +110,20 @@ class Run(ModelJob):
     """The time of the last one, by the worker's clock. For display only: nothing depends on it."""
     started_at = models.DateTimeField(null=True)
     committing_since = models.DateTimeField(null=True)
-    """Since when its plan is being written; meanwhile no decisions are accepted."""
+    """The time since which its plan is being written; meanwhile no decisions are accepted."""
     last_seq = models.PositiveIntegerField(default=0)
     """The number of its last event."""
     calls = models.PositiveIntegerField(default=0)
     stats: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What is planned so far, as `stats.Stats.to_json`."""
+    """The statistics of the present plan, as `stats.Stats.to_json`."""
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The size of the context that it was planned on, as a `sessionlog.measure.ContextSize`; null until then."""
+    """The size of the planned context, as a `sessionlog.measure.ContextSize`; null until then."""
     struck_estimate = models.PositiveBigIntegerField(null=True)
-    """What its plan takes from the estimate of the context: the proposed one, and from the commit on the approved one.
-    Null until it has ended."""
+    """The tokens that its plan removes from the estimate of the context: the proposed plan, and from the commit on the
+    approved one. Null until it has ended."""
     notes: models.JSONField[Any, Any] = models.JSONField(default=dict)
-    """Notes of the user in place of what its plan deletes: one line of text by the first entry of each span. A writer
-    that holds no notes leaves them out."""
+    """Notes of the user in place of deleted entries: one line of text by the first entry of each span. A writer that
+    does not support notes omits them."""
 
     objects = RunQuerySet.as_manager()
 
@@ -153,7 +153,7 @@ class Run(ModelJob):
 
     @property
     def is_reviewable(self) -> bool:
-        """Whether there is a plan to review. One that did not end as planned counts if it proposes something."""
+        """Whether there is a plan to review. A run that did not end as planned counts if it proposes something."""
         if self.state not in REVIEWABLE or self.parameters is None:
             return False
         return self.state in FINISHED or self.plan_stats.objects_deleted > 0
@@ -166,13 +166,13 @@ class Run(ModelJob):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took; None until it is over."""
+        """Its duration; None until it has ended."""
         if self.started_at is None or self.ended_at is None:
             return None
         return max(0.1, round((self.ended_at - self.started_at).total_seconds(), 1))
 
     def was_planned_at(self, leaf_id: str) -> bool:
-        """Whether it was planned on the branch that ends there."""
+        """Whether it was planned on the branch with this leaf."""
         # The row does not record where it was prepared, so that it can continue elsewhere.
         return self.events.filter(kind=EventKind.PREPARED, data__leafId=leaf_id).exists()
 
@@ -203,7 +203,8 @@ class Run(ModelJob):
 
     @classmethod
     def fail_unstarted(cls, key: int, why: str) -> bool:
-        """If an earlier worker had validated something, the run is interrupted, and can be reviewed as it is."""
+        """End a queued run because no worker can be started for it; returns whether it was queued. If an earlier worker
+        had validated something, the run is interrupted, and can be reviewed."""
         with transaction.atomic():
             if not cls.objects.queued().filter(pk=key, last_seq__gt=0).exists():
                 return super().fail_unstarted(key, why)
@@ -216,12 +217,12 @@ class Run(ModelJob):
 
     @property
     def plan_stats(self) -> Stats:
-        """What is planned so far; all zero until it is prepared."""
+        """The statistics of the present plan; all zero until it is prepared."""
         return msgspec.convert(self.stats or {}, Stats)
 
     @property
     def context_size(self) -> ContextSize:
-        """The size of the context that it was planned on."""
+        """The size of the planned context."""
         if self.context is None:
             tokens = self.plan_stats.tokens_before
             return ContextSize(tokens, Basis.ABOUT, estimate=tokens)
@@ -229,7 +230,7 @@ class Run(ModelJob):
 
     @property
     def struck(self) -> int:
-        """The tokens that its plan deletes, in the measure of the context; while it plans, about so many."""
+        """The tokens that its plan deletes, in the measure of the context; approximate during planning."""
         size, stats = self.context_size, self.plan_stats
         counted = stats.tokens_before - stats.tokens_after
         return size.tokens - size.without(counted if self.struck_estimate is None else self.struck_estimate).tokens
@@ -270,16 +271,16 @@ class Run(ModelJob):
 
     @property
     def model_host(self) -> str:
-        """Host and port to which its requests go, as confirmed before it started; empty without a model."""
+        """Host and port of its requests, as confirmed before the start; empty without a model."""
         return super().model_host or (self.usage or {}).get("host", "")
 
 
 class Snapshot(models.Model):
-    """What a run was planned on: the prepared transcript without its texts. Only a resume replaces it."""
+    """The basis of a run's plan: the prepared transcript without its texts. Only a resume replaces it."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="snapshot")
     mark = models.CharField(max_length=16)
-    """Different for each preparation: it tells a review which preparation it belongs to."""
+    """Different for each preparation: with it, a review identifies its preparation."""
     packed = models.BinaryField()
     """A `planning.snapshots.Prepared`, compressed."""
 
@@ -315,12 +316,12 @@ class Proposal(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="proposals", db_index=False)
     order = models.PositiveIntegerField()
-    """Its place in the plan, which is the order of recording."""
+    """Its position in the plan, which is the order of recording."""
     entry_id = models.TextField()
     block_index = models.PositiveIntegerField(null=True)
     source = models.CharField(max_length=10, choices=Source)
     call = models.PositiveIntegerField()
-    """The number of the call that chose it, or that it goes with; 0 if it was carried over from another run."""
+    """The number of the call that chose it or its pair; 0 if it was carried over from another run."""
     tool = models.TextField()
     reason = models.TextField(blank=True, default="")
 
@@ -342,8 +343,8 @@ class Proposal(models.Model):
 class Decision(models.Model):
     """One step of a human's review. The review is the result of applying the steps that were not undone.
 
-    Rows are only added: `undo` undoes the last row that is not undone. Number 0 is not a step: it is what hooks pinned,
-    each target with `by`, who pinned it and why (`planning.hook_runner`).
+    Rows are only added: `undo` undoes the last row that is not undone. Number 0 is not a step: it has the pins of
+    hooks, each target with `by`, the hook and its reason (`planning.hook_runner`).
     """
 
     UNDO = "undo"
@@ -352,7 +353,7 @@ class Decision(models.Model):
     seq = models.PositiveIntegerField()
     kind = models.CharField(max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)])
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """Its targets, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: none."""
+    """Its targets, each as `targets.Target.to_json`. For `narrow`: the deleted blocks; for `undo`: none."""
     at = models.DateTimeField()
 
     class Meta:
@@ -363,7 +364,7 @@ class Decision(models.Model):
 
 
 class Opening(models.Model):
-    """That somebody opened an object of a review, and when first. What was only listed was not opened."""
+    """The first time that a user opened an object of a review. Objects that were only listed have none."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="openings", db_index=False)
     entry_id = models.TextField()

@@ -25,7 +25,7 @@ from compaction_app.providers.types import Dialect, ThinkingStyle
 from sessions_app.web.forms import CheckedField, InlineField
 
 RESERVED: Final = frozenset({*LABELS, *PLANNERS, MANUAL_PLANNER, "add"})
-"""Names with another meaning."""
+"""Names with a special meaning."""
 NAME: Final = r"\A[a-z0-9][a-z0-9_-]{0,39}\Z"
 NAME_RULE: Final = "Use lower-case letters, digits, - and _, at most 40 characters, such as “my-server”."
 LONGEST_NAME: Final = 200
@@ -34,7 +34,7 @@ SMALLEST_WINDOW: Final = 8_000
 SMALLEST_OUTPUT: Final = 500
 LARGEST_WINDOW: Final = 100_000_000
 HIGHEST_PRICE: Final = 100_000.0
-"""US dollars for a million tokens. More than that is a slip of the decimal point."""
+"""In US dollars per million tokens. A higher price is a slip of the decimal point."""
 WIDE: Final = {"class": "input--wide", "spellcheck": "false"}
 KEY_INPUT: Final = forms.PasswordInput({**WIDE, "autocomplete": "new-password"})
 
@@ -64,7 +64,7 @@ class TokenCountField(forms.CharField):
 
 
 class PriceField(forms.CharField):
-    """A price in US dollars for a million tokens; None if it is unknown."""
+    """A price in US dollars per million tokens; None if it is unknown."""
 
     widget = forms.TextInput({"inputmode": "decimal", "size": 7})
 
@@ -158,7 +158,7 @@ class KeyForm(forms.Form):
 
 
 class AgreementForm(forms.Form):
-    """Allows automatic planning with a provider at the origin that was shown, or withdraws that."""
+    """Allows automatic planning with a provider at the origin that was shown, or withdraws the permission."""
 
     origin = forms.CharField(required=False)
     back = forms.BooleanField(required=False)
@@ -254,7 +254,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     def _clean_base_url_of(self, provider: ResolvedProvider) -> None:
         base_url: str = self.cleaned_data["base_url"]
         if base_url == provider.base_url:
-            # It follows its provider to any address.
+            # The permission follows its provider to any address.
             self.cleaned_data["base_url"] = ""
         elif origin_of(base_url) != provider.origin and provider.needs_key(base_url):
             self.add_error(

@@ -1,4 +1,4 @@
-"""The page of models: each provider with its models, and what could be added."""
+"""The page of models: each provider with its models, and suggestions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.sourced_value import SourcedValue
 
 SUGGESTED: Final = 12
-"""The most models of sessions that are suggested."""
+"""The maximum number of suggested models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A server that people run themselves, with its default address."""
+    """A kind of server that users run themselves, with its default address."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ PRESETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A model that sessions were written with, at a provider that is configured."""
+    """A model with which sessions were written, at a configured provider."""
 
     provider: ResolvedProvider
     name: str
@@ -50,11 +50,11 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class ModelsPage:
-    """Everything that the page shows."""
+    """The data of the page."""
 
     blocks: list[ProviderModels]
     unset: list[ResolvedProvider]
-    """Those of the environment that are not configured and have no models."""
+    """The providers of the environment that are not configured and have no models."""
     suggestions: list[Suggestion]
     presets: tuple[Preset, ...] = PRESETS
 
@@ -93,7 +93,7 @@ def preset_values(name: str) -> dict[str, str]:
 
 
 def chosen_provider(name: str) -> str:
-    """The provider of a new model: the one of this name, else the first that can be used; empty if none can."""
+    """The provider of a new model: the one with this name, otherwise the first usable one; empty if there is none."""
     known = providers()
     if name in {one.name for one in known}:
         return name

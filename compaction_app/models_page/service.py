@@ -39,9 +39,9 @@ class Consequence:
 
 @transaction.atomic
 def add_provider(form: ProviderForm) -> Provider:
-    """Add a provider, with its key if one was entered. Raises FormInvalid, and SystemFailure of the key file."""
+    """Add a provider, with its key if one was entered. Raises FormInvalid, and SystemFailure for the key file."""
     require_valid(form)
-    # A key left by an earlier provider of this name is not its key.
+    # A key left by an earlier provider of this name does not belong to it.
     drop_key(settings.REDLINE_DATA_DIR, form.cleaned_data["name"])
     row: Provider = form.save()
     _keep(row.name, row.base_url, form.cleaned_data["key"])
@@ -51,8 +51,8 @@ def add_provider(form: ProviderForm) -> Provider:
 def change_provider(form: ProviderForm) -> Consequence:
     """Change a provider that was added.
 
-    An entered key belongs to the base URL in the same form. Without one, the stored key is kept only if the
-    base URL is unchanged. Raises FormInvalid, and SystemFailure of the key file.
+    An entered key belongs to the base URL in the same form. Without one, the stored key is kept only if the base URL is
+    unchanged. Raises FormInvalid, and SystemFailure for the key file.
     """
     require_valid(form)
     row, key = form.instance, form.cleaned_data["key"]
@@ -67,9 +67,9 @@ def change_provider(form: ProviderForm) -> Consequence:
 
 
 def change_key(form: KeyForm) -> None:
-    """Store a key for a provider of the environment, for the origin that the page showed, or delete the one it has.
+    """Store a key for a provider of the environment, for the origin that the page showed, or delete its present key.
 
-    Raises FormInvalid, Conflict `other_address` if its address has changed since, and SystemFailure of the key file.
+    Raises FormInvalid, Conflict `other_address` if its address has changed since, and SystemFailure for the key file.
     """
     require_valid(form)
     provider = form.provider
@@ -81,12 +81,13 @@ def change_key(form: KeyForm) -> None:
 
 
 def forget_key(name: str) -> bool:
-    """Delete the entered key of a provider; returns whether there was one. Raises SystemFailure of the key file."""
+    """Delete the entered key of a provider; returns whether there was one. Raises SystemFailure for the key file."""
     return drop_key(settings.REDLINE_DATA_DIR, name)
 
 
 def added_provider(name: str) -> Provider:
-    """The row of a provider that was added. Raises BadInput `unknown_provider`, also for one of the environment."""
+    """The row of a provider that was added. Raises BadInput `unknown_provider`, including for one of the
+    environment."""
     provider = provider_named(name)
     if provider.source != ADDED:
         raise BadInput(
@@ -99,7 +100,7 @@ def added_provider(name: str) -> Provider:
 def remove_provider(name: str) -> None:
     """Remove an added provider, with its models, its key and its permission for automatic planning.
 
-    Raises BadInput `unknown_provider`, and SystemFailure of the key file.
+    Raises BadInput `unknown_provider`, and SystemFailure for the key file.
     """
     row = added_provider(name)
     drop_key(settings.REDLINE_DATA_DIR, name)
@@ -110,7 +111,7 @@ def remove_provider(name: str) -> None:
 
 
 def agree(name: str, origin: str) -> None:
-    """Let a provider's models plan automatically, at the origin that the page showed.
+    """Allow a provider's models to plan automatically, at the origin that the page showed.
 
     Raises BadInput `unknown_provider`, and Conflict `other_address` if its address has changed since.
     """
@@ -149,7 +150,7 @@ def save_model(form: PlannerModelForm) -> PlannerModel:
 
 
 def remove_model(key: int) -> None:
-    """Remove a model. Its plans are kept; it is not an error if the model is gone already."""
+    """Remove a model. Its plans are kept; a model that no longer exists is not an error."""
     PlannerModel.objects.filter(pk=key).delete()
 
 

@@ -219,7 +219,7 @@ def _provider_page(
     known: ResolvedProvider | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """The form of a provider. A key is never filled in again: `retype` says that one was entered."""
+    """The form of a provider. A key is never filled in again: `retype` is whether one was entered."""
     context = {
         "form": form,
         "known": known,
@@ -252,7 +252,7 @@ def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
 
 @acts_on_post(_address_of)
 def agreement(request: HttpRequest, provider: str) -> HttpResponse:
-    """Let a provider's models plan automatically, or take that back."""
+    """Allow a provider's models to plan automatically, or withdraw the permission."""
     known, form = _provider(provider), AgreementForm(request.POST)
     try:
         require_valid(form)

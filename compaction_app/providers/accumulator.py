@@ -1,8 +1,8 @@
-"""An answer while it arrives: what a reader of either dialect puts together from fragments.
+"""An answer while it arrives: a reader of either dialect builds it from fragments.
 
 A reader opens parts and adds to them; each addition returns the piece that can be shown now. Text may be cut inside a
-character (JSON escapes its two surrogates apart), may contain lone surrogates, and NULs, which no database accepts:
-what is shown and what is sent back as text is repaired, and reasoning goes back complete and unchanged.
+character (JSON escapes its two surrogates separately), and may contain lone surrogates, and NULs, which no database
+accepts: text that is shown or sent back is repaired, and reasoning is returned complete and unchanged.
 
 Nothing grows without limit: an answer that is too long is `Unreadable`.
 """
@@ -21,12 +21,12 @@ from .error_mapping import Unreadable
 from .types import AnswerEnd, ArgumentsPiece, CallBegun, Piece, ReportedUsage, TextPiece, ThoughtPiece
 
 ANSWER_CHARACTERS: Final = 8_000_000
-"""Of one answer, with its reasoning, arguments and signatures."""
+"""The maximum length of one answer, with its reasoning, arguments and signatures."""
 CALLS: Final = 1_000
 PARTS: Final = 10_000
 NAME_CHARACTERS: Final = 1_000
 STOP_CHARACTERS: Final = 50
-"""Characters of a provider's own word for how an answer ended."""
+"""The maximum length of a provider's own word for the end of an answer, in characters."""
 
 _HIGH_HALF: Final = re.compile("[\ud800-\udbff]\\Z")
 
@@ -39,7 +39,8 @@ class FragmentBuffer:
         self._held = ""
 
     def add(self, fragment: str) -> str:
-        """What can be shown of it so far: half a character is held back until the next fragment."""
+        """Add a fragment; returns the text that can be shown now: half a character is held back until the next
+        fragment."""
         self._fragments.append(fragment)
         text = self._held + fragment
         half = _HIGH_HALF.search(text)
@@ -47,13 +48,13 @@ class FragmentBuffer:
         return _shown(text[: half.start()] if half else text)
 
     def rest(self) -> str:
-        """What was held back and can no longer become a character."""
+        """The held-back text that can no longer become a character."""
         held, self._held = self._held, ""
         return _shown(held)
 
     @property
     def shown(self) -> str:
-        """What could be shown of it so far."""
+        """The text shown so far."""
         text = "".join(self._fragments)
         return _shown(text[: len(text) - len(self._held)])
 
@@ -64,7 +65,7 @@ class FragmentBuffer:
 
     @property
     def text(self) -> str:
-        """All of it, as it is shown in the end."""
+        """All of it, as shown in the end."""
         return _shown("".join(self._fragments))
 
     def __bool__(self) -> bool:
@@ -84,7 +85,7 @@ class Text:
 
 @dataclass
 class Reasoning:
-    """Reasoning of the model, and what its provider requires back for it."""
+    """Reasoning of the model, with the data that its provider requires back."""
 
     buffer: FragmentBuffer = field(default_factory=FragmentBuffer)
     block: dict[str, Any] = field(default_factory=dict)
@@ -106,13 +107,13 @@ Part = Text | Reasoning | AccumulatedCall
 
 
 class AnswerBuilder:
-    """One answer: its parts in order, its tokens, and how it ended. `conversation` are the messages before it."""
+    """One answer: its parts in order, its tokens, and its end. `conversation` are the messages before it."""
 
     def __init__(self, conversation: Iterable[Message]) -> None:
         self.parts: list[Part] = []
         self.calls: list[AccumulatedCall] = []
         self.stop = ""
-        """How it ended, in the words of `AnswerEnd.stop`; empty while it has not ended."""
+        """Its end, in the words of `AnswerEnd.stop`; empty until then."""
         self.usage: ReportedUsage | None = None
         self.characters = 0
         self._weight = 0
@@ -133,7 +134,7 @@ class AnswerBuilder:
         return part
 
     def open_call(self, call_id: str) -> AccumulatedCall:
-        """A new call. If its id is missing or already used in the conversation it gets another: `call_1`, …"""
+        """A new call. If its id is missing or already used in the conversation it gets another one: `call_1`, …"""
         if len(self.calls) >= CALLS:
             raise Unreadable(f"it makes more than {CALLS:,} tool calls at once")
         self.weigh(call_id)
@@ -168,7 +169,7 @@ class AnswerBuilder:
         return [ArgumentsPiece(call.index, shown)] if shown and call.name else []
 
     def weigh(self, kept: str) -> None:
-        """Count what is kept but not shown, such as a signature."""
+        """Count data that is kept but not shown, such as a signature."""
         self._weight += len(kept)
         if self.characters + self._weight > ANSWER_CHARACTERS:
             raise Unreadable(f"it is longer than {ANSWER_CHARACTERS:,} characters")
@@ -176,7 +177,7 @@ class AnswerBuilder:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def rest(self) -> list[Piece]:
-        """Pieces for what was held back, and for calls that never got a name."""
+        """Pieces for held-back text, and for calls that never got a name."""
         pieces: list[Piece] = []
         for part in self.parts:
             held = part.buffer.rest()

@@ -1,9 +1,9 @@
-"""Addresses of providers: base URLs as they are stored, and origins, which keys belong to.
+"""Addresses of providers: base URLs as they are stored, and origins, to which keys belong.
 
     https://API.example.com:443/v1/  →  https://api.example.com/v1    of the origin  https://api.example.com
 
-An address is parsed by the client that connects to it, so that a key is checked against the host it is sent to.
-A message never quotes a refused address: you may have typed a key into the wrong field.
+An address is parsed by the client that connects to it, so that a key is checked against the host to which it is sent. A
+message never quotes a refused address: you may have typed a key into the wrong field.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def origin_of(url: str) -> str:
 def checked_base_url(url: str) -> str:
     """The address as it is stored: its origin and path, without a trailing slash. Raises BadInput `bad_base_url`.
 
-    Any host over http or https. Whether a key may be sent there is another question: over plain http only to loopback.
+    Any host over http or https is accepted. Keys are sent over plain http only to loopback, which is checked elsewhere.
     """
     read = _read(url)
     if read.userinfo:

@@ -1,4 +1,4 @@
-"""The pieces of an answer for synchronous code: the network has one event loop per process, in a thread of its own.
+"""The pieces of an answer for synchronous code: the network has one event loop per process, in a separate thread.
 
     with AnswerStream(endpoint, request, patience) as stream:
         while (piece := stream.next(seconds)) is not None: ...
@@ -46,7 +46,7 @@ class AnswerStream:
         self._ended.wait(CLOSE_SECONDS)
 
     def next(self, seconds: float) -> Piece | None:
-        """The next piece, or None if none comes within so many seconds. Raises ProviderError.
+        """The next piece, or None if none arrives within this many seconds. Raises ProviderError.
 
         The last piece is an `AnswerEnd`.
         """

@@ -43,7 +43,7 @@ BUDGETS: Final[Mapping[str, int]] = {
 """Tokens of reasoning per thinking level, for models that take a number."""
 LEAST_BUDGET: Final = 1_024
 ANSWER_TOKENS: Final = 1_024
-"""The least number of tokens of an answer that reasoning leaves for text and calls."""
+"""The minimum number of an answer's tokens that reasoning leaves for text and calls."""
 CACHED: Final[Mapping[str, str]] = {"type": "ephemeral"}
 CACHED_TURNS: Final = 2
 """User turns whose end is a cache breakpoint; with the system prompt that makes three of at most four."""
@@ -59,7 +59,7 @@ _STOPS: Final[Mapping[str, str]] = {
 }
 
 
-# ---- what is sent ---------------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------------------
 
 
 def headers_for(endpoint: Endpoint) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": role, "content": blocks})
-    # A breakpoint looks back a limited number of blocks, and a turn can have more: so earlier ends are marked too.
+    # A breakpoint looks back a limited number of blocks, and a turn can have more: so earlier ends are also marked.
     for turn in [turn for turn in turns if turn["role"] == "user"][-CACHED_TURNS:]:
         turn["content"][-1]["cache_control"] = CACHED
     return turns
@@ -119,7 +119,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     if isinstance(message, ToolResults):
         return [_result_block(result) for result in message.results]
     blocks = [block for part in message.parts for block in _part_blocks(part)]
-    # Reasoning without anything after it is rejected, and means nothing to the model.
+    # Reasoning without anything after it is rejected, and is useless to the model.
     return blocks if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part)) else []
 
 
@@ -141,7 +141,7 @@ def _part_blocks(part: TextPart | ThinkingPart | CallPart) -> list[dict[str, Any
 
 
 def tool_name(name: str) -> str:
-    """A tool's name in the form that providers accept back, even if the model made it up."""
+    """A tool's name in the form that providers accept back, even if the model invented it."""
     return _NAME.sub("_", name)[:64] or "unnamed"
 
 
@@ -154,7 +154,7 @@ class AnthropicReader:
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
         self.builder = AnswerBuilder(conversation)
         self.is_done = False
-        """Nothing more is to come."""
+        """Whether the stream has ended."""
         self._open: dict[int, Text | Reasoning | AccumulatedCall | None] = {}
         self._last = -1
         self._given: dict[int, str] = {}
@@ -162,7 +162,7 @@ class AnthropicReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer is complete if nothing more comes."""
+        """Whether the answer is complete if nothing more arrives."""
         return bool(self.builder.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
@@ -198,13 +198,13 @@ class AnthropicReader:
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, when nothing more comes. Raises Unreadable if the end is missing."""
+        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
         if not self.is_whole:
             raise Unreadable("it ended too early")
         builder = self.builder
         pieces = [piece for index in list(self._given) for piece in self._end(index)] + builder.rest()
         thoughts = [part for part in builder.parts if isinstance(part, Reasoning)]
-        # Reasoning that the output limit cut off has no signature, and the service accepts none without one.
+        # Reasoning that the output limit truncated has no signature, and the service accepts none without one.
         has_cut = builder.stop == "length" and any(map(_signed, thoughts))
         for part in thoughts:
             if part.block.get("type") == "thinking":

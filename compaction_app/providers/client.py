@@ -35,7 +35,7 @@ from .types import Dialect, Endpoint, Piece, Request, Retrying, Sent
 FIRST_WAIT: Final = 1.0
 """Seconds before the second attempt; each wait is twice the one before."""
 JITTER: Final = 0.25
-"""A wait is longer by up to this fraction of it, so that runs that failed together do not retry together."""
+"""A wait is longer by up to this fraction, so that runs that failed together do not retry together."""
 DAY: Final = 24 * 3_600
 _KEY: Final = re.compile(r"[!-~]+\Z")
 
@@ -51,17 +51,17 @@ class Patience:
     first_byte: float = 120
     """For the first byte of an answer, and for the first of its body."""
     between: float = 90
-    """From one byte of the answer to the next."""
+    """Between two bytes of the answer."""
     whole: float = 1800
-    """For an answer as a whole, from when its request is sent. A model may reason for many minutes."""
+    """For the whole answer, from the sending of its request. A model may reason for many minutes."""
     attempts: int = 5
-    """Attempts in all."""
+    """Total number of attempts."""
     longest_wait: float = 60
-    """Longest wait before a retry. If a provider demands a longer one, the request is not retried."""
+    """The longest wait before a retry. If a provider demands a longer one, the request is not retried."""
 
 
 async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = None) -> AsyncGenerator[Piece, None]:
-    """Send a request to a model and yield what happens piece by piece; the last piece is the `AnswerEnd`.
+    """Send a request to a model and yield the events piece by piece; the last piece is the `AnswerEnd`.
 
     Raises ProviderError, and BadInput if the endpoint's address is invalid.
     """
@@ -110,7 +110,7 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
 
 
 def size_of(request: Request, dialect: Dialect) -> int:
-    """The number of characters that the body of a request would have."""
+    """The length that the body of a request would have, in characters."""
     return len(_printed(anthropic.body_of(request) if dialect == Dialect.ANTHROPIC else openai.body_of(request)))
 
 
@@ -195,12 +195,12 @@ def _wait(failed: Failed, backoff: float, patience: Patience) -> float | None:
 
 
 def _wait_after(failure: Exception) -> float | bool:
-    """The wait for stamina, as it was announced; False: no further attempt."""
+    """The announced wait, for stamina; False means no further attempt."""
     return failure.wait if isinstance(failure, Failed) and failure.wait is not None else False
 
 
 def _given_up(failure: Failed, patience: Patience) -> ProviderError:
-    """The error of the last attempt, with the reason why there was no other."""
+    """The error of the last attempt, with the reason why there was no other attempt."""
     error = failure.error
     if failure.after is not None and failure.after > patience.longest_wait:
         wants = (

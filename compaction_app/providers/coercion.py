@@ -1,4 +1,4 @@
-"""Values that a provider sends, converted to the types they should have: nothing it sends is trusted to be valid."""
+"""Values from a provider, converted to the expected types: no value is trusted to be valid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .error_mapping import ProviderFault, Reported, Unreadable, fault_in
 
 MOST_TOKENS: Final = 2**53
 DEPTH: Final = 50
-"""Levels of nesting in what is kept of an answer to be sent back."""
+"""Levels of nesting in the part of an answer that is kept to be sent back."""
 
 
 def event_object(event: str, data: str) -> Mapping[str, Any]:
@@ -28,22 +28,22 @@ def event_object(event: str, data: str) -> Mapping[str, Any]:
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:
-    """The value, if it is an object; else an empty one."""
+    """The value, if it is an object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """The value, if it is a list; else an empty one."""
+    """The value, if it is a list; otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """The value, if it is a string; else an empty one."""
+    """The value, if it is a string; otherwise an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def count_of(value: object) -> int:
-    """The value, if it is a number of tokens; else 0."""
+    """The value, if it is a number of tokens; otherwise 0."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
     return int(value) if is_count and isinstance(value, int) else 0
 

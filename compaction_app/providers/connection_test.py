@@ -30,20 +30,20 @@ PROMPT: Final = "This is a test of the connection. Call the tool say_ready once,
 OUTPUT_TOKENS: Final = 4_096
 """Enough for a model that thinks before it calls a tool."""
 PATIENCE: Final = Patience(connect=5, first_byte=60, between=30, attempts=1)
-"""You wait in front of a page."""
+"""Short waits, because you wait in front of a page."""
 LONGEST: Final = 60.0
-"""Seconds in all."""
+"""Seconds in total."""
 AT_ONCE: Final = 0.1
-"""Seconds that nobody notices."""
+"""A delay in seconds that is not noticeable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a model can plan, in words for the person who pressed “Test”."""
+    """Whether a model can plan, in words for the user who pressed “Test”."""
 
     ok: bool
     message: str
-    """What happened, and what to do about a problem. Does not contain the key."""
+    """The outcome, and what to do about a problem. Does not contain the key."""
     seconds: float
 
 
@@ -56,7 +56,7 @@ async def try_model(
     patience: Patience = PATIENCE,
     longest: float = LONGEST,
 ) -> Verdict:
-    """Ask the model for one tool call, with the thinking that a run would use, within `longest` seconds.
+    """Request one tool call from the model, with the thinking level of a run, within `longest` seconds.
 
     Raises BadInput if the address is invalid.
     """

@@ -1,4 +1,4 @@
-"""What a provider reports instead of an answer, and what that means: one `ProviderError` in words.
+"""The errors that a provider reports instead of an answer, and their meaning: one `ProviderError` in words.
 
 | it reports                                                  | it means                        | retried     |
 |-------------------------------------------------------------|---------------------------------|-------------|
@@ -12,7 +12,7 @@
 | any other status                                            | Rejected                        | no          |
 | an error inside an answer that is none of these             | Broken                          | no          |
 
-Providers echo what they were sent. What is quoted of them contains no key, is on one line, and is short.
+Providers echo requests. Quotations contain no key, are on one line, and are short.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .types import Dialect, Endpoint
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000
-"""Characters of a provider's words, before they are cut to what is quoted."""
+"""Characters of a provider's message that are read, before it is cut for quoting."""
 SHOWN_OF_KEY: Final = 4
 _FRAGMENT: Final = 8
-"""Pieces of a key are hidden from this many characters on."""
+"""Pieces of a key with at least this many characters are hidden."""
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -95,7 +95,7 @@ class ProviderFault:
     status: int
     """The HTTP status, or the one that the error would have had; 0 if unknown."""
     kind: str
-    """Its type and code, as they came."""
+    """Its type and code, as received."""
     words: str
 
     @property
@@ -113,7 +113,7 @@ class Reported(Exception):
 
 
 class Unreadable(Exception):
-    """The answer is not of this dialect; the text says why, and quotes nothing of it."""
+    """The answer is not of this dialect; the text gives the reason, and quotes nothing of it."""
 
 
 # ---- reading an error ------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def fault_in(value: object, status: int = 0) -> ProviderFault | None:
 
 
 def fault_of(status: int, is_page: bool, body: bytes) -> ProviderFault:
-    """The error of an answer with this status, whatever its body contains."""
+    """The error of an answer with this status, whatever its body."""
     text = body.decode("utf-8", "replace")
     try:
         found = fault_in(json.loads(text), status)
@@ -176,11 +176,11 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-# ---- what it means --------------------------------------------------------------------------------------
+# ---- the meaning ----------------------------------------------------------------------------------------
 
 
 def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderError:
-    """What a reported error means to the user, in words without a key."""
+    """The meaning of a reported error for the user, in words without a key."""
     who, text = endpoint.host, f"{fault.kind} {fault.words}"[:READ_CHARACTERS].lower()
     quote = quoted(fault.words or fault.kind, endpoint.key)
     named = shortened(model, endpoint.key)
@@ -271,14 +271,14 @@ def not_this_dialect(endpoint: Endpoint, quote: str) -> Rejected:
 
 
 def quoted(words: str, key: str) -> str:
-    """A provider's words as part of a message: `: “…”`, or nothing if they are empty."""
+    """A provider's message within another one: `: “…”`, or nothing if it is empty."""
     text = shortened(words, key)
     return f": “{text}”" if text else ""
 
 
 def shortened(words: str, key: str) -> str:
     """Words on one line without the key and invisible characters, at most QUOTED_CHARACTERS of them."""
-    # Invisible characters go first: they could be inside the key.
+    # Invisible characters are removed first: they could be inside the key.
     seen = (one for one in words[:READ_CHARACTERS] if one.isspace() or unicodedata.category(one) not in _UNSEEN)
     line = without_key(" ".join("".join(seen).split()), key).rstrip(".")
     return line if len(line) <= QUOTED_CHARACTERS else line[: QUOTED_CHARACTERS - 1] + "…"
@@ -291,7 +291,7 @@ def without_key(words: str, key: str) -> str:
     hint = f"…{key[-SHOWN_OF_KEY:]}" if len(key) > _FRAGMENT else "…"
     words = KeyForms(key).hide(words, hint)
     length = min(_FRAGMENT, len(key))
-    # Upper or lower case: a host name comes back in lower case.
+    # Case is ignored: a host name comes back in lower case.
     lower_key, lower_words = key.translate(_LOWER), words.translate(_LOWER)
     pieces = {lower_key[start : start + length] for start in range(len(key) - length + 1)}
     hidden = bytearray(len(words))

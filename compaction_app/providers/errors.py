@@ -1,4 +1,4 @@
-"""What can go wrong at a provider, as the user sees it.
+"""The errors of a provider, as the user sees them.
 
     ProviderError          a run ends, keeps its targets, and can be resumed
     ├── Overflow           the conversation is longer than the model's window
@@ -18,9 +18,9 @@ from sessions_app.sessionlog.errors import RedlineError
 
 
 class ProviderError(RedlineError):
-    """Base of what goes wrong at a provider. Exit code 6, as for a system failure.
+    """Base of the errors of a provider. Exit code 6, as for a system failure.
 
-    `what` says what happened, `advice` what to do about it; the message is both.
+    `what` states what happened, `advice` what to do about it; the message is both.
     """
 
     exit_code = 6
@@ -40,10 +40,7 @@ class QuotaUsed(ProviderError):
 
 
 class Rejected(ProviderError):
-    """The provider refuses the request as it is."""
-
-
-"""The provider refuses the request."""
+    """The provider refuses the request: the key, the model's name or an option."""
 
 
 class Unavailable(ProviderError):

@@ -63,7 +63,7 @@ _STOPS: Final[Mapping[str, str]] = {
 }
 
 
-# ---- what is sent ---------------------------------------------------------------------------------------
+# ---- requests -------------------------------------------------------------------------------------------
 
 
 def headers_for(endpoint: Endpoint) -> dict[str, str]:
@@ -72,7 +72,7 @@ def headers_for(endpoint: Endpoint) -> dict[str, str]:
 
 
 def body_of(request: Request, host: str = "") -> dict[str, Any]:
-    """The body of a request, ready for JSON. OpenAI's own host has another name for the output limit."""
+    """The body of a request, ready for JSON. OpenAI's own host uses another name for the output limit."""
     limit = "max_completion_tokens" if f".{host}".endswith(_OWN_HOSTS) else "max_tokens"
     body: dict[str, Any] = {
         "model": request.model,
@@ -151,7 +151,7 @@ class OpenAIReader:
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
         self.builder = AnswerBuilder(conversation)
         self.is_done = False
-        """Nothing more is to come."""
+        """Whether the stream has ended."""
         self._text: Text | None = None
         self._reasoning: Reasoning | None = None
         self._kept: dict[str, FragmentBuffer] = {}
@@ -162,7 +162,7 @@ class OpenAIReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer is complete if nothing more comes."""
+        """Whether the answer is complete if nothing more arrives."""
         return bool(self.builder.stop)
 
     def feed(self, event: str, data: str) -> list[Piece]:
@@ -181,7 +181,7 @@ class OpenAIReader:
         return pieces
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, when nothing more comes. Raises Unreadable if the end is missing."""
+        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
         if not self.is_whole:
             raise Unreadable("it ended too early")
         if self._reasoning is not None:
@@ -204,7 +204,7 @@ class OpenAIReader:
             pieces += self._read_reasoning(payload)
             pieces += self._read_text(payload)
             for place, fragment in enumerate(list_of(payload.get("tool_calls"))):
-                # In a message, each is a whole call.
+                # In a message, each one is a complete call.
                 numbered = {} if delta else {"index": place}
                 pieces += self._read_call({**mapping_of(fragment), **numbered})
             self._stop(choice.get("finish_reason"))

@@ -1,4 +1,4 @@
-"""The forms in which a provider may echo a key, found and hidden as far as that is cheap.
+"""The forms in which a provider may echo a key, found and hidden as far as this is cheap.
 
 Texts are compared by their letters and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and
 one search finds a form with any separators, line breaks and alphabet variants.
@@ -27,12 +27,12 @@ from typing import Final
 from urllib.parse import quote
 
 SHORTEST: Final = 12
-"""The fewest letters and digits of a key: fewer could be any text."""
+"""The minimum number of letters and digits of a key: fewer could be any text."""
 GAP: Final = 16
 """Separators between two letters of a form."""
 _HEAD: Final = 8
 _SEPARATOR: Final = r"(?:\\[nrt]|[^A-Za-z0-9])"
-"""In JSON text a line break is a separator, too."""
+"""In JSON text a line break is also a separator."""
 _SEPARATORS: Final = re.compile(_SEPARATOR)
 _LETTER: Final = re.compile(r"\\[nrt]|([A-Za-z0-9])")
 
@@ -46,7 +46,7 @@ class KeyForms:
         self._longest = max(map(len, self._forms), default=0)
 
     def hide(self, text: str, shown: str) -> str:
-        """The text with each form of the key as `shown`."""
+        """The text with each form of the key replaced by `shown`."""
         letters = _letters(text)
         for form in self._forms:
             if form in letters:
@@ -56,7 +56,7 @@ class KeyForms:
         return text
 
     def held(self, text: str) -> int:
-        """How many characters at the end of a text could be the beginning of a form."""
+        """The number of characters at the end of a text that could be the beginning of a form."""
         letters, places = _last_letters(text, self._longest)
         size = max((_overlap(letters, form) for form in self._forms), default=0)
         return len(text) - places[-size] if size else 0
@@ -100,7 +100,7 @@ def _last_letters(text: str, most: int) -> tuple[str, list[int]]:
 
 
 def _overlap(letters: str, form: str) -> int:
-    """How many of the last letters are the beginning of a form, but not all of it."""
+    """The number of last letters that are the beginning of a form, but not all of it."""
     head = form[:_HEAD]
     at = letters.find(head, max(0, len(letters) - len(form) + 1))
     while at >= 0:

@@ -1,10 +1,10 @@
 """One request and its answer over HTTP, read within limits; every failure becomes one `Failed`.
 
-The status is checked before anything is read as a stream: an error with status 529 is JSON, a web page is not an
-answer. The body is then read as an event stream, or as one JSON value. A slow one is given up, an endless one is cut
-off, and invalid UTF-8 becomes U+FFFD: nothing that a server sends can block or fill this process. Bytes are counted as
-they come from the network and are never decompressed: 10 KB could become gigabytes. Any byte shows that the server is
-alive, even a comment of the stream.
+The status is checked before anything is read as a stream: an error with status 529 is JSON, and a web page is not an
+answer. The body is then read as an event stream, or as one JSON value. A slow one is abandoned, an endless one is cut
+off, and invalid UTF-8 becomes U+FFFD: no server can block or fill this process. Bytes are counted as received from the
+network and are never decompressed: 10 KB could become gigabytes. Any byte shows that the server is alive, even a
+comment of the stream.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from .errors import Broken, ProviderError, Rejected, TimedOut, Unavailable, Unre
 from .types import AnswerEnd, Endpoint, Piece
 
 ERROR_SECONDS: Final = 5.0
-"""How long to wait for the body of an error; without it, the status has to say what is wrong."""
+"""How long to wait for the body of an error; without it, the status has to describe the error."""
 REST_SECONDS: Final = 0.2
-"""How long to wait for the end of the body after a whole answer, so that the connection can be used again."""
+"""How long to wait for the end of the body after a complete answer, so that the connection can be reused."""
 EVENT_BYTES: Final = 4 << 20
-"""Bytes of one event of a stream; and of comments without an event between them."""
+"""The maximum length of a stream's event, and of comments without an event between them, in bytes."""
 PART_BYTES: Final = 64 << 10
-"""Bytes that are parsed at a time: events of a longer chunk are taken one after the other."""
+"""The number of bytes parsed at a time: events of a longer chunk are processed one after the other."""
 STREAM_BYTES: Final = 256 << 20
 JSON_BYTES: Final = 16 << 20
-"""Bytes of an answer that is not a stream."""
+"""The maximum length of an answer that is not a stream, in bytes."""
 ERROR_BYTES: Final = 64 << 10
-"""Bytes that are read of the body of an error."""
+"""The number of bytes that are read of an error's body."""
 
 _STREAM: Final = {"content-type": "text/event-stream; charset=utf-8-sig"}
 """Event streams are UTF-8, whatever a server calls them, and may begin with a byte-order mark."""
 
 
 for _name in ("httpx", "httpcore"):
-    # Below that level they log what a provider sends back, which may be the key.
+    # Below that level they log a provider's responses, which may contain the key.
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class Body:
     """The body of an answer: `first` and `between` are the seconds until its first bytes and between further ones.
 
-    `deadline` is when it has to be whole, on the clock of the event loop.
+    `deadline` is the time by which it must be complete, on the clock of the event loop.
     """
 
     def __init__(self, response: httpx.Response, first: float, between: float, deadline: float = math.inf) -> None:
@@ -74,7 +74,7 @@ class Body:
         self.read_bytes = 0
 
     async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
-        """The events of a stream that are not empty.
+        """The events of the stream that are not empty.
 
         Raises TimeoutError, httpx.HTTPError if the connection breaks, and Unreadable beyond the limits.
         """
@@ -139,13 +139,14 @@ class AnswerReader(Protocol):
 
 
 class Failed(Exception):
-    """An exchange failed with `error`. `again`: a retry may help; `after`: the wait that the provider demands, in s."""
+    """An exchange failed with `error`. `again`: a retry may help; `after`: the wait that the provider demands, in
+    seconds."""
 
     def __init__(self, error: ProviderError, *, again: bool = False, after: float | None = None) -> None:
         super().__init__(error.message)
         self.error, self.again, self.after = error, again, after
         self.wait: float | None = None
-        """Seconds until the retry, once that is decided."""
+        """Seconds until the retry, once decided."""
 
 
 class Exchange:
@@ -191,7 +192,8 @@ class Exchange:
                 await self._read_event()
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
-        """What `begin` has read, and the rest as it comes; the last piece is the `AnswerEnd`. Raises Failed."""
+        """The piece that `begin` has read, and the others as they arrive; the last piece is the `AnswerEnd`. Raises
+        Failed."""
         while True:
             ready, self._ready = self._ready, []
             for piece in ready:
@@ -204,7 +206,7 @@ class Exchange:
         await self._read_rest()
 
     async def close(self) -> None:
-        """Close the connection, unless the answer was read to its end and the connection can be used again."""
+        """Close the connection, unless the answer was read to its end and the connection can be reused."""
         if self._events is not None:
             await self._events.aclose()
         if self._response is not None:
@@ -213,7 +215,7 @@ class Exchange:
     # ---- reading ----------------------------------------------------------------------------------------
 
     async def _look_at(self, response: httpx.Response) -> None:
-        """Raise Failed unless this is an answer that can be read."""
+        """Raise Failed unless this is a readable answer."""
         encoding = _encoding(response)
         if response.is_success:
             if encoding:
@@ -229,7 +231,7 @@ class Exchange:
         raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
 
     async def _error_body(self, response: httpx.Response) -> bytes:
-        """The body of an error, within its limits; empty if it does not come."""
+        """The body of an error, within its limits; empty if none arrives."""
         with contextlib.suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(ERROR_SECONDS):
                 return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
@@ -278,7 +280,7 @@ class Exchange:
                 async for _ in self._events:
                     pass
 
-    # ---- what went wrong --------------------------------------------------------------------------------
+    # ---- errors ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _mapping_errors(self) -> Iterator[None]:
@@ -357,7 +359,7 @@ def _kind(response: httpx.Response) -> str:
 
 
 def _encoding(response: httpx.Response) -> str:
-    """The encoding of the body, as the server names it; empty if there is none."""
+    """The encoding of the body, as the server names it; empty if it names none."""
     encoding: str = response.headers.get("content-encoding", "")
     return "" if encoding.strip().lower() in ("", "identity") else encoding
 

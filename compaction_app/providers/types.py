@@ -1,4 +1,4 @@
-"""Requests to a provider and their answers, in no provider's dialect."""
+"""Requests to a provider and their answers, independent of a provider's dialect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compaction_app.core.schemas import ToolSchema
 
 
 class Dialect(StrEnum):
-    """How a provider wants its requests, and prints its answers."""
+    """The format of a provider's requests and answers."""
 
     ANTHROPIC = "anthropic"
     OPENAI = "openai"
@@ -34,7 +34,7 @@ class ThinkingStyle(StrEnum):
 
 
 LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
-"""Thinking levels as the agents name them, the least first."""
+"""Thinking levels as the agents name them, the lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Host and port as written in the address, for people."""
+        """Host and port as written in the address, for display."""
         from_scheme = self.base_url.partition("://")[2] or self.base_url
         return from_scheme.partition("/")[0].rpartition("@")[2]
 
@@ -63,9 +63,9 @@ class Request:
     tools: Sequence[ToolSchema]
     messages: Sequence[Message]
     output_limit: int
-    """The most tokens of the answer, reasoning included."""
+    """The maximum number of tokens of the answer, reasoning included."""
     thinking: str = ""
-    """One of LEVELS; empty: no thinking is requested."""
+    """One of LEVELS; empty if no thinking is requested."""
     thinking_style: ThinkingStyle = ThinkingStyle.BUDGET
 
 
@@ -78,7 +78,7 @@ class ReportedUsage:
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """US dollars, if the provider reports them."""
+    """In US dollars, if the provider reports it."""
 
 
 # ---- the answer, piece by piece ---------------------------------------------------------------------------
@@ -86,14 +86,14 @@ class ReportedUsage:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request is on its way: how many characters its body has."""
+    """A request is being sent: the length of its body, in characters."""
 
     characters: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The provider could not answer; the request is sent again after so many seconds. `attempt` counts from 1."""
+    """The provider could not answer; the request is sent again after this many seconds. `attempt` counts from 1."""
 
     attempt: int
     seconds: float
@@ -102,14 +102,14 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Some more text."""
+    """Additional text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtPiece:
-    """Some more reasoning."""
+    """Additional reasoning."""
 
     text: str
 
@@ -124,7 +124,7 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """Some more of a call's arguments."""
+    """Additional text of a call's arguments."""
 
     index: int
     text: str
@@ -132,15 +132,15 @@ class ArgumentsPiece:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEnd:
-    """The answer is whole: always the last piece."""
+    """The answer is complete: always the last piece."""
 
     answer: AssistantMessage
     stop: str
-    """`calls`, `end`, `length` (the output limit cut it off), `refusal`, or the provider's own word."""
+    """`calls`, `end`, `length` (the output limit truncated it), `refusal`, or the provider's own word."""
     usage: ReportedUsage | None
     """None if the provider reported nothing."""
     characters: int
-    """Characters that were received as text, reasoning, names and arguments."""
+    """Characters received as text, reasoning, names and arguments."""
 
 
 Piece = Sent | Retrying | TextPiece | ThoughtPiece | CallBegun | ArgumentsPiece | AnswerEnd

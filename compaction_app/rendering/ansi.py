@@ -1,7 +1,7 @@
 """PURE: the colours and styles of a terminal's output, as classes.
 
-Only what sets a style, and what erases to the end of a line, is taken out of the text: everything else that could make
-a terminal hide or move text stays, and is shown as an escape. Red is only for deletions, so an ANSI red is plum.
+Only sequences that set a style, or erase to the end of a line, are removed from the text: all others, which could make
+a terminal hide or move text, are shown as escapes. Red is only for deletions, so an ANSI red is plum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def coloured(text: str) -> str | None:
 
 
 def without_styles(text: str) -> str:
-    """The text alone, without the sequences that `coloured` takes out."""
+    """The text alone, without the sequences that `coloured` removes."""
     return _SEQUENCE.sub("", text) if ESCAPE in text else text
 
 
@@ -65,7 +65,7 @@ def _styled(colour: str, styles: frozenset[str], parameters: str) -> tuple[str, 
 
 
 def _extended(codes: Iterable[int]) -> str:
-    """The colour that the codes after one of _EXTENDED name: of the first sixteen, by name; of others, none."""
+    """The colour that the codes after one of _EXTENDED name: by name for the first sixteen, none for others."""
     rest = iter(codes)
     mode = next(rest, 0)
     if mode == 5:

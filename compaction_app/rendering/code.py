@@ -1,4 +1,4 @@
-"""PURE: programs with their words, texts, names and notes marked. Four classes, so that code stays quiet.
+"""PURE: programs with their keywords, strings, names and comments marked. Four classes, so that code stays quiet.
 
 The language comes from a file's name or from a fence; it is guessed only for JSON and diffs. Other texts, long texts
 and long lines stay plain: highlighting takes about a microsecond for each character.
@@ -22,17 +22,17 @@ from .markup import spans
 LIMIT: Final = 20_000
 """Longer texts are not highlighted, in characters."""
 LINES: Final = 800
-"""Nor are texts with more lines: the lexers of some languages take a time that is quadratic in blank ones."""
+"""Texts with more lines are not highlighted either: the lexers of some languages take quadratic time for blank ones."""
 LINE_LIMIT: Final = 1_000
-"""Nor are texts with a longer line: nobody wrote it."""
+"""Texts with a longer line are not highlighted either: no human wrote it."""
 REACH: Final = 400
-"""How far a rule may look that repeats words and blanks, in characters. Looking for the bracket of a declaration, the
-rules of Java and C# would read everything that follows, from each word again."""
+"""How far a rule that repeats words and blanks may look, in characters. Searching for the bracket of a declaration, the
+rules of Java and C# would read the whole rest, from each word again."""
 _REPEATED_WORDS: Final = r"\s+)+?"
 JSON_LIMIT: Final = 200_000
-"""Longer texts are not read as JSON."""
+"""Longer texts are not parsed as JSON, in characters."""
 _NUMBER: Final = re.compile(r" {0,8}[0-9]{1,7}(?:→|\t|\| ?|: ?)")
-"""How agents begin the lines of a file that a tool read."""
+"""The beginning of a line in a file that a tool read, as agents write it."""
 _PATCHES: Final = ("diff --git ", "diff -", "Index: ")
 _LANGUAGES: Final[Mapping[str, str]] = {
     "bash": "bash sh shell zsh console shell-session",
@@ -77,7 +77,7 @@ _LANGUAGES: Final[Mapping[str, str]] = {
     "zig": "zig",
 }
 LANGUAGES: Final = {alias: language for language, aliases in _LANGUAGES.items() for alias in aliases.split()}
-"""Languages by the names that fences and file extensions give them."""
+"""Languages by their names in fences and file extensions."""
 _CLASSES: Final[Mapping[Any, str]] = {
     Comment: "code__note",
     Comment.Preproc: "code__word",
@@ -97,7 +97,7 @@ _CLASSES: Final[Mapping[Any, str]] = {
 
 
 def language_of(path: str) -> str:
-    """The language of a file, by its name; empty if it is not known."""
+    """The language of a file, by its name; empty if unknown."""
     name = posixpath.basename(path.replace("\\", "/")).lower()
     stem, _, extension = name.rpartition(".")
     return LANGUAGES.get(extension if stem else name, "")
@@ -111,14 +111,15 @@ def is_patch(text: str) -> bool:
 def highlighted(text: str, language: str) -> str | None:
     """A printable text in one of LANGUAGES as HTML, which has to be sanitized.
 
-    None if it is too long for that, or the language is unknown.
+    None if it is too long, or the language is unknown.
     """
     known = _known(text, language)
     return None if known is None else spans(_pieces(text, known))
 
 
 def highlighted_file(text: str, language: str) -> str | None:
-    """The same for what a tool read of a file: numbers at the beginnings of its lines are not part of the program."""
+    """The same for the output of a tool that read a file: numbers at the beginnings of its lines are not part of the
+    program."""
     known = _known(text, language)
     if known is None:
         return None
@@ -169,7 +170,7 @@ def pretty_json(text: str) -> str | None:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, unless a value of it would not be shown. Raises ValueError."""
+    """An object whose keys are all different, so that no value is hidden. Raises ValueError."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is used twice")
@@ -184,7 +185,7 @@ def _pieces(text: str, language: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def lexer_of(language: str) -> Lexer:
-    """What reads programs in a language, by its own name."""
+    """The lexer of a language, by its own name."""
     lexer: Any = get_lexer_by_name(language)
     if isinstance(lexer, RegexLexer):
         lexer._tokens = {state: list(map(_near, rules)) for state, rules in lexer._tokens.items()}

@@ -1,6 +1,6 @@
-"""PURE: changes of files as diffs, line by line. A sign begins each line: colour alone says nothing.
+"""PURE: changes of files as diffs, line by line. A sign begins each line: colour alone carries no information.
 
-A call that edits a file names its old and its new text but not where they stand, so that a diff has no line numbers.
+A call that edits a file names its old and its new text but not their position, so that a diff has no line numbers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.printable import printable_lines
 
 COMPARED_LINES: Final = 400
-"""Longer texts are not compared line by line: the old one is removed and the new one added, except for the lines that
-both begin or end with."""
+"""Longer texts are not compared line by line: the old one is removed and the new one added, except for common lines at
+the beginning and the end."""
 AROUND: Final = 3
 """Unchanged lines that are shown on each side of a change."""
 GAP: Final = "⋯"
 _Operation = tuple[str, int, int, int, int]
-"""As in `difflib`: what is done, and the lines of both texts that it concerns."""
+"""As in `difflib`: the operation, and the lines of both texts that it concerns."""
 _CLASSES: Final = {"+": "diff__added", "-": "diff__removed", " ": "diff__line", "@": "diff__gap"}
 
 
@@ -31,7 +31,7 @@ class TextChange(NamedTuple):
 
 
 class DiffLine(NamedTuple):
-    """A line of a diff: `+`, `-`, a blank for an unchanged line, or `@` for what stands between two places."""
+    """A line of a diff: `+`, `-`, a blank for an unchanged line, or `@` for the gap between two places."""
 
     sign: str
     text: str
@@ -46,7 +46,7 @@ def diff_of(changes: Iterable[TextChange]) -> Iterator[DiffLine]:
 
 
 def diff_of_patch(lines: Iterable[str]) -> Iterator[DiffLine]:
-    """The lines of a patch whose lines have their signs already; a line without one is a heading."""
+    """The lines of a patch whose lines already have their signs; a line without one is a heading."""
     for line in lines:
         if line[:1] in ("+", "-", " "):
             yield DiffLine(line[0], line[1:])
@@ -55,7 +55,7 @@ def diff_of_patch(lines: Iterable[str]) -> Iterator[DiffLine]:
 
 
 def counts(lines: Iterable[DiffLine]) -> tuple[int, int]:
-    """How many lines a diff adds and removes."""
+    """The number of lines that a diff adds and removes."""
     signs = [line.sign for line in lines]
     return signs.count("+"), signs.count("-")
 
@@ -87,7 +87,7 @@ def _lines(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffLine]:
 
 
 def _groups(old: Sequence[str], new: Sequence[str]) -> Iterable[Sequence[_Operation]]:
-    """The operations that make the new text of the old one, those of one place together."""
+    """The operations that turn the old text into the new one, those of one place together."""
     if len(old) + len(new) <= COMPARED_LINES:
         return SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(AROUND)
     first = _common(old, new)
@@ -104,6 +104,6 @@ def _groups(old: Sequence[str], new: Sequence[str]) -> Iterable[Sequence[_Operat
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines two texts have in common at their beginning."""
+    """The number of lines that two texts have in common at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))

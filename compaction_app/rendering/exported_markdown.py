@@ -1,7 +1,7 @@
 """PURE: a branch as Markdown.
 
-What people and models wrote stays Markdown if nothing in it could act, or reach beyond its own section, when it is
-shown; everything else is in a fence.
+Texts of people and models stay Markdown if nothing in them could act, or affect another section, when they are shown;
+everything else is in a fence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .spoken_entry import ExportHead, SpokenEntry, SpokenText
 LIMIT: Final = 50_000
 """Longer texts are in a fence, in characters."""
 _COMMON: Final = MarkdownIt("commonmark")
-# Every target is a link here: another program may follow what this one would not.
+# Every target is a link here: another program may follow targets that this one would not.
 _COMMON.validateLink = bool  # type: ignore[method-assign,assignment]
 _ACTING: Final = frozenset({"html_block", "html_inline", "image"})
 _END: Final = "# the end"
@@ -68,6 +68,6 @@ def _is_calm(token: Token) -> bool:
 
 
 def _words(text: str) -> str:
-    """A text on one line in which nothing is Markdown."""
+    """A text on one line without Markdown syntax."""
     line = printable(" ".join(text.split()))
     return "".join(f"\\{one}" if one in "\\`*_{}[]<>#!|&~" else one for one in line)

@@ -1,4 +1,4 @@
-"""PURE: a branch as a page of its own, which fetches nothing and runs nothing: its policy forbids both."""
+"""PURE: a branch as a self-contained page, which fetches nothing and runs nothing: its policy forbids both."""
 
 from __future__ import annotations
 

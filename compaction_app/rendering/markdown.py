@@ -1,7 +1,7 @@
-"""PURE: what people and models write, as Markdown. Markup in it is text: tags are shown, nothing is loaded.
+"""PURE: texts of people and models, as Markdown. Markup in them is text: tags are shown, nothing is loaded.
 
-Links lead to the web or to a mail address, and show where; any other target is words. So is an image, which would be
-loaded. Headings begin at the level below the page's own.
+Links lead to the web or to a mail address, and show their target; any other target is plain text. The same applies to
+images, which would be loaded. Headings begin at the level below the page's own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .markup import SCHEMES, label
 LIMIT: Final = 50_000
 """Longer texts stay plain, in characters."""
 CELLS: Final = 20_000
-"""Texts whose tables might have more cells stay plain, too: each line below a wide head is filled up to its width."""
+"""Texts whose tables might have more cells also stay plain: each line below a wide head is filled up to its width."""
 NESTED: Final = 20
-"""How deep quotes and lists are followed."""
+"""The maximum nesting of quotes and lists."""
 TARGET_CHARACTERS: Final = 80
 FIRST_HEADING: Final = 3
 LAST_HEADING: Final = 6
@@ -94,13 +94,13 @@ def _is_link(address: str) -> bool:
 
 
 def _target(address: str) -> str:
-    """Where a link leads, after its words."""
+    """The target of a link, shown after its text."""
     cut = address if len(address) <= TARGET_CHARACTERS else f"{address[:TARGET_CHARACTERS]}…"
     return f' <span class="rich__target">({escape(cut)})</span>' if cut else ""
 
 
 def _numbered_headings(state: Any) -> None:
-    """Give each heading the level below the one that it stands under, beginning with FIRST_HEADING."""
+    """Give each heading the level below that of its parent, beginning with FIRST_HEADING."""
     above: list[int] = []
     for token in state.tokens:
         if token.type not in ("heading_open", "heading_close"):

@@ -1,4 +1,4 @@
-"""PURE: what rendered texts may consist of. Everything that pages declare safe has passed `sanitized`.
+"""PURE: the permitted content of rendered texts. Everything that pages declare safe has passed `sanitized`.
 
     text ──printable──▶ markdown, code, ansi, diffs ──▶ HTML ──sanitized──▶ Markup
 
@@ -19,7 +19,7 @@ from sessions_app.sessionlog.printable import printable_lines
 
 
 class Markup(str):
-    """HTML that has passed `sanitized`, which alone makes it."""
+    """HTML that has passed `sanitized`, its only constructor."""
 
     __slots__ = ()
 
@@ -55,9 +55,9 @@ _CLEANER: Final = nh3.Cleaner(
 
 
 def sanitized(html: str) -> Markup:
-    """The HTML with nothing but what rendered texts may consist of.
+    """The HTML reduced to the permitted content of rendered texts.
 
-    Entities that stand for control and direction characters become visible escapes.
+    Entities for control and direction characters become visible escapes.
     """
     return Markup(printable_lines(_CLEANER.clean(html)))
 
@@ -72,5 +72,5 @@ def spans(pieces: Iterable[tuple[str, str]]) -> str:
 
 
 def label(words: str) -> str:
-    """The attributes of something that scrolls separately, so that the keyboard can scroll it."""
+    """The attributes of an element that scrolls separately, so that the keyboard can scroll it."""
     return f'tabindex="0" role="group" aria-label="{escape(words)}"'

@@ -1,4 +1,4 @@
-"""PURE: rendered texts that are kept in memory, by a hash of what they were made of. The oldest ones go first."""
+"""PURE: a cache of rendered texts in memory, by a hash of their sources. The oldest ones are dropped first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .markup import Markup, sanitized
 
 KEPT_CHARACTERS: Final = 16_000_000
 ENTRY_CHARACTERS: Final = 200
-"""What an entry takes besides its text."""
+"""The size of an entry besides its text, in characters."""
 
 
 class RenderedTexts:
-    """What renderers made of texts, up to a number of characters."""
+    """Cached results of renderers, up to a number of characters."""
 
     def __init__(self, limit: int = KEPT_CHARACTERS) -> None:
         self._limit = limit
@@ -25,7 +25,7 @@ class RenderedTexts:
         self._keeping = threading.Lock()
 
     def get(self, style: str, text: str, render: Callable[[], str | None]) -> Markup | None:
-        """The sanitized result of `render`; `style` says which renderer it is and with which settings."""
+        """The sanitized result of `render`; `style` identifies the renderer and its settings."""
         key = blake2b(f"{style}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
         with self._keeping:
             if key in self._kept:

@@ -1,7 +1,7 @@
-"""PURE: pictures in recorded messages, recognised by their own first bytes, whatever the session says they are.
+"""PURE: pictures in recorded messages, recognised by their own first bytes, whatever type the session states.
 
-PNG, JPEG, GIF and WebP can hold nothing that acts; SVG can, and is no picture here. Sizes are limited: a small file may
-unfold to more pixels than a browser has memory for.
+PNG, JPEG, GIF and WebP cannot contain anything active; SVG can, and does not count as a picture here. Sizes are
+limited: a small file may unfold to more pixels than a browser has memory for.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ SIDE: Final = 16_384
 PICTURES: Final = 12
 """Pictures of one entry that are shown."""
 LEVELS: Final = 20
-"""How deep they are looked for in a message."""
+"""The nesting in a message up to which pictures are searched."""
 _DATA_URL: Final = re.compile(r"data:image/[a-z]{3,5};base64,")
 _BASE64_STARTS: Final = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-"""The markers of a JPEG after which its size is given."""
+"""The markers of a JPEG that are followed by its size."""
 
 
 class Picture(NamedTuple):
-    """A picture with its type, as its bytes tell it."""
+    """A picture with the type that its bytes show."""
 
     media_type: str
     width: int
@@ -42,7 +42,7 @@ def pictures_in(message: Any) -> Iterator[Picture]:
 
 
 def picture_of_text(text: str) -> Picture | None:
-    """The picture that a text is as Base64, alone or as a data URL; None if it is none."""
+    """The picture that a text encodes as Base64, alone or as a data URL; None if it is none."""
     url = _DATA_URL.match(text[:40])
     start = url.end() if url else 0
     if not text.startswith(_BASE64_STARTS, start) or len(text) - start > BYTES * 4 // 3 + 4:

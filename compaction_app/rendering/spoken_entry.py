@@ -1,4 +1,4 @@
-"""PURE: an entry of an exported branch, and what stands at the head of the file."""
+"""PURE: an entry of an exported branch, and the head of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROSE: frozenset[str] = frozenset({Role.USER, Role.ASSISTANT, Role.BRANCH_SUMMAR
 
 
 class ExportHead(NamedTuple):
-    """What an exported file says of its session."""
+    """The description of its session in an exported file."""
 
     title: str
     facts: Sequence[str]
@@ -29,7 +29,7 @@ class SpokenText(NamedTuple):
 
 
 class SpokenEntry(NamedTuple):
-    """One entry of a branch, with its texts and pictures, as far as they are exported."""
+    """One entry of a branch, with its exported texts and pictures."""
 
     entry: Entry
     recorded: Texts
@@ -38,7 +38,7 @@ class SpokenEntry(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Whose entry it is, and when it was written."""
+        """The author of the entry, and its time."""
         who = self.entry.tool_name if self.entry.role == Role.TOOL_RESULT else self.entry.role
         at = moment_of(self.entry.timestamp)
         when = f", {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""

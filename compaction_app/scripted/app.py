@@ -35,7 +35,7 @@ CUT: Final = "scripted.cut"
 
 @dataclass
 class Received:
-    """One request and its outcome. Times are those of `time.time()`."""
+    """One request and its outcome. Times are as from `time.time()`."""
 
     method: str
     path: str
@@ -47,7 +47,7 @@ class Received:
     status: int = 0
     """The status of the response; 0 until then."""
     fault: str = ""
-    """The reason why the request was refused as invalid."""
+    """The reason for refusing an invalid request."""
     calls_at: list[float] = field(default_factory=list)
     """When the last byte of each call was written."""
     answered_at: float | None = None
@@ -119,7 +119,7 @@ class ScriptedApp:
             exchange.close()
 
     def script_of(self, model: str) -> Script | None:
-        """The script that is played for a model."""
+        """The script played for a model."""
         return script_named(self._script or model)
 
     def is_right_key(self, key: str) -> bool:
@@ -127,11 +127,11 @@ class ScriptedApp:
         return not self._key or key == self._key
 
     def tries(self, raw: bytes) -> int:
-        """How often the same request was refused before."""
+        """The number of earlier refusals of the same request."""
         return self._tries[_digest(raw)]
 
     def settle(self, raw: bytes, move: Move) -> None:
-        """Count a request that is refused; forget one that is answered."""
+        """Count a refused request; forget an answered one."""
         if isinstance(move, Play) and move.breaks is None:
             self._tries.pop(_digest(raw), None)
         else:
@@ -288,7 +288,7 @@ class _Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     def close(self) -> None:
-        """Close the connection: what was written before still arrives."""
+        """Close the connection: bytes written before still arrive."""
         self._received.was_cut = True
         self._cut()
 

@@ -36,7 +36,7 @@ BATCH: Final = 12
 BUDGET: Final = "context_compaction_budget"
 DELETE: Final = "context_delete"
 CONVERSATION: Final = "<conversation>\n"
-"""What the prompt of a summary begins with."""
+"""The beginning of a summary's prompt."""
 SEARCH: Final = "context_search_transcript"
 READ: Final = "context_read_entry"
 SLOWLY: Final = 0.05
