@@ -25,18 +25,18 @@ from sessions_app.storage.session_loader import TornLine
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What is known of others who write to a session. `writers` are known on Linux only, and only to their user."""
+    """The activity of other writers of a session. `writers` are known on Linux only, and only to their user."""
 
     is_recent: bool
     writers: tuple[Writer, ...]
     elsewhere: OpenElsewhere | None = None
-    """What the agent itself shows of a process that has the session open."""
+    """A process that has the session open, according to the agent itself."""
     is_in_database: bool = False
     """Whether the agent reads the session again before each request."""
     server: AgentServer | None = None
-    """The agent's configured server, through which the session can be changed although that has it open."""
+    """The agent's configured server, through which the session can be changed although the server has it open."""
     seconds_ago: float = 0.0
-    """When it was last written to."""
+    """Seconds since the last write."""
 
     @property
     def is_open_elsewhere(self) -> bool:
@@ -55,7 +55,7 @@ class Activity:
 
     @property
     def recency(self) -> str:
-        """When it was written to, and that nothing shows that it is still open: follows `was`."""
+        """The time of the last write, and that nothing shows that it is still open: follows `was`."""
         minutes = int(max(0.0, self.seconds_ago) // 60)
         when = f"{minutes} minute{'s' if minutes > 1 else ''} ago" if minutes else "less than a minute ago"
         known = "no process has it open" if SHOWS_WRITERS else "whether a process has it open is not known here"
@@ -63,7 +63,7 @@ class Activity:
 
     @property
     def sentence(self) -> str:
-        """What is known, such as `was written to in the last 5 minutes`; empty if nothing is."""
+        """The known activity, such as `was written to in the last 5 minutes`; empty if there is none."""
         parts = [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"] if self.is_recent else []
         if self.writers:
             parts.append(f"is open for writing in {describe(self.writers)}")
@@ -73,14 +73,14 @@ class Activity:
 
     @property
     def agreement(self) -> str:
-        """What a user confirms who has a live session changed."""
+        """The user's confirmation for a change of a live session."""
         if self.server is not None:
             return "The agent has this session open. I will not prompt it until this is done."
         return "An agent may have this session open. I have closed it there, or will reload it."
 
     @property
     def consequence(self) -> str:
-        """What an agent that has the session open makes of a change."""
+        """The effect of a change on an agent that has the session open."""
         if self.is_in_database:
             return "An agent that has it open may be writing a reply, and reads the change with its next request."
         return "An agent that has it open continues from its own copy, past this change."
@@ -96,9 +96,9 @@ class Activity:
 
 
 def activity_of(session: Session, state: FileState | None, now: datetime, *, with_writers: bool = True) -> Activity:
-    """What others do with a session in this state; nothing if it is gone.
+    """The activity of others in a session with this state; none if it is gone.
 
-    `with_writers`: the system's processes are searched for some that have it open, which takes some 20 ms.
+    `with_writers`: the system's processes are searched for writers, which takes some 20 ms.
     """
     if state is None:
         return Activity(is_recent=False, writers=())
@@ -120,13 +120,13 @@ def activity_of(session: Session, state: FileState | None, now: datetime, *, wit
 
 
 def activity_at(path: Path, now: datetime) -> Activity:
-    """What others do with the session at a real path."""
+    """The activity of others in the session at a real path."""
     session = session_row(path)
     return activity_of(session, session.agent.store.state(path), now)
 
 
 def effect_of(writer: SessionWriter, activity: Activity) -> str:
-    """What a writer does to the session, as a sentence."""
+    """The effect of a writer on the session, as a sentence."""
     if activity.server is not None and isinstance(writer, ServedWriter):
         return writer.effect_through(activity.server.address)
     return writer.effect
@@ -136,9 +136,9 @@ def append_needs(
     path: str, activity: Activity | None, torn: TornLine | None, not_done: str
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations that an append to a session needs: `live` and `after_torn_line`, each with the error that is
-    raised if it is missing. `not_done` is the sentence that says what did not happen.
+    raised if it is missing. `not_done` is the sentence that states what did not happen.
 
-    `activity` is None if what others do with the session does not matter.
+    `activity` is None if the activity of others does not matter.
     """
     if activity is not None and activity.is_live and not activity.is_open_elsewhere:
         yield (

@@ -1,4 +1,4 @@
-"""What can be done from an entry of a session: a move, a label, a fork; and why the rest cannot."""
+"""The actions offered for an entry of a session: a move, a label, a fork; and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from sessions_app.models import Session
 
 
 class Offers(NamedTuple):
-    """The steps of `move`, `label` and `fork` that are offered, and why the others are not, as sentences."""
+    """The steps of `move`, `label` and `fork` that are offered, and the reasons why the others are not, as
+    sentences."""
 
     offered: frozenset[str]
     not_offered: tuple[str, ...] = ()
 
 
 def offers_of(session: Session, state: BranchState) -> Offers:
-    """What can be done from the entries of a session."""
+    """The actions possible from the entries of a session."""
     if session.read_only:
         return Offers(frozenset(), (session.read_only,))
     if session.unarchive_command:

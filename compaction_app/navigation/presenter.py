@@ -1,4 +1,4 @@
-"""A move, a label or a fork on its page: what it does and how it is taken back, before anything is written."""
+"""A move, a label or a fork on its page: its effect and how to undo it, before anything is written."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from sessions_app.storage.session_loader import LoadedSession
 
 @dataclass(frozen=True, slots=True)
 class MoveView:
-    """What a move would do."""
+    """The effect of a move."""
 
     chosen: EntryWords
     plan: AppendPlan
     is_leaf: bool
     destination: Destination
     left: int
-    """The entries that the agent continues after now, and then does not."""
+    """The number of entries after which the agent continues now, but no longer after the move."""
     messages: int
-    """The messages of the context there."""
+    """The number of messages of the context there."""
     can_summarise: bool
-    """Whether a summary of what is left is offered."""
+    """Whether a summary of the left branch is offered."""
     skips_summary: bool
-    """Whether it is not, because the agent's settings say so."""
+    """Whether it is not, because of the agent's settings."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class LabelView:
-    """What a label would do."""
+    """The effect of a label."""
 
     chosen: EntryWords
     label: str
-    """The one that it has; empty if it has none."""
+    """The present label; empty if it has none."""
     confirmations: list[RequiredConfirmation]
 
 
 @dataclass(frozen=True, slots=True)
 class ForkView:
-    """What a fork would do."""
+    """The effect of a fork."""
 
     chosen: EntryWords
     destination: Destination
     entries: int
-    """The entries of the branch up to there."""
+    """The number of entries of the branch up to there."""
     is_copy: bool
     """Whether the new session has every recorded line of them."""
 
 
 def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
-    """What a move to an entry would do now; `is_leaf` as in `destination_of`.
+    """The present effect of a move to an entry; `is_leaf` as in `destination_of`.
 
-    Raises what `plan_append` and `move_to` raise.
+    Raises the errors of `plan_append` and `move_to`.
     """
     plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
     tree = plan.present.tree
@@ -88,23 +88,23 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
 
 
 def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
-    """What is known of an entry that is to be labelled. Raises what `plan_append` and `any_label` raise."""
+    """An entry to be labelled. Raises the errors of `plan_append` and `any_label`."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
     label = labels(plan.present.tree).get(entry_id, "")
     return LabelView(_chosen(plan.present, entry_id), label, plan.confirmations)
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
-    """What a fork at an entry would do now. Raises what `plan_fork` raises."""
+    """The present effect of a fork at an entry. Raises the errors of `plan_fork`."""
     plan = plan_fork(session.real_path(), entry_id, now)
     chosen = _chosen(plan.present, entry_id)
     return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)
 
 
 def words_again(session: Session, entry_id: str) -> str:
-    """What the user says in a message before which the agent now continues; empty if it is not one of a user.
+    """The text of a user's message before which the agent now continues; empty if it is not a user's.
 
-    Raises BadInput `unknown_entry`, and what reading the session raises.
+    Raises BadInput `unknown_entry`, and the errors of reading the session.
     """
     present = Document.of_session(session)
     return text_said(present, entry_id) if present.tree.entry(entry_id).role == Role.USER else ""

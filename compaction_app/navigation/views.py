@@ -1,4 +1,4 @@
-"""The pages of a move, a label and a fork: what it would do, and the form that does it."""
+"""The pages of a move, a label and a fork: its effect, and the form that does it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AppendForm(forms.Form):
 
 
 class LabelForm(forms.Form):
-    """The label, and the confirmations; an empty label takes the entry's away."""
+    """The label, and the confirmations; an empty label removes the entry's."""
 
     bound_field_class = InlineField
     yes = ConfirmationField()
@@ -58,7 +58,7 @@ View = MoveView | LabelView | ForkView
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Where the agent would continue, and the form that moves it there."""
+    """The entry after which the agent would continue, and the form that moves it there."""
     found, entry_id = known_session(root, path), _entry_id(request)
     is_leaf = "leaf" in (request.POST if request.method == "POST" else request.GET)
     view_of = partial(view_move, is_leaf=is_leaf)
@@ -101,7 +101,7 @@ def label(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What a fork at an entry would have, and the form that makes it."""
+    """The content of a fork at an entry, and the form that makes it."""
     found, entry_id = known_session(root, path), _entry_id(request)
     if request.method != "POST":
         return _show(request, found, entry_id, FORK, view_fork, None)

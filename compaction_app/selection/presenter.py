@@ -1,4 +1,4 @@
-"""A selection before anything is decided about it: how much it is, the beginnings of it, and what may not go."""
+"""A selection before the decision: its size, the beginnings of its texts, and the units that may not be deleted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSED_SHOWN: Final = 3
 SUGGESTED: Final = 6
 PARTS_OF_PATH: Final = 2
 TURNS_KEPT: Final = 5
-"""The last turns, before which everything is offered."""
+"""The number of last turns that a suggestion of older entries keeps."""
 _FATES: Final = {
     ReviewStatus.APPROVED: "ok",
     ReviewStatus.GOES_WITH_PAIR: "ok",
@@ -71,12 +71,12 @@ class SelectedRow:
     address: str
     tokens: int
     icon: str
-    """The icon before it; empty for what was not proposed."""
+    """The icon before it; empty for units that were not proposed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRefusal:
-    """Something that was selected and may not go, and why."""
+    """A selected unit that may not be deleted, and the reason."""
 
     entry_id: str
     address: str
@@ -85,12 +85,12 @@ class SelectedRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SelectionSuggestion:
-    """A selection that is worth offering, with the number of units in it."""
+    """A suggested selection, with its number of units."""
 
     criterion: Criterion
     words: str
     count: int | None
-    """None: it would have to be searched for."""
+    """None if it would have to be searched."""
 
     @property
     def query(self) -> str:
@@ -100,7 +100,7 @@ class SelectionSuggestion:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPreview:
-    """What a selection contains, and what can be decided about it."""
+    """The content of a selection, and the possible decisions about it."""
 
     criterion: Criterion
     version: int
@@ -108,13 +108,13 @@ class SelectionPreview:
     proposed: int
     turns: int
     tokens: int
-    """What approving what is undecided deletes."""
+    """The tokens deleted by approving the undecided proposals."""
     undecided: int
     approved: int
     rejected: int
     addable: int
     addable_tokens: int
-    """What adding that deletes."""
+    """The tokens deleted by adding the addable units."""
     rows: Sequence[SelectedRow]
     more: int
     refused: int
@@ -127,7 +127,7 @@ class SelectionPreview:
 
 @dataclass(frozen=True, slots=True)
 class SelectionScope:
-    """What is selected from: the transcript of a run, or that of a branch without a run."""
+    """The source of a selection: the transcript of a run, or that of a branch without a run."""
 
     session: Session
     prepared: Prepared
@@ -150,7 +150,7 @@ class SelectionScope:
 
 
 def scope_of_run(run: Run) -> SelectionScope:
-    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and what reading raises."""
+    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and the errors of reading."""
     found = reviewed(run)
     return SelectionScope(
         run.session,
@@ -165,7 +165,7 @@ def scope_of_run(run: Run) -> SelectionScope:
 
 
 def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
-    """The scope of a branch as it would be planned on now. Raises what `prepare_snapshot` and reading raise."""
+    """The scope of a branch as it would be planned on now. Raises the errors of `prepare_snapshot` and of reading."""
     own = effective_parameters(session.agent_settings(Path.home()), {})
     prepared = prepare_snapshot(session, leaf_id, own.values)
     with open_snapshot_texts(session.real_path(), prepared) as texts:
@@ -179,7 +179,7 @@ def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
 class SelectionMaker:
     """Selections in one scope.
 
-    Raises BadInput `cannot_select`, and what `open_snapshot_texts` and its texts raise.
+    Raises BadInput `cannot_select`, and the errors of `open_snapshot_texts` and its texts.
     """
 
     def __init__(self, scope: SelectionScope) -> None:
@@ -188,7 +188,8 @@ class SelectionMaker:
         self._session = scope.session.get_absolute_url()
 
     def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
-        """What a decision about a selection is about: undecided proposals, or what was not proposed and may go."""
+        """The targets of a decision about a selection: undecided proposals, or units that were not proposed and may be
+        deleted."""
         found = self._selection(criterion)
         if kind is Kind.ADD:
             return [one.target for one in found.addable]
@@ -223,7 +224,7 @@ class SelectionMaker:
         )
 
     def suggestions(self) -> list[SelectionSuggestion]:
-        """Selections that are worth offering: by tool, by kind, and by file; each with the number of its units."""
+        """Suggested selections: by tool, by kind, and by file; each with the number of its units."""
         units = list(units_of(self._scope.transcript))
         tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
         reads = Counter(call.touch.path for call in self._scope.calls if call.touch.reads)
@@ -241,7 +242,7 @@ class SelectionMaker:
         ]
 
     def suggestions_like(self, target: Target) -> list[SelectionSuggestion]:
-        """Selections that a proposal or an entry is an example of: its tool, its file, thinking; and what is older."""
+        """Selections of which a proposal or an entry is an example: its tool, its file, thinking; and older entries."""
         transcript = self._scope.transcript
         entry = transcript.entry(target.entry_id)
         if entry is None:
@@ -296,21 +297,21 @@ class SelectionMaker:
         return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
 
     def _effect_tokens(self, kind: Kind, targets: Sequence[Target]) -> int:
-        """What a decision adds to the approved tokens, or takes from them."""
+        """The change of the approved tokens by a decision."""
         return self._scope.context.of(abs(self._consequences.of(kind, targets).tokens))
 
     def _alone(self, target: Target) -> int:
-        """What deleting something deletes alone, whatever was decided, in estimated tokens."""
+        """The estimated tokens that deleting something removes alone, regardless of other decisions."""
         return full_effect(self._scope.transcript, self._scope.reviewer, target)
 
     def _number(self, item: ReviewItem) -> int:
-        """The number of a proposal, as the review shows it."""
+        """The number of a proposal, as shown in the review."""
         kind = first_decision(item)
         tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
         return tokens or self._scope.context.of(self._alone(item.target))
 
     def _rows(self, found: ReviewSelection) -> list[SelectedRow]:
-        """The largest units that were selected, each with what deciding it deletes."""
+        """The largest selected units, each with the tokens that deciding it deletes."""
         transcript, session = self._scope.transcript, self._scope.session
         units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
         largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
@@ -333,6 +334,6 @@ class SelectionMaker:
 
 
 def _suggestion(kind: SelectionKind, value: str, count: int | None) -> SelectionSuggestion:
-    """A suggestion; of a path, the last parts are shown."""
+    """A suggestion; for a path, the last parts are shown."""
     short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is SelectionKind.FILE else value
     return SelectionSuggestion(Criterion(kind, value), Criterion(kind, short).words, count)

@@ -1,4 +1,4 @@
-"""Selections: shown before anything is selected, and decided in one step, or made the proposals of a run."""
+"""Selections: shown before the decision, and decided in one step, or made the proposals of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VALUE_CHARACTERS: Final = 4_096
 
 
 class SelectionForm(forms.Form):
-    """By what something is selected."""
+    """The criterion of a selection."""
 
     by = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in SelectionKind])
     what = forms.CharField(required=False, max_length=VALUE_CHARACTERS, strip=False)
@@ -48,14 +48,14 @@ class SelectionForm(forms.Form):
 
 
 class BranchSelectionForm(SelectionForm):
-    """A selection of a branch that is to be planned; an empty `leaf` is the file's last entry."""
+    """A selection of a branch to be planned; an empty `leaf` means the file's last entry."""
 
     leaf = forms.CharField(required=False, strip=False)
     addable = forms.IntegerField(min_value=1, max_value=999_999_999)
 
 
 class SelectionDecisionForm(SelectionForm):
-    """What is to happen with a selection in a review."""
+    """The decision about a selection in a review."""
 
     do = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in (Kind.APPROVE, Kind.REJECT, Kind.ADD)])
     seen = forms.IntegerField(min_value=0, max_value=999_999_999)
@@ -69,14 +69,14 @@ class SelectionDecisionForm(SelectionForm):
 
     @property
     def offered(self) -> int:
-        """How much the pressed button said that it decides."""
+        """The number of units that the pressed button stated."""
         offered: int = self.cleaned_data["addable" if self.kind is Kind.ADD else "undecided"]
         return offered
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def select(request: HttpRequest, run: int) -> HttpResponse:
-    """What a criterion selects in a review; a POST decides about it, in one step."""
+    """The units of a review that a criterion selects; a POST decides about them, in one step."""
     found = known_run(run)
     context = {"run": found, "session": found.session, "active_nav": "runs"}
     try:
@@ -90,7 +90,7 @@ def select(request: HttpRequest, run: int) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What a criterion selects of a branch; a POST starts a run that proposes it."""
+    """The units of a branch that a criterion selects; a POST starts a run that proposes them."""
     session = known_session(root, path)
     leaf = (request.POST if request.method == "POST" else request.GET).get("leaf", "")
     context = {"session": session, "leaf": leaf, "active_nav": "sessions"}
@@ -105,7 +105,8 @@ def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
-    """What an address selects, if it names a criterion. Raises FormInvalid and what SelectionMaker raises."""
+    """The selection that an address names, if it has a criterion. Raises FormInvalid and the errors of
+    SelectionMaker."""
     maker = SelectionMaker(scope)
     like = target_of(request.GET.get("like", ""))
     if "by" not in request.GET:
@@ -120,7 +121,7 @@ def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) ->
     asked = {"by": request.GET.get("by", "pattern"), "what": request.GET.get("what", "")}
     context = {"asked": asked, "address": request.path, **context}
     if wants_fragment(request):
-        # What cannot be used is an answer too: in place it has to replace the last preview.
+        # An error is also shown in place, where it has to replace the last preview.
         return render(request, "selection/selection.html#preview", context)
     return render(request, "selection/selection.html", context, status=status)
 
@@ -156,7 +157,7 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
 
 
 def _require_as_offered(offered: int, found: int, not_done: str) -> None:
-    """Raise Conflict `selection_changed` if a page offered something else than there is now."""
+    """Raise Conflict `selection_changed` if the page offered another selection than the present one."""
     if offered != found:
         raise Conflict(
             "selection_changed",

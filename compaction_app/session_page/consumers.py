@@ -1,4 +1,4 @@
-"""The socket of a session's page: says what was added to the branch since the page was drawn."""
+"""The socket of a session's page: sends the entries added to the branch since the page was rendered."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .surroundings import surroundings_of, version_of, view_address
 IDLE_SECONDS: Final = 30
 PAUSE_SECONDS: Final = 1.0
 PAUSES: Final = 4
-"""A session whose branch takes long to read is read less often: the pause is so many times as long."""
+"""A session whose branch takes long to read is read less often: the pause is this many times as long."""
 
 _log = logging.getLogger("redline")
 
 
 class SessionConsumer(PageConsumer):
-    """Follows the branch that one session continues."""
+    """Follows the branch from which one session continues."""
 
     idle_seconds = IDLE_SECONDS
     _shown: ShownBranch
@@ -59,7 +59,7 @@ class SessionConsumer(PageConsumer):
         return self._key in (fact.get("sessions") or ())
 
     async def update(self) -> bool:
-        """Send what is new, then pause; there is no more of a session that is not shown any more."""
+        """Send the news, then pause; ends if the session is no longer shown."""
         began = time.monotonic()
         try:
             drawn = await self._drawn()
@@ -72,7 +72,7 @@ class SessionConsumer(PageConsumer):
         return True
 
     async def _drawn(self) -> str | None:
-        """What is new; None if the session or the database cannot be read now: the next event tries again."""
+        """The news; None if the session or the database cannot be read now: the next event tries again."""
         try:
             drawn: str = await database_sync_to_async(draw_news)(self._key, self._shown, timezone.now())
         except (DatabaseError, RedlineError) as fault:
@@ -86,9 +86,9 @@ ANOTHER_BRANCH: Final = "This session continues on another branch"
 
 
 class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "to"}):
-    """What a page shows of the branch that its session continues: the entries of a view between two positions.
+    """The part of the continued branch that a page shows: the entries of a view between two positions.
 
-    The view had `count` entries when the page was drawn, and `last` was the last of them; both grow with the page.
+    The view had `count` entries when the page was rendered, and `last` was the last of them; both grow with the page.
     """
 
     view: str
@@ -97,11 +97,11 @@ class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "
     start: int
     end: int
     drawn: str
-    """The version of what surrounds the entries."""
+    """The version of the surroundings of the entries."""
 
     @classmethod
     def of(cls, message: str) -> ShownBranch | None:
-        """What a page says that it shows, as JSON; None if it says anything else."""
+        """The part that a page shows, from its JSON; None for any other JSON."""
         try:
             said = msgspec.json.decode(message, type=cls)
         except (ValueError, RecursionError):
@@ -112,18 +112,18 @@ class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "
 
 @dataclass(frozen=True, slots=True)
 class BranchNews:
-    """How a view differs from what a page shows of it."""
+    """The differences between a view and the page."""
 
     entries: Sequence[Entry]
-    """What follows the last entry of the page's view."""
+    """The entries after the last one of the page's view."""
     count: int
-    """The entries of the view now."""
+    """The present number of entries of the view."""
     change: str
-    """Why the page is not continued by them, as a sentence without a stop; empty if it is."""
+    """Why these entries do not continue the page, as a sentence without a full stop; empty if they do."""
 
 
 def news_of(state: BranchState, shown: ShownBranch) -> BranchNews:
-    """What is new for a page."""
+    """The news for a page."""
     listed = state.listed[shown.view]
     count = len(listed)
     if not shown.count or (shown.count <= count and listed[shown.count - 1].id == shown.last):
@@ -133,7 +133,7 @@ def news_of(state: BranchState, shown: ShownBranch) -> BranchNews:
 
 
 def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
-    """What is new for a page, as the parts of it that change. Raises what reading a session raises."""
+    """The news for a page, as its changed parts. Raises the errors of reading a session."""
     session = Session.objects.shown().select_related("root").get(pk=key)
     state = branch_state(session)
     news = news_of(state, shown)

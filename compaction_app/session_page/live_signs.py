@@ -1,4 +1,4 @@
-"""Whether a session is live, as its page says: by its file and by its agent's own signs."""
+"""Whether a session is live, as its page shows it: by its file and by its agent's own signs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def title_of(session: Session, activity: Activity) -> str:
 
 
 def live_signs(session: Session, now: datetime) -> Activity:
-    """What is known of others who use the session, without a search among all processes.
+    """The known activity of others in the session, without a search of all processes.
 
-    Raises what opening it raises.
+    Raises the errors of opening it.
     """
     return activity_of(session, session.agent.store.state(session.real_path()), now, with_writers=False)

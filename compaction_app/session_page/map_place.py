@@ -1,4 +1,4 @@
-"""A place on the token map: the entry of the context that stands there, named, with the way to it."""
+"""A place on the token map: its entry of the context, with a name and a link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessions_app.sessionlog.noise import spoken
 from sessions_app.templatetags.formatting import escape_line, in_measure
 
 WORDS: Final = 60
-"""Characters of an entry's text in its name."""
+"""The maximum length of an entry's text in its name, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,15 @@ class MapPlace:
     name: str
     top: int
     height: int
-    """Where the map draws it."""
+    """Its height on the map."""
     previous_turn: int
-    """The numbers of the entries that begin this turn, or the one before it, and the next one: where page keys go."""
+    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
+    keys."""
     next_turn: int
 
 
 def place_at_point(session: Session, state: BranchState, x: int, y: int) -> MapPlace | None:
-    """The place that the map draws at a point; None if the context is empty."""
+    """The place at a point of the map; None if the context is empty."""
     tokens = state.token_map.tokens_at(x, y)
     return place_of(session, state, bisect_right(state.tokens_before, tokens))
 
@@ -76,7 +77,7 @@ def _beginning(state: BranchState, turn: int, otherwise: int) -> int:
 
 
 def _name(session: Session, state: BranchState, entry: Entry) -> str:
-    """Whose entry it is and how it begins; of a result, the tool and what it was called with."""
+    """The author of the entry and the beginning of its text; for a result, the tool and its arguments."""
     if entry.role == Role.TOOL_RESULT:
         maker = next(iter(state.makers.get(entry.result_for or "", ())), None)
         calls = [block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for]

@@ -1,4 +1,4 @@
-"""What you can set about reading a session: which agent's reader is used, and when it is read again."""
+"""The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from sessions_app.models import Session
 
 
 def select_reader(session: Session, name: str) -> None:
-    """Store the reader chosen for a session, and count its context with it; "" leaves the choice to Redline again.
+    """Store the reader chosen for a session, and count its context with it; "" lets Redline choose again.
 
-    Raises what indexing raises: the choice is stored then, the count is not.
+    Raises the errors of indexing: then the choice is stored, but the count is not.
     """
     Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
     reindex(session)
 
 
 def reindex(session: Session) -> None:
-    """Bring the index of one session up to date. Raises what indexing raises."""
+    """Bring the index of one session up to date. Raises the errors of indexing."""
     index_file(session.real_path())

@@ -1,4 +1,4 @@
-"""The sessions that are related to one: its parent, its forks, and the subagents that it started."""
+"""The sessions related to a session: its parent, its forks, and the subagents that it started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Relatives:
     """The indexed sessions that are related to one."""
 
     parent: Session | None
-    """The one that it was forked from, or that started it."""
+    """The session from which it was forked, or that started it."""
     subagents: list[Session]
     """The first RELATIVES_SHOWN sessions that it started, and its forks."""
     forks: list[Session]
@@ -37,7 +37,7 @@ class StartingCall:
 
 
 def relatives_of(session: Session) -> Relatives:
-    """The sessions that pages show and that are related to this one."""
+    """The shown sessions that are related to this one."""
     shown = Session.objects.shown().for_display()
     children = shown.children_of(session).order_by("mtime_ns", "pk")
     parent = shown.parent_of(session)
@@ -51,7 +51,7 @@ def relatives_of(session: Session) -> Relatives:
 
 
 def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
-    """The call of one of these sessions that started a subagent; None if none of them shows one."""
+    """The call in these sessions that started a subagent; None if none of them has one."""
     if not subagent.header_id:
         return None
     for session, result in entries_naming(sessions, subagent.header_id):

@@ -44,25 +44,25 @@ DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
 OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
-"""Faults of an entry's place in the tree. All others are of a line that is on no branch."""
+"""Faults of an entry's position in the tree. All others are of a line that is on no branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bypassed:
-    """A compaction of Redline's that an agent wrote past: it has no effect where the session continues."""
+    """A compaction of Redline's that an agent bypassed: it has no effect on the branch that continues."""
 
     entry_id: str
     at: str
     """The entry with which the agent continued from its own copy."""
     run: int | None
-    """The run it came from, whose plan can be applied again."""
+    """The run that planned it, whose plan can be applied again."""
     host: str
     """The host that receives requests for that; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """One page of a branch's entries, and where it lies in its view."""
+    """One page of a branch's entries, and its position in the view."""
 
     state: BranchState
     view: str
@@ -99,7 +99,7 @@ def view_session(
 ) -> SessionView:
     """The page of a view that begins at an entry, or with the branch.
 
-    Raises what `branch_state` raises, and BadInput `unknown_entry` for an `at` that the session does not have.
+    Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry `at`.
     """
     state = branch_state(session, leaf_id)
     listed = state.listed[view]
@@ -215,7 +215,7 @@ def _items(
 
 
 def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
-    """The minor entries in a row that these begin with; damaged lines are shown before those at `damaged`."""
+    """The sequence of minor entries with which these begin; damaged lines are shown before those at `damaged`."""
     run: list[Entry] = []
     for place, entry in enumerate(entries):
         if not is_minor(state, entry) or (run and place in damaged):
@@ -228,7 +228,7 @@ def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[
 
 
 class _Damage:
-    """The faults of a session, by the place where they are shown: at an entry, or between two."""
+    """The faults of a session, by the position at which they are shown: at an entry, or between two."""
 
     def __init__(self, recorded: list[dict[str, Any]]) -> None:
         self.faults: dict[int, list[str]] = {}
@@ -272,7 +272,7 @@ def _entry_number(entry: Entry) -> int:
 
 
 def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator[EntryView]:
-    """Damaged lines as they are in the file: the fault, and the beginning of their bytes."""
+    """Damaged lines of the file: the fault, and the beginning of their bytes."""
     for fault in lines[:DAMAGED_SHOWN]:
         raw = reader.read_at(fault["offset"], min(fault["length"], DAMAGED_BYTES))
         left = fault["length"] - len(raw)
@@ -313,7 +313,7 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
 
 
 def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> list[EntryView]:
-    """The items with their pictures, unless an edit has replaced what was recorded."""
+    """The items with their pictures, unless an edit has replaced the recorded content."""
     return [
         item
         if not item.entry_id or (view == "sees" and item.entry_id in state.edits)

@@ -1,6 +1,6 @@
-"""What stands around the entries of a session's page: the views, the turns, the token map with what it consists of.
+"""The surroundings of the entries on a session's page: the views, the turns, the token map and its parts.
 
-It changes while a session grows, so an open page gets it again with the new entries.
+They change while a session grows, so an open page gets them again with the new entries.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ class ViewTab:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What surrounds a page of a view."""
+    """The surroundings of a page of a view."""
 
     state: BranchState
     version: str
     """Changes whenever they do."""
     view: str
     leaf: str
-    """The leaf of the branch; empty if it is the one that the session continues."""
+    """The leaf of the branch; empty for the one from which the session continues."""
     tabs: list[ViewTab]
     rail: TurnSidebar
     place: MapPlace | None
-    """Where the page begins on the token map; None if the context is empty."""
+    """The position of the page's beginning on the token map; None if the context is empty."""
     frame: tuple[int, int] | None
-    """Top and height of the page on the token map; None if it does not show what the model sees."""
+    """Top and height of the page on the token map; None if it does not show the context."""
     shares: list[Share]
-    """What the context consists of, in its measure."""
+    """The parts of the context, in its measure."""
     rest: int
-    """What the provider counts and the session does not have, in tokens."""
+    """The tokens that the provider counts and the session lacks."""
     span: TimeSpan | None
-    """When the branch was written; None if its entries record no times."""
+    """The time of the branch; None if its entries record no times."""
     at: str
     """The address of an entry in this view, up to its id."""
     all_at: str
@@ -63,7 +63,7 @@ class Surroundings:
 
 
 def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, start: int, end: int) -> Surroundings:
-    """What surrounds the page with these entries of a view, given as positions in it.
+    """The surroundings of the page with these entries of a view, given as positions in it.
 
     Raises Conflict if the file was rewritten.
     """
@@ -86,7 +86,7 @@ def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, 
         shares=shares,
         rest=rest,
         span=span_of(state.branch),
-        # What follows these in a path is an entry's id.
+        # In a path, these are followed by an entry's id.
         at=view_address(session, view, leaf) + "&at=",
         all_at=view_address(session, "all", leaf) + "&at=",
         branch=view_address(session, view) + "&leaf=",
@@ -94,7 +94,7 @@ def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, 
 
 
 def version_of(session: Session, start: int, end: int) -> str:
-    """The version of what surrounds a page of a view, between these positions."""
+    """The version of the surroundings of a page, between these positions of a view."""
     return f"{session.entry_count}.{start}.{end}"
 
 
@@ -106,7 +106,7 @@ def view_address(session: Session, view: str, leaf: str = "", at: str = "") -> s
 
 
 def _contents(state: BranchState) -> tuple[list[Share], int]:
-    """The kinds of content in the measure of the context, and what is in none of them."""
+    """The kinds of content in the measure of the context, and the rest."""
     size, shares = state.size, state.token_map.shares
     tokens, rest = size.contents([share.tokens for share in shares])
     found = [
@@ -117,7 +117,7 @@ def _contents(state: BranchState) -> tuple[list[Share], int]:
 
 
 def _seen_before(state: BranchState, entries: Sequence[Entry]) -> int:
-    """How many entries of the context precede a page that begins with these."""
+    """The number of entries of the context before a page that begins with these."""
     return next((state.places[entry.id] for entry in entries if entry.id in state.places), len(state.places))
 
 

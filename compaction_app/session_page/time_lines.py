@@ -1,4 +1,4 @@
-"""When the entries of a page were written: pauses between them, and how long each turn took."""
+"""The times of a page's entries: pauses between them, and the duration of each turn."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class TimeSpan(NamedTuple):
 
 
 class TurnFacts(NamedTuple):
-    """What one turn took."""
+    """The facts about one turn."""
 
     span: TimeSpan | None
     """None if its entries record no times."""
     tokens: int
-    """What the model sees of it."""
+    """The tokens of its part in the context."""
     calls: int
     failed: int
-    """The calls that failed."""
+    """The number of failed calls."""
     is_troubled: bool
     """Whether an answer stopped or failed."""
 
 
 def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
-    """From the first to the last of these entries that record a time; None if none does."""
+    """The span of the entries that record a time; None if none does."""
     first = next((at for entry in entries if (at := moment_of(entry.timestamp)) is not None), None)
     last = next((at for entry in reversed(entries) if (at := moment_of(entry.timestamp)) is not None), None)
     return TimeSpan(first, last) if first is not None and last is not None else None
@@ -74,7 +74,7 @@ def turn_facts(state: BranchState, number: int) -> TurnFacts:
 def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
     """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
 
-    Of the first entry of a branch it is the day, if the branch has several.
+    For the first entry of a branch it is the day, if the branch has several.
     """
     at = moment_of(listed[position].timestamp)
     if at is None:
@@ -89,7 +89,8 @@ def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> 
 
 
 def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
-    """A line below the message that begins a turn: how long the turn took; None for other entries, or without times."""
+    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
+    times."""
     place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
     if place == len(state.turns) or state.turns[place][1].id != entry.id:
         return None

@@ -23,7 +23,7 @@ from .time_lines import day_of, turn_facts
 
 TURNS_SHOWN: Final = 60
 EVENTS_SHOWN: Final = 6
-"""Branches, labels and compactions that are shown of one turn."""
+"""Branches, labels and compactions that are shown for one turn."""
 TITLE_CHARACTERS: Final = 80
 
 
@@ -41,26 +41,26 @@ class SidebarEvent:
 
 @dataclass(frozen=True, slots=True)
 class SidebarTurn:
-    """A user's message and what follows it, up to the next one."""
+    """A user's message and the entries up to the next one."""
 
     number: int
     entry_id: str
     title: str
     tokens: int
     at: datetime | None
-    """When it began."""
+    """The time of its beginning."""
     begins_day: bool
-    """Whether the shown turn before it began on another day."""
+    """Whether the previous shown turn began on another day."""
     current: bool
     troubled: bool
     events: list[SidebarEvent]
     more: int
-    """How many events are not shown."""
+    """The number of events that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSidebar:
-    """Some of the turns, around the one that the page is at."""
+    """Some of the turns, around the present one."""
 
     turns: list[SidebarTurn]
     current: int
@@ -72,7 +72,7 @@ class TurnSidebar:
     before: list[SidebarEvent]
     """Events before the first turn."""
     summary: str
-    """The last summary of the branch, of which a page tells what it lost; empty if there is none."""
+    """The last summary of the branch that has a page of its loss; empty if there is none."""
 
 
 def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:

@@ -48,9 +48,9 @@ from .whole_text import whole_picture, whole_text
 
 
 def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:
-    """The export of a view of a branch; an empty `leaf_id` is the session's last entry.
+    """The export of a view of a branch; an empty `leaf_id` means the session's last entry.
 
-    Raises what `branch_state` raises.
+    Raises the errors of `branch_state`.
     """
     state = branch_state(session, leaf_id)
     messages = messages_in(view, state.branch, state.context)
@@ -82,7 +82,7 @@ COOKIE_SECONDS: Final = 365 * 86_400
 
 
 def form_of(request: HttpRequest, parameter: str) -> str:
-    """The form that the address names with this parameter, or the one that the browser prefers."""
+    """The form in which texts are shown: from the address with this parameter, or the browser's preference."""
     for form in (request.GET.get(parameter), request.COOKIES.get(COOKIE)):
         if form in OTHER:
             return str(form)
@@ -90,12 +90,12 @@ def form_of(request: HttpRequest, parameter: str) -> str:
 
 
 def keep_form(response: HttpResponse, form: str) -> None:
-    """Let the browser prefer a form from now on."""
+    """Store a form as the browser's preference."""
     response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
 
 
 class ReaderForm(forms.Form):
-    """The name of a reader; an empty one leaves the choice to Redline."""
+    """The name of a reader; an empty one lets Redline choose."""
 
     reader = CheckedField(lambda name: reader_named(name).name, required=False)
 
@@ -114,7 +114,7 @@ class PlaceForm(forms.Form):
 
 
 TEXTS: Final = "texts"
-"""The parameter by which a browser says how it shows the texts of all pages."""
+"""The parameter that sets how the browser shows the texts of all pages."""
 PICTURE_HEADERS: Final = {
     "Cache-Control": "private, max-age=86400, immutable",
     "Content-Disposition": "inline",
@@ -167,7 +167,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "within": within,
         "form": form,
         "other_form": OTHER[form],
-        # What follows this in a path is an entry's id.
+        # In a path, this is followed by an entry's id.
         "at": view_address(found, view, leaf) + "&at=",
         "row_compactions": row_compactions(found) if view == "removed" else [],
         **around,
@@ -179,7 +179,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 
 
 def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
-    """What a page has around its entries. Raises BadInput and SystemFailure."""
+    """The surroundings of a page's entries. Raises BadInput and SystemFailure."""
     begin = view_address(found, shown.view, leaf)
     here = shown.here if shown.earlier else ""
     activity = live_signs(found, timezone.now())
@@ -206,7 +206,8 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
 
 
 def _waiting_plan(session: Session) -> Run | None:
-    """The latest run of a session, if its plan waits for a decision; those of agents that ask are announced."""
+    """The latest run of a session, if its plan waits for a decision; those requested by agents are announced
+    elsewhere."""
     latest = session.runs.order_by("-pk").first()
     is_waiting = latest is not None and latest.state in FINISHED and not latest.handshakes.exists()
     return latest if is_waiting else None
@@ -236,7 +237,7 @@ def export(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
 
 @require_safe
 def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Go to a place on the token map: an entry by its number in the context, or what is drawn at a point.
+    """Go to a place on the token map: an entry by its number in the context, or the one at a point.
 
     A script gets the place as JSON.
     """
@@ -293,7 +294,7 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
 
 @require_safe
 def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
-    """A picture that an entry contains, and nothing that a browser could take for anything else."""
+    """A picture in an entry, with headers that prevent the browser from treating it as anything else."""
     found = known_session(root, path)
     number = _number(request, "number")
     try:

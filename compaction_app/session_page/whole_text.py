@@ -18,7 +18,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.files import opened, pread
 
 WHOLE_CHARACTERS: Final = 400_000
-"""Characters of one text that are shown; the page says how many more there are."""
+"""Characters of one text that are shown; the page states the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,6 @@ def whole_picture(session: Session, entry_id: str, block: int | None, number: in
 
 
 def _text_of_file(path: Path) -> str:
-    """The text of a file, of which at most four bytes for each character that is shown are read."""
+    """The text of a file, of which at most four bytes for each shown character are read."""
     with opened(path, os.O_RDONLY, "It was not read.") as fd:
         return pread(fd, 0, 4 * WHOLE_CHARACTERS).decode("utf-8", "replace")

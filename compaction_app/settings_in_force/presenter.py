@@ -30,7 +30,7 @@ class SettingsView:
     threshold: int | None
     """The tokens of the context above which it is due; None if it never is, or if the window is unknown."""
     hooks: list[tuple[str, tuple[str, ...]]]
-    """What takes part in a compaction, by the file that names it."""
+    """The hooks that take part in a compaction, by the file that names them."""
     own_hooks: list[str]
     """The modules of Redline's own hooks."""
     files: list[str]

@@ -1,8 +1,8 @@
-"""A worker's work on one draft: ask the hooks, then the model, and store the answer.
+"""A worker's work on one draft: call the hooks, then the model, and store the answer.
 
     claim → the session now → hooks → one or two requests ⇄ row → ready | failed
 
-What streams is stored at once, so that it can be watched, and is kept if the request fails.
+Streamed text is stored immediately, so that it can be watched, and is kept if the request fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .drafts import State, supplied_as_row, task_of
 from .hooks_asked import ask_hooks_about
 
 STORE_SECONDS: Final = 0.3
-"""The shortest time between two updates of what streams."""
+"""The shortest time between two updates of the streamed text."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class DraftRecorder(JobRecorder[SummaryDraft]):
     _stored: float = 0.0
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """Store the totals, and what streams; a further request begins a new part of the text."""
+        """Store the totals, and the streamed text; a further request begins a new part of the text."""
         if kind == EventKind.ASKED and data["turn"] > 1 and self._streamed:
             self._streamed += "\n\n"
         elif kind == EventKind.STREAMED:
@@ -52,15 +52,15 @@ class DraftRecorder(JobRecorder[SummaryDraft]):
         self.end(State.READY, generated=text, text=text, **fields)
 
     def failed(self, failure: str) -> None:
-        """End the draft without a text; what has streamed stays."""
+        """End the draft without a complete text; the streamed part is kept."""
         self.end(State.FAILED, failure, **({"generated": self._streamed} if self._streamed else {}))
 
 
 def write_draft(draft_id: int, worker: str, ending: threading.Event | None = None) -> None:
     """Work on a queued draft to its end, unless another worker has it. Every outcome is recorded in its row.
 
-    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
-    so is a SystemFailure of the database.
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, as
+    is a SystemFailure of the database.
     """
     draft = SummaryDraft.claim(draft_id, worker)
     if draft is not None:

@@ -1,4 +1,4 @@
-"""What you can do to a draft of a summary: request it, stop it, edit it, append it, discard it.
+"""The user's actions on a draft of a summary: request it, stop it, edit it, append it, discard it.
 
 start ─▶ a worker asks the model ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
      ╰─ without a model: ready at once, to be written by hand
@@ -38,22 +38,22 @@ from .summary_task import SummaryTask, branch_task, compaction_task
 
 State = SummaryDraft.State
 LONGEST_TEXT: Final = 1_000_000
-"""Characters of a summary."""
+"""The maximum length of a summary, in characters."""
 CACHED: Final = 2
 
 
 class WantedSummary(NamedTuple):
-    """Which summary is wanted."""
+    """The requested summary."""
 
     entry_id: str = ""
-    """The entry that a move leads to, for the summary of the branch that is left; empty for a compaction."""
+    """The target entry of a move, for the summary of the branch that is left; empty for a compaction."""
     is_leaf: bool = False
     """As in `destination_of`."""
     focus: str = ""
 
 
 def new_task(session: Session, wanted: WantedSummary, window: int | None = None) -> SummaryTask:
-    """What a summary would be made from now. Raises what `branch_task` and `compaction_task` raise."""
+    """The present task of a summary. Raises the errors of `branch_task` and `compaction_task`."""
     path = session.real_path()
     if wanted.entry_id:
         return branch_task(path, wanted.entry_id, wanted.focus, window, is_leaf=wanted.is_leaf)
@@ -64,7 +64,7 @@ def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> S
     """Request a draft from a model; without one, the draft is ready to be written by hand.
 
     Raises BadInput `unknown_planner`, Conflict `draft_in_flight` if another draft of this session is being written, and
-    what `new_task` raises.
+    the errors of `new_task`.
     """
     model = model_named(planner) if planner else None
     task = new_task(session, wanted, model.window if model is not None else None)
@@ -92,7 +92,7 @@ def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> S
 def keep_supplied(session: Session, wanted: WantedSummary, leaf_id: str, asked: AskedHooks) -> SummaryDraft | None:
     """Store the draft that a hook supplied to a command; None if none did.
 
-    Its files and what it keeps are not in its text: they are there when that is appended, and its page can edit it.
+    Its files and the first kept entry are not in its text: they are used when it is appended, and its page can edit it.
     """
     if asked.supplied is None:
         return None
@@ -135,10 +135,10 @@ def edit_partial_text(draft: SummaryDraft) -> None:
 
 
 def save_text(draft: SummaryDraft, text: str, edited: str = "") -> None:
-    """Store an edited text. `edited` is the digest of the text that was edited, if that is known.
+    """Store an edited text. `edited` is the digest of the text before the edit, if known.
 
-    Raises Conflict `not_a_draft` if the draft is not there to be edited, and `edited_elsewhere` if its text is another
-    one by now: then the draft has the stored text.
+    Raises Conflict `not_a_draft` if the draft cannot be edited, and `edited_elsewhere` if its stored text has another
+    digest: then the draft has the stored text.
     """
     with transaction.atomic():
         stored = SummaryDraft.objects.filter(pk=draft.pk).first()
@@ -169,8 +169,8 @@ _recent: Final = Recent[tuple[int, FileState | None, str], SummaryTask](CACHED)
 
 
 def task_of(draft: SummaryDraft, window: int | None = None) -> SummaryTask:
-    """What a draft would replace. Raises Conflict `session_moved` if the session has continued since, and what
-    `new_task` raises."""
+    """The range that a draft would replace. Raises Conflict `session_moved` if the session has continued since, and the
+    errors of `new_task`."""
     task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus), window)
     if task.present.leaf_id != draft.leaf_id:
         raise Conflict(
@@ -189,7 +189,7 @@ def shown_task_of(draft: SummaryDraft) -> SummaryTask:
 
 
 def supplied_by(draft: SummaryDraft) -> HookSummary | None:
-    """What a hook supplied; None if none did."""
+    """The data that a hook supplied; None if none did."""
     row: Mapping[str, Any] | None = draft.supplied
     if row is None:
         return None
@@ -198,7 +198,7 @@ def supplied_by(draft: SummaryDraft) -> HookSummary | None:
 
 
 def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
-    """What a hook supplied beside the text, as it is stored."""
+    """The data that a hook supplied beside the text, as stored."""
     return {
         "read": list(supplied.files.read),
         "modified": list(supplied.files.modified),
@@ -211,17 +211,17 @@ def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
 
 
 class DraftPlan(NamedTuple):
-    """What appending a draft would do at this moment."""
+    """The present effect of appending a draft."""
 
     task: SummaryTask
     append: AppendPlan
     digest: str
-    """Identifies it with the text, so that a confirmation counts for no other."""
+    """Identifies it with the text: a confirmation is valid for this plan only."""
 
 
 def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
-    """What appending a draft would do. Raises BadInput `empty_summary`, Conflict `not_a_draft`, and what `task_of` and
-    `plan_append` raise."""
+    """The effect of appending a draft. Raises BadInput `empty_summary`, Conflict `not_a_draft`, and the errors of
+    `task_of` and `plan_append`."""
     if draft.state != State.READY:
         raise _no_draft(draft)
     task = task_of(draft)
@@ -230,7 +230,7 @@ def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
 
 
 def append_draft(draft: SummaryDraft, confirmations: Confirmations, now: datetime, shown: str) -> Applied[AppendPlan]:
-    """Append a draft as it was shown. Raises what `plan_draft`, the hooks and `append_entries` raise, and Conflict
+    """Append a draft as shown. Raises the errors of `plan_draft`, the hooks and `append_entries`, and Conflict
     `draft_differs`; then nothing was appended."""
     plan = plan_draft(draft, now)
     if plan.digest != shown:

@@ -26,7 +26,7 @@ def _planner(name: str) -> str:
 
 
 class SummaryForm(forms.Form):
-    """Which summary is wanted, from which model, and its focus."""
+    """The requested summary, its model, and its focus."""
 
     entry = forms.CharField(required=False, strip=False)
     leaf = forms.BooleanField(required=False)
@@ -49,7 +49,7 @@ class SummaryForm(forms.Form):
 
     @cached_property
     def model(self) -> ResolvedModel | None:
-        """The chosen model, else the session's own; None if the user writes the summary."""
+        """The chosen model, otherwise the session's own; None if the user writes the summary."""
         if self.data.get("planner"):
             name = str(self.cleaned_data.get("planner", MANUAL_PLANNER))
             return None if name == MANUAL_PLANNER else model_named(name)
@@ -57,7 +57,7 @@ class SummaryForm(forms.Form):
 
     @property
     def planner_name(self) -> str:
-        """The chosen model, even if there is no such model."""
+        """The chosen model, even if no such model exists."""
         if self.data.get("planner"):
             return str(self.data["planner"])
         return self.model.planner if self.model is not None else MANUAL_PLANNER
@@ -67,15 +67,16 @@ class SummaryForm(forms.Form):
         return disclosure_mark(self.model)
 
     def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the form had shown what is sent, and where; and BadInput `no_model`."""
+        """Raise Conflict `not_disclosed` unless the form had shown the data to be sent, and its destination; and
+        BadInput `no_model`."""
         if self.model is not None and self.model.fault:
             raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
         require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent.")
 
 
 class TextForm(forms.Form):
-    """The text of a draft, exactly as it was typed, a name that is to be inserted at its end, and the digest of the
-    text that the page had shown."""
+    """The text of a draft, exactly as typed, a name to be inserted at its end, and the digest of the text that the page
+    had shown."""
 
     digest = forms.CharField(required=False)
 
@@ -91,7 +92,7 @@ class TextForm(forms.Form):
 
 
 class AppendDraftForm(forms.Form):
-    """The confirmations, and the digest of what the page showed."""
+    """The confirmations, and the digest of the plan that the page showed."""
 
     plan = forms.CharField(required=False)
     yes = ConfirmationField()

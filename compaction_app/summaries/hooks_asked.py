@@ -1,4 +1,4 @@
-"""What hooks say before a summary is drafted, and before one that a human wrote is appended."""
+"""The answers of hooks before a summary is drafted, and before a human's summary is appended."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from .summary_task import SummaryTask
 
 
 class AskedHooks(NamedTuple):
-    """The task as the hooks changed it, and what they answered."""
+    """The task as changed by the hooks, and their answers."""
 
     task: SummaryTask
     supplied: HookSummary | None
-    """The draft of a hook; no model is asked then."""
+    """The draft of a hook; then no model is used."""
     messages: tuple[str, ...]
     label: str | None = None
-    """The label that the hooks want for a move; None if they were asked about none."""
+    """The label that the hooks request for a move; None if no hooks were called for one."""
 
 
 def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> AskedHooks:
-    """Ask the hooks about a summary. Raises what `ask_tree_hooks` and `ask_summary_hooks` raise, and BadInput
+    """Call the hooks for a summary. Raises the errors of `ask_tree_hooks` and `ask_summary_hooks`, and BadInput
     `cancelled_by_hook`."""
     present = task.present
     session = session_row(present.path)
@@ -62,14 +62,14 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
 
 
 def keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
-    """The task with what a hook's summary keeps, and its files."""
+    """The task with the kept entries and the files of a hook's summary."""
     if supplied is None:
         return task
     return replace(task.keeping_from(supplied.first_kept_id), files=supplied.files, from_hook=True)
 
 
 def tell_hooks(task: SummaryTask, lines: tuple[bytes, ...], text: str, backup: Path) -> None:
-    """Notify the hooks of a compaction that was appended; those of a move are notified where it is appended."""
+    """Notify the hooks of a compaction that was appended; those of a move are notified when it is appended."""
     if task.is_compaction:
         path = task.present.path
         after_summary(

@@ -1,4 +1,4 @@
-"""Summaries on their pages: what would be replaced, what is sent, and what a draft still mentions."""
+"""Summaries on their pages: the range to be replaced, the requests, and the subjects that a draft keeps."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class PartRequest(NamedTuple):
     what: str
     characters: int
     tokens: int
-    """Estimated: four characters are one token, as the agents estimate."""
+    """Estimated: four characters per token, as the agents estimate."""
     output_limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class SentParts:
-    """What would be sent to a model."""
+    """The data that would be sent to a model."""
 
     parts: Sequence[PartRequest]
     cost: str
-    """What the input costs, if the model's prices are known; else empty."""
+    """The cost of the input, if the model's prices are known; otherwise empty."""
 
     @property
     def characters(self) -> int:
@@ -67,45 +67,45 @@ class SentParts:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """What a summary would replace, and what stays."""
+    """The range that a summary would replace, and the kept part."""
 
     is_compaction: bool
     entries: int
     turns: str
     """Such as `turns 3 to 12`."""
     tokens: int
-    """Of what is replaced, in the measure of the context."""
+    """The tokens of the replaced range, in the measure of the context."""
     images: int
-    """Of what is replaced: a summary has none of them."""
+    """Images in the replaced range, all of which a summary loses."""
     left_out: int
-    """Older messages that the model is not shown."""
+    """Older messages that the model does not receive."""
     updates: datetime | None
-    """When the summary was written that this one updates; None if there is none, or if that is not recorded."""
+    """The time of the summary that this one updates; None if there is none, or if it is not recorded."""
     is_update: bool
     kept: int
-    """The entries that stay word for word after a compaction."""
+    """The number of entries kept verbatim after a compaction."""
     kept_turns: str
     first_kept_id: str
     is_split: bool
     """Whether the turn at the cut is split."""
     cut_before: str
-    """The role of the first message that stays."""
+    """The role of the first kept message."""
     target_id: str
     """The entry after which the agent continues with the summary of a branch; empty before the first one."""
     files: FileLists
-    """Below the session's directory, if they are there."""
+    """Relative to the session's directory, if they are inside."""
     before: ContextSize
     after: ContextSize
     """With the draft, or without any text."""
     limit: int
-    """The most tokens that a model may write."""
+    """The maximum number of tokens that a model may write."""
     keep: float
-    """What stays, in percent of the context: a verbatim plan of the same size keeps as much."""
+    """The kept share in percent of the context: a verbatim plan of the same size keeps as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a draft still mentions, and what is missing; and its size."""
+    """The subjects that a draft keeps, those it loses, and its size."""
 
     bars: Sequence[HeldBar]
     names: LostList
@@ -121,31 +121,31 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class DraftView:
-    """A draft that is there to be edited."""
+    """A draft that can be edited."""
 
     task: TaskView
     check: Check
     added: int
-    """Lines that were added to what was generated."""
+    """The number of lines added to the generated text."""
     removed: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendView:
-    """What appending a draft would do."""
+    """The effect of appending a draft."""
 
     task: TaskView
     check: Check
     shown: ShownText
     """The whole text, rendered."""
     leaf_id: str
-    """The session's last entry, to which a move takes it back."""
+    """The session's last entry, to which a move can return."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
 
 def requests_of(task: SummaryTask, model: ResolvedModel) -> SentParts:
-    """What would be sent to a model for this summary."""
+    """The requests that would be sent to a model for this summary."""
     parts = []
     for part in task.parts:
         request = request_for_summary(model, part)
@@ -157,7 +157,7 @@ def requests_of(task: SummaryTask, model: ResolvedModel) -> SentParts:
 
 
 def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
-    """What a summary would replace; with a draft, of its size."""
+    """The range that a summary would replace; with a draft, of its size."""
     branch = task.present.tree.branch(task.present.leaf_id)
     numbers = turn_numbers(branch)
     replacement = task.drafted(text) if text else task.replacement
@@ -192,7 +192,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
 
 
 def check_of(session: Session, task: SummaryTask, text: str) -> Check:
-    """What a draft still mentions."""
+    """The subjects that a draft keeps."""
     judged = task.judge(text)
     numbers = turn_numbers(task.present.tree.branch(task.present.leaf_id))
     lost = lost_lists(judged.lost, numbers, session.cwd)
@@ -208,7 +208,7 @@ def check_of(session: Session, task: SummaryTask, text: str) -> Check:
 
 
 def view_draft(draft: SummaryDraft) -> DraftView:
-    """A draft to be edited. Raises what `shown_task_of` raises."""
+    """A draft to be edited. Raises the errors of `shown_task_of`."""
     task = shown_task_of(draft)
     added, removed = counts(diff_of([TextChange(draft.generated, draft.text)]))
     return DraftView(
@@ -220,7 +220,7 @@ def view_draft(draft: SummaryDraft) -> DraftView:
 
 
 def changes_of_draft(draft: SummaryDraft) -> Markup:
-    """What was edited, as a diff; empty if nothing was."""
+    """The edits, as a diff; empty if there are none."""
     if not draft.is_edited:
         return NO_MARKUP
     return sanitized(diff_markup(diff_of([TextChange(draft.generated, draft.text)])))
@@ -232,7 +232,7 @@ def preview_of(task: SummaryTask, text: str) -> ShownText:
 
 
 def view_append(draft: SummaryDraft, now: datetime) -> AppendView:
-    """What appending a draft would do now. Raises what `plan_draft` raises."""
+    """The present effect of appending a draft. Raises the errors of `plan_draft`."""
     plan = plan_draft(draft, now)
     return AppendView(
         view_task(draft.session, plan.task, draft.text),
@@ -251,7 +251,7 @@ def _kept(task: SummaryTask, branch: Sequence[Entry]) -> list[Entry]:
 
 
 def _written_at(branch: Iterable[Entry]) -> datetime | None:
-    """When the newest compaction of a branch was written."""
+    """The time of the newest compaction of a branch."""
     found = [entry for entry in branch if entry.role == Role.COMPACTION_SUMMARY]
     return moment_of(found[-1].timestamp) if found else None
 

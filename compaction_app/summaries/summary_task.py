@@ -1,4 +1,4 @@
-"""What a summary would be made from and would change: the branch that a move leaves, or the beginning of a context.
+"""The source and the effect of a summary: the branch that a move leaves, or the beginning of a context.
 
     session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ append_entries
 
@@ -66,31 +66,31 @@ class SummaryTask:
     present: Document
     format: SummaryFormat
     parts: tuple[SummaryPart, ...]
-    """What is requested from a model: one request each."""
+    """The requests to a model: one for each part."""
     files: FileLists
     replaced: tuple[Entry, ...]
-    """The entries that the agent will not send any more, oldest first."""
+    """The entries that the agent will no longer send, oldest first."""
     previous: str
     """The text of the compaction that this one follows."""
     left_out: int
-    """Older messages of them that are not shown to the model, because they do not fit."""
+    """The number of older messages among them that the model does not receive, because they do not fit."""
     replacement: Replacement
-    """What it would replace, with an empty draft."""
+    """The replacement with an empty draft."""
     check: DraftCheck
     leaf_id: str | None
     """The entry after which the summary is appended; None before the first one."""
     range: SummaryRange | None
-    """What a compaction replaces and keeps; None for the branch that a move leaves."""
+    """The range that a compaction replaces and keeps; None for the branch that a move leaves."""
     tokens_before: int
     move: TreeMove | None = None
     """The move that leaves the branch; None for a compaction."""
     preparation: SummaryPreparation | None = None
-    """What hooks are sent of a compaction; None for a branch."""
+    """The data that hooks receive about a compaction; None for a branch."""
     from_hook: bool = False
-    """Whether a hook supplied the files, and of a compaction what it keeps."""
+    """Whether a hook supplied the files, and for a compaction the first kept entry."""
 
     def keeping_from(self, first_kept_id: str) -> SummaryTask:
-        """The same compaction, in which what is kept begins at another entry of its range."""
+        """The same compaction, in which the kept part begins at another entry of its range."""
         if self.range is None or first_kept_id == self.first_kept_id:
             return self
         found = self.range.from_entry(first_kept_id)
@@ -119,24 +119,24 @@ class SummaryTask:
 
     @property
     def kept_ids(self) -> frozenset[str] | None:
-        """The entries whose messages stay with a compaction; None for the branch that a move leaves."""
+        """The entries whose messages a compaction keeps; None for the branch that a move leaves."""
         return frozenset(entry.id for entry in self.range.kept) if self.range is not None else None
 
     @property
     def counted(self) -> str:
-        """How many entries are replaced, in words."""
+        """The number of replaced entries, in words."""
         return plural(self.replacement.entries, "entry")
 
     @property
     def estimate(self) -> int:
-        """The tokens of what is replaced, as the agent estimates them."""
+        """The tokens of the replaced entries, as the agent estimates them."""
         return sum(entry.tokens for entry in self.replaced if entry.is_message)
 
     def text_of(self, written: Mapping[SummaryKind, str]) -> str:
-        """The draft: the parts that a model wrote, as the agent joins them."""
+        """The draft: the parts that a model wrote, joined as by the agent."""
         turn = written.get(SummaryKind.TURN, "")
         history = next((text for kind, text in written.items() if kind is not SummaryKind.TURN), "")
-        # If only the beginning of a turn was to be summarised, the summary before stands for the history.
+        # If only the beginning of a turn was to be summarised, the previous summary covers the history.
         return self.format.split_turn_text(history or self.previous, turn) if turn else history
 
     def complete(self, text: str) -> str:
@@ -145,11 +145,11 @@ class SummaryTask:
         return f"{text.strip()}\n\n{files}" if files else text.strip()
 
     def drafted(self, text: str) -> Replacement:
-        """What a draft, with its lists, would replace, as if it were written."""
+        """The replacement with a draft and its lists, as if it were written."""
         return with_draft(self.replacement, self.complete(text))
 
     def judge(self, text: str) -> DraftJudgement:
-        """What a draft, with its lists, still mentions of what it would replace."""
+        """The subjects of the replaced range that a draft, with its lists, keeps."""
         return self.check.judge(self.complete(text))
 
     def change(self, text: str) -> MakeChange:
@@ -214,8 +214,8 @@ def branch_task(
     """The summary of the branch that a move to an entry leaves; `window` is that of the model that will write it, and
     `is_leaf` as in `destination_of`.
 
-    Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and what `require_writable` and reading
-    raise.
+    Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and the errors of `require_writable` and of
+    reading.
     """
     present, form = _opened(path)
     reading = present.reading
@@ -257,7 +257,7 @@ def branch_task(
 def compaction_task(path: Path, focus: str = "") -> SummaryTask:
     """The summary that replaces the beginning of the context from which the agent continues.
 
-    Raises BadInput `no_summary_form` and `nothing_to_summarise`, and what `require_writable` and reading raise.
+    Raises BadInput `no_summary_form` and `nothing_to_summarise`, and the errors of `require_writable` and of reading.
     """
     present, form = _opened(path)
     if not form.honours_compactions:
@@ -322,7 +322,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
     )
 
 
-# ---- what is read ----------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------
 
 
 def _opened(path: Path) -> tuple[Document, SummaryFormat]:

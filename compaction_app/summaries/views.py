@@ -1,4 +1,4 @@
-"""The pages of summaries: the request for a draft, the draft itself, and what appending it does."""
+"""The pages of summaries: the request for a draft, the draft itself, and the effect of appending it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STATES: Final = SummaryDraft.State
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def summarise(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What a summary would replace and what is sent for it, and the form that requests a draft."""
+    """The range that a summary would replace, the data sent for it, and the form that requests a draft."""
     session = known_session(root, path)
     if request.method != "POST":
         return _show_start(request, SummaryForm(session, request.GET))
@@ -147,7 +147,7 @@ def _show_draft(
     part: str = "",
     typed: str | None = None,
 ) -> HttpResponse:
-    """`typed` is a text that was not saved, and is shown in the place of the stored one."""
+    """Show a draft; `typed` is a text that was not saved, and is shown instead of the stored one."""
     view: DraftView | None = None
     context: dict[str, Any] = {"draft": found, "session": found.session, "active_nav": "sessions"}
     if found.state == STATES.READY:
@@ -204,7 +204,7 @@ def _act(request: HttpRequest, draft: int, act: Callable[[SummaryDraft], None]) 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def append(request: HttpRequest, draft: int) -> HttpResponse:
-    """What appending a draft does, and the form that does it."""
+    """The effect of appending a draft, and the form that does it."""
     found = known_draft(draft)
     if found.state == STATES.APPENDED:
         return redirect(found)

@@ -22,14 +22,14 @@ def entry_address(session: Session, entry_id: str) -> str:
 
 @register.simple_tag
 def step_address(step: str, session: Session, entry_id: str) -> str:
-    """The page on which a step is taken from an entry: `move`, `label` or `fork_from`."""
+    """The page for a step from an entry: `move`, `label` or `fork_from`."""
     page = reverse(f"compaction:{step}", args=(session.root_id, session.relative_path))
     return f"{page}?{urlencode({'entry': entry_id})}"
 
 
 @register.simple_tag
 def lost_address(session: Session, entry_id: str) -> str:
-    """The address of what a summary of a session lost."""
+    """The address of the page of a summary's loss."""
     return links.lost_address(session.get_absolute_url(), entry_id)
 
 

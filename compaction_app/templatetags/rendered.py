@@ -12,7 +12,7 @@ register = template.Library()
 
 @register.filter
 def rendered(markup: Markup) -> SafeString:
-    """Rendered text as it is, since it was sanitized; anything else is refused."""
+    """Rendered text unchanged, since it was sanitized; anything else is refused."""
     if not isinstance(markup, Markup):
         raise TypeError("Only sanitized markup is shown as it is.")
     return mark_safe(markup)  # noqa: S308

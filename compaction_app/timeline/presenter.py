@@ -1,4 +1,5 @@
-"""The timeline of a branch on its page: a plot of the context's size, and each change with what it removed."""
+"""The timeline of a branch on its page: a plot of the context's size, and each change with the entries that it
+removed."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
 WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
-"""The most positions of the plot at which a size is drawn."""
+"""The maximum number of positions of the plot at which a size is drawn."""
 REMOVED_SHOWN: Final = 50
 ADDED_SHOWN: Final = 5
 ADDED_WORDS: Final = 4_000
-"""Characters of a text in the place of others that are shown."""
+"""Characters of a replacing text that are shown."""
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
@@ -39,12 +40,12 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PointRow:
-    """A point of the timeline. `at` and `x` locate it: the entry that ends it, and its place in the plot."""
+    """A point of the timeline. `at` and `x` locate it: the entry that ends it, and its position in the plot."""
 
     number: int
     at: str
     before: str
-    """The entry at which the context was as before the change; empty if there is none."""
+    """The entry at which the context was still the previous one; empty if there is none."""
     x: float
     name: str
     when: datetime | None
@@ -54,11 +55,11 @@ class PointRow:
     removed: int
     returned: int
     by_run: int | None
-    """The run that Redline wrote it for, if it did."""
+    """The run for which Redline wrote it, if any."""
     summary: str
     """The entry with the summary that replaced something; empty if there is none."""
     recorded: BoundaryControl | None
-    """What the agent's compaction says of itself, if it does."""
+    """The data that the agent's compaction records about itself, if any."""
     is_selected: bool
 
     @property
@@ -80,7 +81,7 @@ class TimelineView:
     largest: int
     """The size at the top of the drawing, in tokens."""
     size: ContextSize
-    """The size of the context now."""
+    """The present size of the context."""
     window_y: float | None
     """The height of the model's window in the drawing, if it is in it."""
     points: list[PointRow]
@@ -88,9 +89,9 @@ class TimelineView:
     earlier: PointRow | None
     later: PointRow | None
     removed: list[EntryWords]
-    """What the selected point removed; the first REMOVED_SHOWN."""
+    """The entries that the selected point removed; the first REMOVED_SHOWN."""
     added: list[EntryWords]
-    """What it put in their place."""
+    """The entries that replaced them."""
     taken_back: list[Compaction]
     """Compactions that Redline wrote and that are not on this branch."""
     is_in_database: bool
@@ -98,9 +99,9 @@ class TimelineView:
 
 
 def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
-    """The timeline of a branch, with the point that ends at an entry selected; empty: the latest one.
+    """The timeline of a branch, with the point that ends at an entry selected; empty means the latest one.
 
-    Raises BadInput `unknown_entry`, and what reading the session raises.
+    Raises BadInput `unknown_entry`, and the errors of reading the session.
     """
     state = branch_state(session, leaf_id)
     found = timeline_of(state.branch, state.reading.reader)

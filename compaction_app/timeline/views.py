@@ -20,7 +20,7 @@ from .presenter import view_timeline
 
 @require_safe
 def timeline(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """How the context of a branch changed, point by point, and what the selected point removed."""
+    """The changes of a branch's context, point by point, and the entries that the selected point removed."""
     return _show(request, known_session(root, path), request.GET)
 
 

@@ -1,4 +1,4 @@
-"""Two branches of a session side by side, turn by turn: what both have, and what only one of them has."""
+"""Two branches of a session side by side, turn by turn: their common part, and the turns that only one of them has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ComparedTurn:
 
     entry_id: str
     number: int
-    """Of the turn on its branch; 0 for what is not a turn."""
+    """The number of the turn on its branch; 0 for entries outside of turns."""
     text: RowText
     entries: int
     tokens: int
@@ -40,12 +40,12 @@ class ComparedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSide:
-    """What only one of the branches has."""
+    """The turns that only one of the branches has."""
 
     letter: str
     end_id: str
     end: RowText
-    """What the last turn of the branch says."""
+    """The words of the branch's last turn."""
     is_active: bool
     turns: int
     entries: int
@@ -65,9 +65,9 @@ class ComparisonView:
     pairs: list[tuple[ComparedTurn | None, ComparedTurn | None]]
     start: int
     later: int
-    """Where the next page begins; 0 if this is the last."""
+    """The beginning of the next page; 0 if this is the last."""
     ancestor_id: str
-    """The last entry that both have; empty if they have none."""
+    """The last common entry; empty if there is none."""
     ancestor: RowText
     common_turns: int
     common_entries: int
@@ -75,9 +75,9 @@ class ComparisonView:
 
 
 def view_comparison(session: Session, a: str, b: str, start: int = 0) -> ComparisonView:
-    """The branches that end with the entries `a` and `b`; an empty one is the active branch.
+    """The branches that end with the entries `a` and `b`; an empty one means the active branch.
 
-    Raises BadInput `unknown_entry`, and what `branch_state` raises.
+    Raises BadInput `unknown_entry`, and the errors of `branch_state`.
     """
     state = branch_state(session)
     ends = (a or state.leaf_id, b or state.leaf_id)
@@ -123,7 +123,7 @@ def _side(session: Session, state: BranchState, letter: str, end_id: str, only: 
 
 
 def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSize:
-    """The context at the end of another branch: that of the active one, and what the other has more or less."""
+    """The context at the end of another branch: that of the active one, plus or minus the difference."""
     context = state.reading.reader.rebuild(state.tree.branch(end_id))
     tokens = now.tokens + now.of(context.estimate - state.context.estimate)
     return ContextSize(max(0, tokens), Basis.ABOUT, now.ratio)
@@ -132,7 +132,7 @@ def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSiz
 def _turns(
     session: Session, state: BranchState, only: Sequence[Stretch], start: int, before: int
 ) -> list[ComparedTurn]:
-    """A page of what only one branch has. `before`: the turns that both have."""
+    """A page of the turns that only one branch has. `before`: the number of common turns."""
     stretches = only[start : start + WINDOW]
     texts = texts_of_stretches(session, state, stretches)
     measure = measure_of(session)

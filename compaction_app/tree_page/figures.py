@@ -13,6 +13,6 @@ def measure_of(session: Session) -> ContextSize:
 
 
 def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
-    """The tokens of a row; all rows together are exactly the whole of them."""
+    """The tokens of a row; the sum over all rows is exactly their total."""
     measure = measure_of(session)
     return measure.of(row.tokens_above + row.tokens) - measure.of(row.tokens_above)

@@ -1,4 +1,4 @@
-"""The page of a session's tree: some of its rows, each with its place in the drawing, and the selected entry."""
+"""The page of a session's tree: some of its rows, each with its position in the drawing, and the selected entry."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .figures import in_measure, measure_of
 WINDOW: Final = 200
 """Rows on one page."""
 FOUND: Final = 200
-"""Rows that match a search and are shown."""
+"""Matching rows that are shown."""
 SEARCHED: Final = 20_000
 """Rows whose texts a search reads."""
 LABELS_SHOWN: Final = 100
 BRANCHES_OFFERED: Final = 50
-"""Branches that the selected one can be compared with."""
+"""Branches offered for a comparison with the selected one."""
 FORKS_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class KnotRow:
-    """A row of the tree, or several that are folded."""
+    """A row of the tree, or several folded ones."""
 
     row: TreeRow | FoldedRows
     entry_id: str
@@ -43,14 +43,14 @@ class KnotRow:
     tokens: int
     began: datetime | None
     is_apart: bool = False
-    """Whether a tree of its own begins here, after the first one."""
+    """Whether a separate tree begins here, after the first one."""
     is_selected: bool = False
     text: RowText = NO_TEXT
     labels: Sequence[str] = ()
     summary: str = ""
-    """The first summary in it, of which a page tells what it lost; empty if there is none."""
+    """The first summary in it that has a page of its loss; empty if there is none."""
     ended: datetime | None = None
-    """Of folded rows, the time of the last entry."""
+    """For folded rows, the time of the last entry."""
 
     @property
     def is_fold(self) -> bool:
@@ -74,7 +74,7 @@ class KnotRow:
 
 @dataclass(frozen=True, slots=True)
 class SelectedEntry:
-    """The entry that the page is about, and its place in the tree."""
+    """The selected entry of the page, and its position in the tree."""
 
     entry: Entry
     row: TreeRow
@@ -86,14 +86,14 @@ class SelectedEntry:
     at: datetime | None
     below: Below
     reported: int | None
-    """The context in tokens that the provider reported last in its row."""
+    """The context's tokens in the last report of a provider in its row."""
     labels: Sequence[str]
     summary: str
     """See `KnotRow.summary`."""
     offered: frozenset[str]
-    """What can be done from here, of `move`, `label` and `fork`."""
+    """The possible actions: `move`, `label` and `fork`."""
     not_offered: Sequence[str]
-    """Why the others cannot, as sentences."""
+    """Why the others are impossible, as sentences."""
     own_label: str
     """The label of the entry itself; empty if it has none."""
     branches: list[BranchEnd]
@@ -101,7 +101,7 @@ class SelectedEntry:
 
     @property
     def is_said(self) -> bool:
-        """Whether a user says it, so that a move and a fork go before it."""
+        """Whether it is a user's message, so that a move and a fork go before it."""
         return self.entry.role == Role.USER
 
     @property
@@ -131,7 +131,7 @@ class TreeView:
 
     rows: list[KnotRow]
     earlier: str
-    """The entry to begin with for earlier rows; empty if there are none."""
+    """The first entry of the page with earlier rows; empty if there are none."""
     later: str
     total: int
     """The rows of the whole tree, with its folds."""
@@ -151,16 +151,16 @@ class TreeView:
     labels: list[LabelledEntry]
     """The labels in the order of their entries, the first LABELS_SHOWN."""
     found: int | None
-    """The rows that match a search; None without one."""
+    """The number of rows that match a search; None without one."""
 
 
 def view_tree(
     session: Session, *, at: str = "", start: str = "", opened: Iterable[str] = (), query: str = ""
 ) -> TreeView:
-    """The rows from `start` on, or around the entry `at`, which is selected; by default that is the leaf.
+    """The rows from `start` on, or around the selected entry `at`, which is the leaf by default.
 
-    `opened`: the first entries of folds that were opened. With a query, the rows whose text or label has it.
-    Raises BadInput `unknown_entry`, and what `branch_state` raises.
+    `opened`: the first entries of opened folds. With a query, the rows whose text or label contains it. Raises BadInput
+    `unknown_entry`, and the errors of `branch_state`.
     """
     state = branch_state(session)
     tree = state.rows
@@ -203,7 +203,7 @@ def _labelled(state: BranchState) -> list[LabelledEntry]:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Some of the rows that are shown: from `start` up to `end`."""
+    """Some of the shown rows: from `start` up to `end`."""
 
     rows: Sequence[TreeRow | FoldedRows]
     start: int
@@ -228,7 +228,7 @@ def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, 
 
 
 def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]:
-    """The rows whose text or label has the words of a query, whatever their case."""
+    """The rows whose text or label has the words of a query, ignoring case."""
     wanted = query.casefold()
     rows = [row for row in state.rows.rows if row.stretch.kind is not RowKind.REST][:SEARCHED]
     labels = _labels_by_row(state)
@@ -250,7 +250,7 @@ def _knots(
     *,
     are_apart: bool,
 ) -> Iterator[KnotRow]:
-    """The rows of a page; of rows that do not follow each other, the lanes are left out."""
+    """The rows of a page; for rows that do not follow each other, the lanes are omitted."""
     lanes = Lanes(state.rows.depth)
     labels = _labels_by_row(state)
     texts = texts_of_stretches(session, state, [one.stretch for one in shown if isinstance(one, TreeRow)])
@@ -278,7 +278,7 @@ def _knots(
 
 
 def _labels_by_row(state: BranchState) -> dict[int, list[str]]:
-    """The labels in each row, by the position that it begins with."""
+    """The labels in each row, by the position of its first entry."""
     found: dict[int, list[str]] = {}
     for entry_id, label in state.labels.items():
         if entry_id in state.tree:

@@ -54,7 +54,7 @@ def tree(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 @require_safe
 def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """Two branches side by side: `a` and `b` are the entries that they end with."""
+    """Two branches side by side, which end with the entries `a` and `b`."""
     found = known_session(root, path)
     a, b, start = (request.GET.get(name, "") for name in ("a", "b", "from"))
     context = {
@@ -72,7 +72,7 @@ def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 
 def _query(text: str) -> str:
-    """The words of a search, without characters that no keyboard has."""
+    """The words of a search, without unprintable characters."""
     return "".join(filter(str.isprintable, " ".join(text.split())))[:QUERY_LENGTH]
 
 

@@ -1,4 +1,5 @@
-"""An undo on its page: what would come back and how, with the confirmations it needs; and the undos of a compaction."""
+"""An undo on its page: the entries that would come back, the way, the required confirmations; and the undos of a
+compaction."""
 
 from __future__ import annotations
 
@@ -30,27 +31,27 @@ class DeletedEntry:
     """An entry that is deleted, or has lost blocks."""
 
     said: EntryWords
-    """What is deleted of it."""
+    """The deleted part."""
     blocks: int
-    """How many of its blocks are deleted; 0 if all of it is."""
+    """The number of its deleted blocks; 0 if all of it is deleted."""
     is_chosen: bool
     comes_back: bool
     is_reachable: bool
-    """False if it has been summarised since, so that it cannot come back."""
+    """False if it has been summarised since, so that it cannot be brought back."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoView:
-    """What an undo would do."""
+    """The effect of an undo."""
 
     plan: UndoPlan
     entries: list[DeletedEntry]
     more: int
-    """How many further entries are not shown."""
+    """The number of further entries that are not shown."""
     is_part: bool
     """Whether entries were chosen."""
     partners: int
-    """The deletions that come back because they belong with what was chosen, such as a result with its call."""
+    """The deletions that are reverted because they belong with the chosen ones, such as a result with its call."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
@@ -61,7 +62,7 @@ class UndoView:
 
     @property
     def back(self) -> int:
-        """How many entries come back, in whole or in part."""
+        """The number of entries that come back, in whole or in part."""
         return len({target.entry_id for target in self.plan.back})
 
 
@@ -72,18 +73,18 @@ class UndoRow:
     undo: Undo
     entries: int
     resume: str
-    """The command that continues in the new session; empty if none was made, or it is gone."""
+    """The command that continues in the new session; empty if none was made, or it no longer exists."""
 
 
 def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> UndoView:
-    """What an undo of a compaction, or of the chosen entries, would do now. Raises what `plan_undo` raises."""
+    """The present effect of an undo of a compaction, or of the chosen entries. Raises the errors of `plan_undo`."""
     plan = planned(undo_of_run(compaction, chosen), now)
     by_entry: dict[str, list[Target]] = {}
     for target in plan.state.targets:
         by_entry.setdefault(target.entry_id, []).append(target)
     messages = {message.entry.id: message for message in plan.without.messages}
     order = [entry.id for entry in plan.state.branch if entry.id in by_entry]
-    # What was chosen is always shown, so that it can be unchosen.
+    # Chosen entries are always shown, so that they can be unchosen.
     shown = [entry_id for place, entry_id in enumerate(order) if place < SHOWN or entry_id in chosen]
     texts = _texts(plan, [messages[entry_id].source for entry_id in shown if entry_id in messages])
     back = {target.entry_id for target in plan.back}

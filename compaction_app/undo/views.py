@@ -1,4 +1,4 @@
-"""The undo of a compaction: what would happen, and the undo itself."""
+"""The undo of a compaction: its effect, and the undo itself."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class UndoForm(forms.Form):
 
 
 CHOICE: Final = "choice"
-"""The name of the button that shows what would come back: a request with it needs chosen entries."""
+"""The name of the button that shows which entries would come back: a request with it needs chosen entries."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def undo(request: HttpRequest, run: int) -> HttpResponse:
-    """How a compaction, or the chosen entries of it, would be undone; with its confirmations, it is undone."""
+    """How a compaction, or the chosen entries of it, would be undone; with the confirmations, it is undone."""
     found = known_run(run)
     compaction = compaction_of(found)
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")
