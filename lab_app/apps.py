@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class LabConfig(AppConfig):
-    """What plans would have lost, and what compactions cost. Redline works without it."""
+    """The tokens that plans would have lost, and the costs of compactions. Redline works without it."""
 
     name = "lab_app"
     verbose_name = "Lab"

@@ -1,4 +1,4 @@
-"""Hindsight on its pages: sums over all sessions by agent and by month, and one session's compactions."""
+"""The pages of what compactions cost: sums over all sessions by agent and by month, and one session's compactions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 from .service import Figures, due_sessions, figures_of, look_back
 
 MOST: Final = 25
-"""Compactions that the list of those with most cost shows."""
+"""The number of the most expensive compactions in the list."""
 FETCHED_SHOWN: Final = 200
 RETURNED_SHOWN: Final = 120
-"""References that are shown of each way in which they came back."""
+"""References that are shown for each way in which they came back."""
 _SUMS: Final = ("requests", "saved", "again", "sent", "files", "memory", "dollars_saved", "dollars_cost")
 _NO_MONTH: Final = "none"
 """The month, in addresses, of compactions that record no time."""
@@ -52,14 +52,14 @@ class Sums:
     dollars_saved: float = 0.0
     dollars_cost: float = 0.0
     priced: int = 0
-    """How many of them have a price."""
+    """The number of them that have a price."""
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     @property
     def percent(self) -> float | None:
-        """What was sent again, of what was not sent; None if nothing was saved."""
+        """The tokens sent again, in percent of those not sent; None if nothing was saved."""
         return 100 * self.sent / self.saved if self.saved else None
 
     @property
@@ -69,7 +69,7 @@ class Sums:
 
     @property
     def worth(self) -> str:
-        """What was saved, the same way."""
+        """The saving, in the same form."""
         return signed_dollars(self.dollars_saved) if self.priced else ""
 
 
@@ -80,15 +80,15 @@ class SumRow:
     label: str
     agent: str
     month: str
-    """As `2026-11`; empty: all."""
+    """Such as `2026-11`; empty for all."""
     sums: Sums
     when: datetime | None = None
-    """The first of the month."""
+    """The first day of the month."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """One compaction in the list of those with most cost."""
+    """One compaction in the list of the most expensive ones."""
 
     row: CompactionCost
     session: Session
@@ -108,11 +108,11 @@ class Overview:
     total: Sums
     sessions: int
     costs: Sequence[CostRow]
-    """The first of those after which something was sent again, those with most cost first."""
+    """The first of those after which something was sent again, the most expensive first."""
     more_costs: int
-    """How many more there are."""
+    """The number of further ones."""
     waiting: int
-    """Sessions that are still to be looked at."""
+    """The number of sessions still to be evaluated."""
     agent: str
     agent_label: str
     month: str
@@ -162,7 +162,7 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
 
 
 def signed_dollars(amount: float) -> str:
-    """An amount that can be less than nothing."""
+    """An amount that can be negative."""
     return dollars(amount) if amount >= 0 else f"−{dollars(-amount)}"
 
 
@@ -208,7 +208,7 @@ def _in_dollars(amount: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LookRow:
-    """One compaction of a session in the light of what followed it."""
+    """One compaction of a session, judged by what followed it."""
 
     entry_id: str
     name: str
@@ -219,7 +219,7 @@ class LookRow:
     is_encrypted: bool
     is_selected: bool
     leaf: str
-    """As in the address; empty for the branch that the agent continues."""
+    """As in the address; empty for the branch from which the agent continues."""
 
     @property
     def query(self) -> str:
@@ -239,7 +239,7 @@ class LookRow:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRow:
-    """A call that brought back what had gone, with sizes in the session's measure."""
+    """A call that brought back deleted content, with sizes in the session's measure."""
 
     call: Fetched
     name: str
@@ -261,10 +261,10 @@ class HindsightView:
     """The hindsight on one branch of a session."""
 
     leaf: str
-    """As in the address; empty for the branch that the agent continues."""
+    """As in the address; empty for the branch from which the agent continues."""
     rows: Sequence[LookRow]
     selected: LookRow | None
-    """None if no request has followed the compaction that the address names, or any."""
+    """None if no request has followed the named compaction, or any compaction."""
     is_named: bool
     """Whether the address names a compaction."""
     is_of_branch: bool
@@ -283,9 +283,9 @@ _WAYS: Final = {
 
 
 def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> HindsightView:
-    """The compactions of a branch, with one selected; without an id, the one with most cost.
+    """The compactions of a branch, with one selected; without an id, the most expensive one.
 
-    Raises what `look_back` raises.
+    Raises the errors of `look_back`.
     """
     found = look_back(session, leaf_id)
     known = prices_of_session(session, Path.home()) if found.hindsights else None
@@ -321,7 +321,7 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
 
 
 def _selected(found: Sequence[Hindsight], figures: Sequence[Figures], entry_id: str) -> int | None:
-    """The place of the compaction that an entry is a part of, or of the one with most cost."""
+    """The position of the compaction that contains an entry, or of the most expensive one."""
     if entry_id:
         return next(
             (

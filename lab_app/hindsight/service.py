@@ -1,4 +1,4 @@
-"""Hindsight on indexed sessions: one session when it is shown, all of them in the background.
+"""The costs of past compactions in indexed sessions: one session when it is shown, all of them in the background.
 
 look_back ──▶ hindsights of a branch, kept with the document
 update    ──▶ rows of all sessions with compactions that have changed since they were looked at
@@ -28,13 +28,13 @@ from sessions_app.sessionlog.model_prices import InputPrices
 from sessions_app.sessionlog.moments import moment_of
 
 VERSION: Final = 2
-"""Of the figures: rows of another version are computed again."""
+"""The version of the figures: rows of another version are computed again."""
 REST: Final = timedelta(minutes=5)
-"""A session that was looked at is not looked at again until nothing was written to it for so long."""
+"""An evaluated session is evaluated again only after nothing was written to it for this time."""
 
 
 class Figures(NamedTuple):
-    """What a compaction saved and cost, in the session's measure of tokens, and in US dollars if they are known."""
+    """The saving and the cost of a compaction, in the session's measure of tokens, and in US dollars if known."""
 
     requests: int
     removed: int
@@ -47,17 +47,17 @@ class Figures(NamedTuple):
     shown_again: int
     """References that were written again after something had shown them."""
     dollars_saved: float | None
-    """What the requests would have cost more; less than nothing if writing the cache anew cost more than that."""
+    """The additional cost that the requests would have had; negative if writing the cache again cost more than that."""
     dollars_cost: float | None
 
     @property
     def percent(self) -> float | None:
-        """What was sent again, of what was not sent; None if nothing was saved."""
+        """The tokens sent again, in percent of those not sent; None if nothing was saved."""
         return 100 * self.sent / self.saved if self.saved else None
 
 
 class LookBack(NamedTuple):
-    """The compactions of a branch that a request followed."""
+    """The compactions of a branch that were followed by a request."""
 
     leaf_id: str
     hindsights: tuple[Hindsight, ...]
@@ -67,7 +67,8 @@ class LookBack(NamedTuple):
 
 
 def look_back(session: Session, leaf_id: str = "") -> LookBack:
-    """The hindsights of a branch, by default of the one that the agent continues. Raises what `branch_state` raises."""
+    """The hindsights of a branch, by default of the one from which the agent continues. Raises the errors of
+    `branch_state`."""
     document, state = Document.of_index(session), branch_state(session, leaf_id)
     return document.derived(
         ("look back", state.leaf_id), lambda: _work_out(document, state), lambda _: len(state.branch)
@@ -96,7 +97,7 @@ def figures_of(found: Hindsight, size: ContextSize, prices: InputPrices | None) 
 
 
 def due_sessions(now: datetime) -> QuerySet[Session]:
-    """The sessions with compactions that are to be looked at, those that were never looked at first."""
+    """The sessions with compactions to be evaluated, those never evaluated first."""
     written = Compaction.objects.filter(session=OuterRef("pk"), created="")
     current = HindsightCheck.objects.filter(session=OuterRef("pk"), version=VERSION)
     since = int((now - REST).timestamp() * 1e9)
@@ -112,9 +113,9 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
 
 
 def update(now: datetime, report: Callable[[int, int], object] | None = None) -> int:
-    """Look at the sessions that are due; returns their number. `report` is called with how many are done, of how many.
+    """Evaluate the due sessions; returns their number. `report` is called with the number done and the total.
 
-    Each is stored when it is done: this can be ended at any time.
+    Each is stored when it is done, so that this can be ended at any time.
     """
     keys = list(due_sessions(now).values_list("pk", flat=True))
     for done, key in enumerate(keys):
@@ -127,7 +128,7 @@ def update(now: datetime, report: Callable[[int, int], object] | None = None) ->
 
 
 def _store(session: Session) -> None:
-    """Compute the rows of a session anew; a session that cannot be read has none."""
+    """Compute the rows of a session again; a session that cannot be read has none."""
     rows: list[CompactionCost] = []
     fault = ""
     try:
@@ -177,7 +178,7 @@ def _work_out(document: Document, state: BranchState) -> LookBack:
 def _dollars(
     found: Hindsight, size: ContextSize, fetched: Iterable[tuple[int, int]], prices: InputPrices
 ) -> tuple[float, float]:
-    """What was saved, and what was spent on what was fetched again: written to the cache once, then read from it."""
+    """The money saved, and the money spent on content fetched again: written to the cache once, then read from it."""
     point = found.point
     cost = input_cost(
         size.of(point.tokens_before),

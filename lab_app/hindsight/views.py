@@ -1,4 +1,4 @@
-"""The pages of hindsight: all sessions, one session, and what followed one compaction as a part of other pages."""
+"""The pages of what compactions cost: all sessions, one session, and the part of other pages for one compaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .presenter import view_overview, view_session
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    """What compactions cost, by agent and by month."""
+    """The costs of compactions, by agent and by month."""
     view, fault = None, None
     try:
         view = view_overview(timezone.now(), request.GET.get("agent", ""), request.GET.get("month", ""))
@@ -29,7 +29,8 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
-    """What followed the compactions of one branch; what followed one of them, if another page asks for that part."""
+    """The messages that followed the compactions of one branch, and their costs; for one compaction, if another page
+    requests that part."""
     found = known_session(root, path)
     view, fault = None, None
     try:

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.context import model_of
 
 
 def branch_to_measure(document: Document) -> Branch:
-    """The branch of the last entry, with the settings that its project has. Raises what reading texts raises."""
+    """The branch of the last entry, with the settings of its project. Raises the errors of reading texts."""
     reading, entries = document.reading, document.branch() if document.tree.entries else []
     agent_settings = reading.agent.settings.for_project(document.log.cwd, Path.home(), model_of(entries))
     return Branch(

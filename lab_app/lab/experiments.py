@@ -24,7 +24,7 @@ def start_experiment(
     keeps: Sequence[float],
     model: ResolvedModel | None = None,
 ) -> Experiment:
-    """Queue an experiment. With a model, its address is the one that was confirmed. Raises BadInput `no_sessions`."""
+    """Queue an experiment. With a model, its address is the confirmed one. Raises BadInput `no_sessions`."""
     if not sessions:
         raise BadInput("no_sessions", "No session matches. Nothing was measured. Choose others.")
     with transaction.atomic():
@@ -44,7 +44,7 @@ def start_experiment(
 
 
 def stop_experiment(experiment: Experiment) -> None:
-    """Ask the worker to stop, or end what is queued. Raises Conflict `wrong_state`."""
+    """Request that the worker stops, or end a queued experiment. Raises Conflict `wrong_state`."""
     if Experiment.end(experiment.pk, State.STOPPED, leaving={State.QUEUED}):
         return
     if not Experiment.objects.working().filter(pk=experiment.pk).update(stop_requested=True):

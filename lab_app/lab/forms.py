@@ -28,7 +28,7 @@ def _planner(name: str) -> str:
 
 
 class ExperimentForm(forms.Form):
-    """Which sessions are measured, with which strategies, at which shares."""
+    """The measured sessions, the strategies, and the shares."""
 
     session = forms.TypedMultipleChoiceField(coerce=int, required=False)
     newest = forms.IntegerField(
@@ -52,7 +52,7 @@ class ExperimentForm(forms.Form):
     disclosed = forms.CharField(required=False)
 
     def __init__(self, data: Mapping[str, Any], *, is_new: bool) -> None:
-        """`is_new`: whether nothing is chosen yet, so that everything has its default."""
+        """`is_new`: whether nothing is chosen yet, so that every field has its default."""
         self._wanted = data.getlist("session") if hasattr(data, "getlist") else []
         super().__init__(None if is_new else data, initial=self._defaults(data) if is_new else None)
         field = self.fields["session"]
@@ -71,8 +71,8 @@ class ExperimentForm(forms.Form):
 
     @cached_property
     def sessions(self) -> list[Session]:
-        """The sessions that would be measured, the newest first; no fork of one that is in the index, unless it is
-        named: it would count twice what both say."""
+        """The sessions that would be measured, the newest first; without forks of indexed ones, unless they are named:
+        their common part would count twice."""
         shown = Session.objects.shown().select_related("root")
         numbers = [int(one) for one in self._wanted if one.isdecimal() and len(one) < 19]
         if numbers:
@@ -83,7 +83,7 @@ class ExperimentForm(forms.Form):
 
     @property
     def is_given(self) -> bool:
-        """Whether the sessions are given one by one."""
+        """Whether the sessions are given individually."""
         return bool(self._wanted)
 
     @property
@@ -94,12 +94,12 @@ class ExperimentForm(forms.Form):
 
     @property
     def plans(self) -> int:
-        """The most plans that the model would make."""
+        """The maximum number of plans that the model would make."""
         return len(self.sessions) * len(CUTS) * len(self["keep"].value() or ())
 
     @cached_property
     def model(self) -> ResolvedModel | None:
-        """The chosen model; None without one, or if there is no such model."""
+        """The chosen model; None if there is none, or no such model exists."""
         name = str(self["planner"].value() or NO_MODEL)
         try:
             return None if name == NO_MODEL else model_named(name)
@@ -111,7 +111,8 @@ class ExperimentForm(forms.Form):
         return disclosure_mark(self.model)
 
     def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the form had shown where it sends; and BadInput `no_model`."""
+        """Raise Conflict `not_disclosed` unless the form had shown the destination of the data; and BadInput
+        `no_model`."""
         if self.model is not None and self.model.fault:
             raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
         require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent.")

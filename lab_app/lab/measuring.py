@@ -2,7 +2,7 @@
 
     claim → session ─▶ branch ─▶ trials ⇄ row → done | stopped | failed
 
-A session that cannot be read is noted, and the others are measured.
+A session that cannot be read is recorded as such, and the others are measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExperimentRecorder(JobRecorder[Experiment]):
         """A call of a model."""
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """Store the totals of what a model was sent."""
+        """Store the totals of the data sent to a model."""
         del kind, data
         self.usage = usage
         self._progress()
@@ -83,8 +83,8 @@ class ExperimentRecorder(JobRecorder[Experiment]):
 def measure_experiment(experiment_id: int, worker: str, ending: threading.Event | None = None) -> None:
     """Work on a queued experiment to its end, unless another worker has it. Every outcome is recorded in its row.
 
-    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
-    so is a SystemFailure of the database.
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, as
+    is a SystemFailure of the database.
     """
     experiment = Experiment.claim(experiment_id, worker)
     if experiment is not None:
@@ -101,7 +101,7 @@ def _measure(recorder: ExperimentRecorder) -> None:
         trials, failure = _trials_of(measured, strategies, recorder)
         if recorder.is_stopped():
             raise Stopped
-        # Only this worker's: if the lease is lost, another one may be storing its own.
+        # Only this worker's: if the lease is lost, another worker may be storing its own.
         recorder.store_progress()
         measured.trials, measured.failure, measured.measured_at = trials, failure, timezone.now()
         measured.save(update_fields=["trials", "failure", "measured_at"])
@@ -128,7 +128,7 @@ def _strategy_of(model: ResolvedModel, recorder: ExperimentRecorder) -> Strategy
     """A model as a strategy: it plans with the tools of a run, and only the totals of its plans are recorded."""
 
     def plan_for(transcript: Transcript, share: float) -> tuple[Target, ...]:
-        """Raises Stopped, and what the planner raises."""
+        """Plan with the model. Raises Stopped, and the errors of the planner."""
         wanted = transcript.with_ratio(1 - share)
         plan = Plan(wanted.entries[-1].entry_id, wanted, EffectiveParameters(), NO_RESTRAINTS)
         plan.complete(lambda: planner_named(model.planner, "", plan, recorder, recorder.usage, model), recorder)

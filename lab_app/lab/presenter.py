@@ -1,4 +1,5 @@
-"""The pages of the lab: experiments, the figures of one, what each strategy lost, and two experiments side by side."""
+"""The pages of the lab: experiments, the figures of one, the losses of each strategy, and two experiments side by
+side."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class LossCell:
     loss: str = ""
     interval: str = ""
     excess: str = ""
-    """Above the least possible, in points."""
+    """Above the minimum, in percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,15 @@ class StrategyRow:
     what: str
     cells: Sequence[LossCell]
     kept: str
-    """What it kept, if it takes no share."""
+    """The share that it kept, if it takes no share."""
     is_best: bool
-    """Whether nothing else that plans loses less, on average over the shares."""
+    """Whether no other planning strategy loses less, on average over the shares."""
     failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class DetailRow:
-    """What the plans of a strategy are like at one share. Numbers are means over cuts."""
+    """The properties of a strategy's plans at one share. Numbers are means over cuts."""
 
     key: str
     label: str
@@ -71,12 +72,12 @@ class DetailRow:
     milliseconds: int
     kinds: Sequence[tuple[str, str]]
     horizons: Sequence[str]
-    """The losses by horizon, and by the older measure; empty texts where they are not measured."""
+    """The losses by horizon, and by the older measure; empty texts if they are not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRow:
-    """A lost reference: the entry that needed it, and where it had stood."""
+    """A lost reference: the entry that needed it, and the entries that had it."""
 
     session: Session
     lost: LostReference
@@ -112,13 +113,13 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """Everything that the page of an experiment shows."""
+    """The data of an experiment's page."""
 
     experiment: Experiment
     total: int
     done: int
     short: int
-    """Sessions that were too short, or need too little of their past, to be measured."""
+    """The number of sessions that were too short, or need too little of their past, to be measured."""
     cuts: int
     keeps: Sequence[str]
     rows: Sequence[StrategyRow]
@@ -128,7 +129,7 @@ class ExperimentView:
     details: Sequence[DetailRow]
     horizons: Sequence[int]
     strategy: str
-    """The strategy of which the lost references are listed."""
+    """The strategy whose lost references are listed."""
     lost: Sequence[LostRow]
     more_lost: int
     sessions: Sequence[MeasuredRow]
@@ -137,7 +138,7 @@ class ExperimentView:
     others: Sequence[Experiment]
     other: Experiment | None
     common: int
-    """Sessions that both experiments measured."""
+    """The number of sessions that both experiments measured."""
     changes: Sequence[ChangeRow]
 
     @property
@@ -151,7 +152,7 @@ class ExperimentView:
 
 
 def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", other: str = "") -> ExperimentView:
-    """An experiment as far as it was measured. Unknown choices are those of the first ones."""
+    """The measured part of an experiment. Unknown choices are replaced by the first ones."""
     rows = list(_shown(experiment))
     tried = [(row, trials_in(row)) for row in rows]
     sessions = [TriedSession(str(row.session.path), trials, _prices(row.session)) for row, trials in tried]
@@ -196,7 +197,7 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
 
 
 def _shown(experiment: Experiment) -> QuerySet[MeasuredSession]:
-    """Its sessions in configured roots, in the order in which they are measured: pages show no others."""
+    """Its sessions in configured roots, in the order of measurement: pages show no others."""
     shown = experiment.measured.filter(session__root__configured=True)
     return shown.select_related("session__root").order_by("pk")
 
@@ -213,7 +214,7 @@ def tried_sessions(experiment: Experiment) -> list[TriedSession]:
 
 
 def about(experiment: Experiment) -> dict[str, Any]:
-    """What an export says of an experiment."""
+    """The description of an experiment in an export."""
     return {
         "experiment": experiment.pk,
         "version": experiment.version,
@@ -308,7 +309,7 @@ def _other(experiment: Experiment, number: str) -> Experiment | None:
 def _changes(
     tried: Sequence[tuple[MeasuredSession, Sequence[Trial]]], other: Experiment, labels: Mapping[str, str]
 ) -> tuple[int, list[ChangeRow]]:
-    """How many sessions both measured at some of the same cuts, and what changed there."""
+    """The number of sessions that both measured at some of the same cuts, and the changes there."""
     there = {row.session_id: trials_in(row) for row in other.measured.all()}
     ours: list[TriedSession] = []
     theirs: list[TriedSession] = []

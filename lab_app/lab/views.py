@@ -64,7 +64,7 @@ def _show_new(request: HttpRequest, form: ExperimentForm, fault: RedlineError | 
 
 @require_safe
 def experiment(request: HttpRequest, experiment: int) -> HttpResponse:
-    """The figures of an experiment, while it is measured and afterwards."""
+    """The figures of an experiment, during and after the measurement."""
     found = get_object_or_404(Experiment, pk=experiment)
     if wants_fragment(request) and request.GET.get("part") == "progress" and not found.is_active:
         # It has ended: the page is another one.
@@ -86,7 +86,7 @@ def _page(experiment: int) -> str:
 
 @acts_on_post(_page)
 def stop(request: HttpRequest, experiment: int) -> HttpResponse:
-    """Stop an experiment; what was measured stays."""
+    """Stop an experiment; the measured part is kept."""
     found = get_object_or_404(Experiment, pk=experiment)
     try:
         stop_experiment(found)

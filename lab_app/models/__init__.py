@@ -1,4 +1,4 @@
-"""The rows of the lab: experiments, and what compactions cost."""
+"""The rows of the lab: experiments, and the costs of compactions."""
 
 from .experiments import Experiment as Experiment
 from .experiments import MeasuredSession as MeasuredSession

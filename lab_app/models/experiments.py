@@ -20,7 +20,7 @@ class ExperimentQuerySet(JobQuerySet["Experiment"]):
         return self
 
     def with_counts(self) -> Self:
-        """With `total`, the number of their sessions, and `done`, of those that were tried."""
+        """With `total`, the number of their sessions, and `done`, the number of tried ones."""
         tried = models.Count("measured", filter=models.Q(measured__measured_at__isnull=False))
         return self.annotate(total=models.Count("measured"), done=tried)
 
@@ -60,13 +60,13 @@ class Experiment(ModelJob):
     keeps: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The shares of the tokens that are kept."""
     planner = models.TextField(blank=True, default="")
-    """The model that is tried as well, as `provider/name`; empty if none is."""
+    """The model that is also tried, as `provider/name`; empty if there is none."""
     version = models.TextField()
     """The version of Redline that measured it."""
 
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     trials = models.PositiveIntegerField(default=0)
-    """How many trials were made so far."""
+    """The number of trials so far."""
 
     objects = ExperimentQuerySet.as_manager()
 
@@ -84,11 +84,11 @@ class MeasuredSession(models.Model):
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="measured")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="measured")
     measured_at = models.DateTimeField(null=True)
-    """When it was tried; null before."""
+    """The time at which it was tried; null before."""
     failure = models.TextField(blank=True, default="")
     """Why it could not be read."""
     trials: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Each as `pure.trials.Trial`; none if the session is too short."""
+    """Each as `pure.trials.Trial`; empty if the session is too short."""
 
     class Meta:
         db_table = "compaction_app_measuredsession"

@@ -1,4 +1,4 @@
-"""The rows of hindsight: what each compaction cost, as far as it was looked at.
+"""The rows of compaction costs, for the evaluated sessions.
 
 They can be computed again from the sessions at any time.
 """
@@ -14,31 +14,32 @@ from sessions_app.models import Session
 
 class CompactionCostQuerySet(models.QuerySet["CompactionCost"]):
     def shown(self) -> Self:
-        """Those of sessions that pages show."""
+        """The rows of sessions that pages show."""
         return self.filter(session__root__configured=True, session__missing=False)
 
 
 class CompactionCost(models.Model):
-    """A compaction that a request followed, and what came back after it. Tokens are in the session's measure."""
+    """A compaction that was followed by a request, and the content that came back after it. Tokens are in the session's
+    measure."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compaction_costs", db_index=False)
     entry_id = models.TextField()
     at = models.DateTimeField(null=True)
-    """The time that it records; null if it records none."""
+    """Its recorded time; null if it records none."""
     agent = models.CharField(max_length=20, blank=True, default="")
     by_redline = models.BooleanField()
     requests = models.PositiveIntegerField()
     saved = models.BigIntegerField()
-    """Tokens that were not sent: what went, with each request that followed."""
+    """Tokens that were not sent: the deleted ones, for each following request."""
     again = models.BigIntegerField()
-    """Tokens of what had gone that were fetched again."""
+    """Deleted tokens that were fetched again."""
     sent = models.BigIntegerField()
-    """The same with each request that sent them."""
+    """The same, for each request that sent them."""
     files = models.PositiveIntegerField()
     memory = models.PositiveIntegerField(null=True)
     """References that were written again from memory; null if that cannot be known."""
     dollars_saved = models.FloatField(null=True)
-    """Null without prices of the session's model, as is the next."""
+    """Null without prices of the session's model; the same applies to the next field."""
     dollars_cost = models.FloatField(null=True)
 
     objects = CompactionCostQuerySet.as_manager()
@@ -52,7 +53,7 @@ class CompactionCost(models.Model):
 
 
 class HindsightCheck(models.Model):
-    """That a session's compactions were looked at: in which state of it, and by which version of the figures."""
+    """The evaluation of a session's compactions: the state of the session, and the version of the figures."""
 
     session = models.OneToOneField(Session, on_delete=models.CASCADE, primary_key=True, related_name="hindsight_check")
     indexed_at = models.DateTimeField(null=True)

@@ -1,8 +1,8 @@
-"""PURE: the least that a plan of a given size could lose: found by a plan that knows the future.
+"""PURE: the minimum loss of a plan of a given size, found by a plan that knows the future.
 
-No plan that is allowed to delete what it deletes can do much better. Which units are kept is a problem that has no fast
-exact answer (maximum coverage with a budget), so two greedy choices are made and the better one is improved by swaps;
-the result may be a little above the true bound.
+No plan under the same rules can do much better. The choice of the kept units is a problem without a fast exact solution
+(maximum coverage with a budget), so two greedy choices are made and the better one is improved by swaps; the result may
+be a little above the true bound.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from compaction_app.core.transcript_entries import WHOLE, Object
 from .measure import Loss, Needs
 
 SWAPS: Final = 40
-"""The largest number of units that are tried the other way round."""
+"""The maximum number of units that are tried the other way round."""
 
 
 def bound(needs: Needs, share: float) -> Loss:
-    """The loss of the best plan found that deletes this share of the prefix's tokens and knows what is needed."""
+    """The loss of the best plan found that deletes this share of the prefix's tokens and knows the needed
+    references."""
     search = _Search(needs, share)
     kept = search.best()
     gone = {
@@ -38,7 +39,7 @@ class _Search:
             for found in unit.objects:
                 held.setdefault(found, set()).add(index)
         self._covers: dict[int, set[int]] = {}
-        """The needed references of each unit that may go and has any, as far as nothing else is sure to have them."""
+        """The needed references of each deletable unit that has any, without those that other units certainly keep."""
         for number, need in enumerate(needs.needs):
             units = {
                 index
@@ -50,10 +51,10 @@ class _Search:
                     self._covers.setdefault(index, set()).add(number)
         sure = sum(unit.tokens for unit in self.units if not unit.may_go)
         self._room = int(prefix.tokens * (1 - share)) - sure
-        """The tokens of deletable units that may stay."""
+        """The tokens of deletable units that may be kept."""
 
     def best(self) -> set[int]:
-        """The units with needed references that stay."""
+        """The kept units with needed references."""
         kept = max((self._fill(()), self._empty()), key=self._value)
         for index in sorted(self._covers, key=lambda index: (-self.units[index].tokens, index))[:SWAPS]:
             other = self._fill(kept - {index}, without=index) if index in kept else self._fill((index,))
@@ -65,7 +66,7 @@ class _Search:
         return len(set[int]().union(*(self._covers[index] for index in kept)))
 
     def _fill(self, start: Iterable[int], without: int = -1) -> set[int]:
-        """Keep what adds the most references per token, as long as there is room."""
+        """Keep the units that add the most references per token, as long as there is room."""
         kept = set(start)
         room = self._room - sum(self.units[index].tokens for index in kept)
         if room < 0:
@@ -87,7 +88,8 @@ class _Search:
             room -= self.units[-negative].tokens
 
     def _empty(self) -> set[int]:
-        """Delete what loses the fewest references per token, until the rest has room; then fill what is left."""
+        """Delete the units that lose the fewest references per token, until the rest fits; then fill the remaining
+        room."""
         kept = set(self._covers)
         copies: dict[int, int] = {}
         for index in kept:

@@ -1,8 +1,8 @@
-"""PURE: hindsight: what a compaction cost in the messages that followed it.
+"""PURE: hindsight: the cost of a compaction in the messages that followed it.
 
     branch ──timeline──▶ change: what went, what stayed, what followed ──▶ Hindsight
 
-Only what followed up to the next change of the context is counted, so that nothing counts for two compactions.
+Only messages up to the next change of the context are counted, so that none counts for two compactions.
 
 | what                | counts if it stood in what went, nowhere in what stayed, and                                 |
 |---------------------|----------------------------------------------------------------------------------------------|
@@ -39,17 +39,18 @@ from sessions_app.sessionlog.timeline import ContextChange, ContextReader, Timel
 from .names import NameIndex, ReplayMeasure
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
-"""The texts of entries, by id; without those that have none."""
+"""The texts of entries, by id; without entries that have none."""
 SAME_OUTPUT: Final = 0.9
-"""The part of an output that has to have gone for it to be the same: agents add times and numbers to outputs."""
+"""The part of an output that must have been deleted for it to count as the same: agents add times and numbers to
+outputs."""
 NAME_LENGTH: Final = 300
-"""Characters of a command that are kept to name it."""
+"""The maximum length of a command in its name, in characters."""
 _MEASURE: Final = ReplayMeasure.COMPONENTS
 _RESULTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 
 
 class Way(StrEnum):
-    """How a reference came back."""
+    """The way in which a reference came back."""
 
     MEMORY = "memory"
     """The assistant wrote it before anything had shown it: from memory, or as a guess."""
@@ -60,18 +61,18 @@ class Way(StrEnum):
 
 
 class Returned(NamedTuple):
-    """A reference that had gone and that the assistant wrote again."""
+    """A deleted reference that the assistant wrote again."""
 
     reference: str
     way: Way
     entry_id: str
-    """Where it first stood again."""
+    """The entry in which it first occurred again."""
     stood_in: str
-    """The last entry in which it stood of what went."""
+    """The last deleted entry in which it occurred."""
 
 
 class Fetched(NamedTuple):
-    """A call that brought back what had gone."""
+    """A call that brought back deleted content."""
 
     kind: str
     """`file` or `command`."""
@@ -80,23 +81,23 @@ class Fetched(NamedTuple):
     entry_id: str
     """The entry of its result."""
     stood_in: str
-    """The last entry of what went that had it."""
+    """The last deleted entry that had it."""
     tokens: int
-    """Of its result."""
+    """The tokens of its result."""
     again: int
-    """The part of them that had gone."""
+    """The deleted part of them."""
     requests: int
     """Later requests that sent the result again, up to the next change of the context."""
 
     @property
     def sent(self) -> int:
-        """The tokens of what had gone that were sent: with each request after it."""
+        """The deleted tokens that were sent: with each request after it."""
         return self.again * self.requests
 
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """A compaction in the light of what followed it. Sizes in estimated tokens."""
+    """A compaction, judged by the messages that followed it. Sizes in estimated tokens."""
 
     point: TimelinePoint
     is_summary: bool
@@ -107,9 +108,9 @@ class Hindsight:
     requests: int
     """The requests among them: answers of the model that did not fail."""
     rewritten: int
-    """The tokens after the first thing that went, which the first request wrote to the prompt cache anew."""
+    """The tokens after the first deletion, which the first request wrote to the prompt cache again."""
     until_id: str
-    """The entry at which the context changed next; empty if it did not."""
+    """The entry of the next change of the context; empty if there is none."""
     returned: tuple[Returned, ...]
     fetched: tuple[Fetched, ...]
 
@@ -120,17 +121,17 @@ class Hindsight:
 
     @property
     def saved(self) -> int:
-        """Tokens that were not sent: those that went, with each request that followed."""
+        """Tokens that were not sent: the deleted ones, for each following request."""
         return self.point.tokens_removed * self.requests
 
     @property
     def again(self) -> int:
-        """Tokens of what had gone that were fetched again."""
+        """Deleted tokens that were fetched again."""
         return sum(one.again for one in self.fetched)
 
     @property
     def sent(self) -> int:
-        """The same with each request that sent them."""
+        """The same, for each request that sent them."""
         return sum(one.sent for one in self.fetched)
 
     def count(self, way: Way) -> int:
@@ -146,9 +147,9 @@ class Hindsight:
 def hindsights(
     branch: Sequence[Entry], reader: ContextReader, read_texts: ReadTexts, project: str = ""
 ) -> Iterator[Hindsight]:
-    """The compactions of a branch, given root first, that something followed, in order.
+    """The compactions of a branch, given root first, that were followed by something, in order.
 
-    A relative path is read from `project`, the session's directory.
+    A relative path is resolved from `project`, the session's directory.
     """
     changes = (one for one in changes_of(branch, reader) if one.point.removed or one.point.returned)
     change = next(changes, None)
@@ -169,18 +170,18 @@ def hindsights(
 
 
 class _Call(NamedTuple):
-    """A call of a tool that did not fail, with its result."""
+    """A successful call of a tool, with its result."""
 
     kind: str
     """`file`, `command`, or `written`: a file whose new text is in the call."""
     name: str
     key: str
-    """What makes it the same call."""
+    """The key by which calls count as the same."""
     made_in: str
     """The id of the entry of the call."""
     result: Message
     text: str
-    """What it has of a file, or its output."""
+    """Its lines of a file, or its output."""
 
 
 class _Aftermath:
@@ -240,7 +241,7 @@ class _Aftermath:
         return _MEASURE.references("\n".join(self._statements(message)))
 
     def _statements(self, message: Message) -> Iterator[str]:
-        """The texts of a message; of calls the decoded arguments."""
+        """The texts of a message; for calls the decoded arguments."""
         if message.blocks is None or self._texts[message.source.id].whole is not None:
             yield self._text(message)
             return
@@ -293,7 +294,7 @@ class _Aftermath:
             known.show(call)
 
     def _calls(self, messages: Iterable[Message]) -> Iterator[_Call]:
-        """The calls among messages that have a result and did not fail, in the order of their results."""
+        """The successful calls among messages that have a result, in the order of their results."""
         made: dict[str, tuple[str, str, str]] = {}
         for message in messages:
             if message.role == Role.ASSISTANT and self._texts[message.source.id].whole is None:
@@ -319,7 +320,7 @@ class _Aftermath:
 
 
 class _Known:
-    """The lines of files and the outputs of commands that went, and those that the model has seen since."""
+    """The deleted lines of files and outputs of commands, and those that the model has seen since."""
 
     def __init__(self) -> None:
         self._gone: dict[tuple[bool, str], dict[str, str]] = {}
@@ -330,12 +331,12 @@ class _Known:
         self._gone.setdefault(_subject(call), {}).update(dict.fromkeys(_parts(call), entry_id))
 
     def show(self, call: _Call) -> None:
-        """The model sees what the call has."""
+        """Record that the model sees the content of the call."""
         if _subject(call) in self._gone or call.kind != "command":
             self._seen.setdefault(_subject(call), set()).update(_parts(call))
 
     def share(self, call: _Call) -> float:
-        """How much of what a call returned had gone and was not seen since: 0 to 1."""
+        """The share of a call's output that had been deleted and was not seen since: 0 to 1."""
         gone = self._gone.get(_subject(call))
         if gone is None or call.kind == "written":
             return 0.0
@@ -351,7 +352,7 @@ class _Known:
 
 
 def what_went(before: Message, after: Message | None) -> Message:
-    """The part of a message that is not left: all of it, if an edit replaced its content."""
+    """The deleted part of a message: all of it, if an edit replaced its content."""
     if after is None or after.edit is not before.edit or before.blocks is None:
         return before
     left = {block.index for block in after.blocks or ()}
@@ -364,7 +365,7 @@ def _subject(call: _Call) -> tuple[bool, str]:
 
 
 def _parts(call: _Call) -> list[str]:
-    """What a call is compared by: its lines that are long enough; of an output without such lines, all of it."""
+    """The compared parts of a call: its lines that are long enough; for an output without such lines, all of it."""
     lines = list(comparable(call.text))
     if lines or call.kind != "command":
         return lines
@@ -373,7 +374,7 @@ def _parts(call: _Call) -> list[str]:
 
 
 def _requests(later: Sequence[Message]) -> list[int]:
-    """The places of the model's answers that did not fail; of an answer in several entries, that of the first."""
+    """The positions of the model's successful answers; for an answer in several entries, that of the first."""
     found: dict[str, int] = {}
     for place, message in enumerate(later):
         entry = message.entry
@@ -383,7 +384,7 @@ def _requests(later: Sequence[Message]) -> list[int]:
 
 
 def _rewritten(change: ContextChange) -> int:
-    """The tokens of the context after a change from the first message on that is not as before."""
+    """The tokens of the context after a change, from the first changed message on."""
     same = 0
     for before, after in zip(change.before.messages, change.after.messages, strict=False):
         if before != after:

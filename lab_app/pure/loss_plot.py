@@ -1,4 +1,4 @@
-"""PURE: the drawing of what strategies lose against what they keep, with the least that could be lost."""
+"""PURE: the drawing of strategies' losses by the kept share, with the minimum possible loss."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .trials import BOUND
 LEFT, RIGHT, TOP, BOTTOM = 40, 520, 12, 228
 """The edges of the drawing area; units of the drawing."""
 LABEL_HEIGHT = 14
-"""The least distance between two labels."""
+"""The minimum distance between two labels."""
 
 
 class PlotPoint(NamedTuple):
-    """A measured point, with its interval as two places on the vertical."""
+    """A measured point, with its interval as two vertical positions."""
 
     x: float
     y: float
@@ -30,7 +30,7 @@ class PlotLine(NamedTuple):
 
     label: str
     kind: str
-    """`embedded`, `bound`, or `other`: how it is drawn."""
+    """`embedded`, `bound`, or `other`: the way it is drawn."""
     path: str
     points: tuple[PlotPoint, ...]
     label_y: float
@@ -91,7 +91,7 @@ def loss_plot(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> L
 
 
 def _apart(ends: Mapping[str, float]) -> dict[str, float]:
-    """The heights of labels near the ends of their lines, none over another."""
+    """The heights of labels near the ends of their lines, without overlaps."""
     heights: dict[str, float] = {}
     above = -math.inf
     for strategy, y in sorted(ends.items(), key=lambda one: one[1]):

@@ -1,13 +1,13 @@
-"""PURE: the replay loss: how much of what an agent needed later a plan would have deleted.
+"""PURE: the replay loss: the share of the references needed later that a plan would have deleted.
 
     branch ──cuts──▶ ReplayCut: a prefix, and what came after it ──needs──▶ Needs ──loss of a plan──▶ Loss
 
 A branch is cut at 40, 60 and 80% of its messages, moved on past tool results. *Prefix*: the messages before the cut;
 *future*: the messages after it, as many as the horizon. A reference is *needed* if the assistant writes it in the
 future, it was not seen earlier in the future, and it stands in the prefix but not in its last two messages: the model
-must have taken it from there. The loss is the share of the needed references that stand nowhere in what a plan keeps of
-the prefix. Past sessions cannot show what the agent would have done instead, so the figure serves to compare plans; it
-is not a probability. What a reference is, and where it stands, is defined by the measure (`names`).
+must have taken it from there. The loss is the share of the needed references that occur nowhere in the part of the
+prefix that a plan keeps. Past sessions cannot show alternative actions of the agent, so the figure serves to compare
+plans; it is not a probability. The measure (`names`) defines references and their places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .names import NameIndex, ReplayMeasure
 
 CUTS: Final = (0.4, 0.6, 0.8)
 HORIZONS: Final = (20, 40, 100)
-"""Messages after a cut that are looked at."""
+"""The number of messages after a cut that are examined."""
 HORIZON: Final = 40
 MINIMUM_MESSAGES: Final = 40
 MINIMUM_TOKENS: Final = 8_000
@@ -45,7 +45,7 @@ class Need(NamedTuple):
     needed_in: str
     """The entry of the future in which the assistant writes it."""
     places: tuple[Object, ...]
-    """Where it stands in the prefix, in transcript order: blocks, and entries without blocks."""
+    """Its places in the prefix, in transcript order: blocks, and entries without blocks."""
 
 
 class Lost(NamedTuple):
@@ -55,7 +55,7 @@ class Lost(NamedTuple):
     needed_in: str
     """The entry of the future in which the assistant writes it."""
     stood_in: tuple[str, ...]
-    """The entries of the prefix in which it stands, in their order."""
+    """The entries of the prefix in which it occurs, in their order."""
 
 
 class Loss(NamedTuple):
@@ -71,11 +71,11 @@ class Loss(NamedTuple):
 
 
 class ReplayCut:
-    """A branch at one place: what a planner is given, and what came after it."""
+    """A branch divided at one position: the input of a planner, and the messages that followed."""
 
     def __init__(self, share: float, prefix: Transcript, whole: Transcript, at: int, texts: _Texts) -> None:
         self.share = share
-        """The fraction of the messages that are before it, before it moved past tool results."""
+        """The fraction of the messages before it, before it moved past tool results."""
         self.prefix = prefix
         self.at = at
         """The number of messages before it."""
@@ -89,7 +89,7 @@ class ReplayCut:
         return self._whole.entries[self.at].entry_id
 
     def needs(self, measure: ReplayMeasure = ReplayMeasure.COMPONENTS, horizon: int = HORIZON) -> Needs | None:
-        """What the messages up to the horizon need; None if that is too little to be measured."""
+        """The needs of the messages up to the horizon; None if they are too few to be measured."""
         index = self._index(measure)
         recent = len(self.prefix) - RECENT_MESSAGES
         found = []
@@ -100,7 +100,7 @@ class ReplayCut:
         return Needs(self, measure, horizon, tuple(found)) if len(found) >= MINIMUM_NEEDED else None
 
     def _index(self, measure: ReplayMeasure) -> NameIndex[Object]:
-        """Where each reference stands in the prefix."""
+        """The places of each reference in the prefix."""
         if measure not in self._indexes:
             prefix = self.prefix
             self._indexes[measure] = NameIndex(
@@ -114,7 +114,8 @@ class ReplayCut:
         return self._indexes[measure]
 
     def _written(self, measure: ReplayMeasure, horizon: int) -> Iterator[tuple[str, str]]:
-        """What the assistant writes after the cut before it was shown, with the entry that has it first, in order."""
+        """The references that the assistant writes after the cut before they were shown, with the first entry of each,
+        in order."""
         future = self._whole.entries[self.at : self.at + horizon]
         shown: list[tuple[int, set[str]]] = []
         written: dict[str, int] = {}
@@ -134,7 +135,7 @@ class ReplayCut:
 
 
 class Needs(NamedTuple):
-    """What the future of a cut needs of its prefix, by one measure up to one horizon."""
+    """The references that the future of a cut needs from its prefix, by one measure up to one horizon."""
 
     cut: ReplayCut
     measure: ReplayMeasure
@@ -156,7 +157,7 @@ class Needs(NamedTuple):
         return self.loss_if(stays)
 
     def loss_if(self, stays: Stays) -> Loss:
-        """The loss if these blocks stay, and these entries without blocks."""
+        """The loss if these blocks, and these entries without blocks, are kept."""
         entries = self.cut.prefix.entries
         lost = tuple(
             Lost(
@@ -184,7 +185,7 @@ class _Texts:
 
 
 def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[ReplayCut]:
-    """A branch at each place at which it can be measured: none if it is too short."""
+    """The cuts at which a branch can be measured; none if it is too short."""
     whole = prepare(branch)
     if whole is None or len(whole) < MINIMUM_MESSAGES:
         return
@@ -200,7 +201,7 @@ def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[ReplayCut]:
 
 
 def cut_between(prefix: Transcript, whole: Transcript, at: int) -> ReplayCut:
-    """A cut at which `whole` is not what `prefix` became: `at` entries of it stand for what came before."""
+    """A cut after which `whole` has replaced `prefix`: `at` entries of it correspond to the messages before."""
     return ReplayCut(0.0, prefix, whole, at, _Texts())
 
 
@@ -218,7 +219,7 @@ def _places(entry: TranscriptEntry) -> Iterator[Object]:
 
 
 def _shown_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure) -> str:
-    """The text of a block, or of an entry without blocks, as it keeps references for the model."""
+    """The text of a block, or of an entry without blocks, with the references that it keeps for the model."""
     if found.slot == WHOLE:
         return transcript.text(entry)
     block = entry.blocks[found.slot]
@@ -228,7 +229,7 @@ def _shown_text(transcript: Transcript, entry: TranscriptEntry, found: Object, m
 
 
 def _written_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure) -> str:
-    """What the assistant wrote of a text: not the id of a call, which the provider made up."""
+    """The assistant's own text: without the id of a call, which the provider generated."""
     if entry.role != Role.ASSISTANT:
         return ""
     if found.slot == WHOLE:

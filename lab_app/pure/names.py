@@ -1,4 +1,4 @@
-"""PURE: what a reference is and where it stands, by each measure.
+"""PURE: the definition of a reference and of its places, by each measure.
 
 |                           | components                                   | substrings (the older measure)      |
 |---------------------------|----------------------------------------------|-------------------------------------|
@@ -8,7 +8,7 @@
 | shown earlier, if it is   | among the components of what was shown       | the very same token                 |
 
 A reference is a token of five characters or more with one of `_ . / : -`, a digit, or a capital after its first
-character. Its components are what `. / : -` separate.
+character. Its components are separated by `. / : -`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class ReplayMeasure(StrEnum):
         return {name for name in found if not _HYPHENATED.fullmatch(name)}
 
     def call_text(self, tool: str, arguments: str) -> str:
-        """The text of a call in which its references are."""
+        """The text of a call in which its references are found."""
         if self is ReplayMeasure.SUBSTRINGS:
             return f"{tool} {arguments}"
         return "\n".join([tool, *decoded(arguments)])
 
 
 class NameIndex(Generic[Place]):
-    """Which references stand at which places."""
+    """The references at each place."""
 
     def __init__(self, measure: ReplayMeasure, places: Iterable[tuple[Place, Iterable[str]]]) -> None:
         """`places` come in order, each with the references in its text."""
@@ -79,18 +79,18 @@ class NameIndex(Generic[Place]):
                 start += len(name) + 1
 
     def same(self, reference: str) -> tuple[Place, ...]:
-        """The places with the very same token, in order."""
+        """The places with the identical token, in order."""
         return tuple(self._places.get(reference, ()))
 
     def standing(self, reference: str) -> tuple[Place, ...]:
-        """The places at which a reference stands, in order: as a token or in one."""
+        """The places at which a reference occurs, in order: as a token or in one."""
         found: set[Place] = set()
         for number in self._having(reference) if self._is_bounded else self._containing(reference):
             found.update(self._places[self._names[number]])
         return tuple(sorted(found, key=self._order.__getitem__))
 
     def _having(self, reference: str) -> Iterator[int]:
-        """The names in which a reference stands as whole components."""
+        """The names in which a reference occurs as whole components."""
         components = set(_SEPARATORS.split(reference))
         rarest = min((self._with_component.get(one, []) for one in components), key=len)
         return (number for number in rarest if _is_part(reference, self._names[number]))

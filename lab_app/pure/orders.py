@@ -1,7 +1,7 @@
-"""PURE: simple orders in which a transcript could be deleted, to compare planners with.
+"""PURE: simple orders of deletion, with which planners are compared.
 
-Each deletes entry by entry through the airlock, with what belongs to the same tool calls, until the share is reached.
-What the airlock refuses stays.
+Each deletes entry by entry through the airlock, with the objects of the same tool calls, until the share is reached.
+Entries that the airlock refuses are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target, request_of
 
 Order = Callable[[Transcript, float], tuple[Target, ...]]
-"""The targets that an order deletes of a transcript, given the share of its tokens to delete."""
+"""The targets of a transcript that an order deletes, given the share of its tokens to delete."""
 
 RESULTS_KEPT: Final = 3
 """The newest tool results, which `old_results` deletes last."""
@@ -35,13 +35,13 @@ def largest(transcript: Transcript, share: float) -> tuple[Target, ...]:
 
 
 def old_results(transcript: Transcript, share: float) -> tuple[Target, ...]:
-    """Tool results but the newest three, the oldest first; then everything else, the oldest first."""
+    """Tool results except the newest three, the oldest first; then everything else, the oldest first."""
     results = _results(transcript)
     return _deleted(transcript, share, [*results[:-RESULTS_KEPT], *transcript.entries])
 
 
 def largest_results(transcript: Transcript, share: float) -> tuple[Target, ...]:
-    """Tool results but the newest three, the largest first; then everything else, the oldest first."""
+    """Tool results except the newest three, the largest first; then everything else, the oldest first."""
     results = _results(transcript)
     return _deleted(transcript, share, [*sorted(results[:-RESULTS_KEPT], key=_size), *transcript.entries])
 
@@ -63,7 +63,7 @@ def _size(entry: TranscriptEntry) -> tuple[int, int]:
 
 
 def delete_entries(transcript: Transcript, entries: Iterable[TranscriptEntry]) -> tuple[Target, ...]:
-    """The targets if these entries are deleted, with what belongs to the same calls, as far as they may go."""
+    """The targets if these entries are deleted, with the objects of the same calls, where permitted."""
     store = DeletionStore(transcript)
     _delete(store, [Target(entry.entry_id) for entry in entries if not entry.is_protected])
     return store.targets
@@ -87,7 +87,7 @@ def _deleted(transcript: Transcript, share: float, entries: Iterable[TranscriptE
 
 
 def _delete(store: DeletionStore, targets: Sequence[Target]) -> None:
-    """Delete what may go of these targets: a request that is refused is made again in halves."""
+    """Delete those of these targets that may be deleted: a refused request is repeated in halves."""
     if targets and store.delete(request_of(targets)) is not None and len(targets) > 1:
         middle = len(targets) // 2
         _delete(store, targets[:middle])
@@ -95,7 +95,7 @@ def _delete(store: DeletionStore, targets: Sequence[Target]) -> None:
 
 
 def _most(transcript: Transcript, entry: TranscriptEntry) -> int:
-    """The tokens of an entry and of everything that may go with it."""
+    """The tokens of an entry and of everything that may be deleted with it."""
     joined = {entry.position, *entry.companions}
     for call in transcript.pairs.touched_by[entry.position]:
         joined.update(found.position for found in call.objects)

@@ -1,7 +1,7 @@
 """PURE: the trials of many sessions as figures: one result for each strategy and share, with an interval.
 
-Sessions are drawn again for an interval, not cuts: the cuts of one session are alike (see `samples`). Tokens are the
-agents' estimates; a cost is in US dollars, and only of sessions whose model has a known price.
+An interval comes from resampling sessions, not cuts: the cuts of one session are alike (see `samples`). Tokens are the
+agents' estimates; a cost is in US dollars, and only for sessions whose model has a known price.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LABELS: Final[Mapping[str, str]] = {
     **{key: one.label for key, one in STRATEGIES.items()},
     SUMMARIES.key: SUMMARIES.label,
 }
-"""What strategies are called, by key."""
+"""The names of strategies, by key."""
 CSV_COLUMNS: Final = (
     "session",
     "cut_before",
@@ -50,10 +50,10 @@ class TriedSession(NamedTuple):
     """A session with its trials."""
 
     name: str
-    """How it is named in exports: the path."""
+    """Its name in exports: the path."""
     trials: Sequence[Trial]
     prices: InputPrices | None
-    """What the input of its model costs; None if that is not known."""
+    """The input prices of its model; None if unknown."""
 
 
 class StrategyResult(NamedTuple):
@@ -66,15 +66,15 @@ class StrategyResult(NamedTuple):
     """The mean share of the needed references that was lost; None if nothing could be measured."""
     loss_interval: Interval | None
     excess: float | None
-    """How much more is lost than the least that could be; None without a bound."""
+    """The loss above the minimum possible one; None without a bound."""
     kept: float
     """The share of the tokens that was kept."""
     deleted: float
-    """Tokens."""
+    """In tokens."""
     rewritten: float
     """Tokens that the next request writes to the cache again."""
     seconds: float
-    """For one plan."""
+    """Seconds for one plan."""
     kinds: Mapping[str, float]
     """The share of the deleted tokens by kind of unit, the largest first."""
     by_horizon: Mapping[str, float]
@@ -84,7 +84,7 @@ class StrategyResult(NamedTuple):
     pays_after: int | None
     """The median number of requests after which it has paid; None without a price, or if it never does."""
     failures: int
-    """Cuts without a plan."""
+    """The number of cuts without a plan."""
 
 
 def percent(share: float) -> str:
@@ -182,7 +182,7 @@ def _horizons(trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def as_document(sessions: Sequence[TriedSession], **about: Any) -> dict[str, Any]:
-    """Results and trials as JSON values; `about` says what was measured."""
+    """Results and trials as JSON values; `about` describes the measurement."""
     return {
         **about,
         "horizon": HORIZON,
@@ -219,7 +219,7 @@ def _trial_object(trial: Trial) -> dict[str, Any]:
 
 
 def as_csv(sessions: Sequence[TriedSession]) -> str:
-    """One line for each trial. What a spreadsheet would take for a formula has an apostrophe before it."""
+    """One line for each trial. A value that a spreadsheet would treat as a formula has an apostrophe before it."""
     lines = io.StringIO()
     writer = csv.writer(lines)
     writer.writerow(CSV_COLUMNS)
@@ -246,7 +246,7 @@ def as_csv(sessions: Sequence[TriedSession]) -> str:
 
 
 def _cell(value: object) -> object:
-    """A value that no spreadsheet runs: session files and entries may have any name."""
+    """A value that no spreadsheet executes: session files and entries may have any name."""
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return value

@@ -1,6 +1,6 @@
-"""PURE: means over the cuts of many sessions, and how far they can be trusted.
+"""PURE: means over the cuts of many sessions, and their reliability.
 
-The cuts of one session are alike, so sessions are drawn again and not cuts: differences within an interval are noise.
+The cuts of one session are alike, so sessions are resampled and not cuts: differences within an interval are noise.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Shares = Sequence[Sequence[float]]
 
 
 class Interval(NamedTuple):
-    """The middle 95% of the means that other draws of the same sessions have."""
+    """The middle 95% of the means of resampled sessions."""
 
     low: float
     high: float
 
 
 def mean(shares: Shares) -> float | None:
-    """The mean over all cuts; None without any."""
+    """The mean over all cuts; None if there are none."""
     cuts = [share for session in shares for share in session]
     return statistics.fmean(cuts) if cuts else None
 
 
 def excess(shares: Shares, least: Shares) -> Shares:
-    """How much more is lost than the least that could be, cut by cut."""
+    """The loss above the minimum possible one, cut by cut."""
     return [
         [share - bound for share, bound in zip(session, bounds, strict=True)]
         for session, bounds in zip(shares, least, strict=True)
@@ -54,7 +54,7 @@ def interval(shares: Shares) -> Interval | None:
 
 
 def ratio_to_best(planner: Shares, orders: Mapping[str, Shares]) -> float | None:
-    """A planner's mean against that of the best order, if the order is chosen on one half of the sessions and both
+    """A planner's mean relative to that of the best order, if the order is chosen on one half of the sessions and both
     are measured on the other: the mean of many divisions into halves. None if there are too few sessions.
 
     All are given for the same sessions, in the same order.

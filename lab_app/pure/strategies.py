@@ -1,4 +1,4 @@
-"""PURE: what the lab compares: planners and simple rules, each of which deletes through the airlock.
+"""PURE: the strategies that the lab compares: planners and simple rules, which delete through the airlock.
 
 | strategy        | deletes                                                                            | any share |
 |-----------------|------------------------------------------------------------------------------------|-----------|
@@ -10,7 +10,7 @@
 | prune           | the tool results behind the newest 40,000 tokens of them, as OpenCode does          | no        |
 | summary         | nothing: what the agent's own summaries still say (a reading, see `summaries`)      | no        |
 
-A strategy that deletes no given share is measured at the share that it deletes.
+A strategy that takes no share is measured at the share that it deletes.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .orders import Order, delete_entries, largest, old_results, oldest
 EMBEDDED: Final = "embedded"
 SUMMARY: Final = "summary"
 _BEGINNINGS: Final = frozenset({Role.USER, Role.ASSISTANT, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
-"""The roles of messages with which what is kept can begin."""
+"""The roles of messages with which the kept part can begin."""
 
 
 class Strategy(NamedTuple):
-    """A way to choose what a compaction deletes."""
+    """A way to choose the deletions of a compaction."""
 
     key: str
     label: str
     what: str
-    """What it deletes, in a sentence."""
+    """The deleted content, in a sentence."""
     plan: Order | None
-    """None if it is a reading of what the agent did."""
+    """None if it only evaluates the agent's own summaries."""
     takes_share: bool = True
-    """Whether it deletes a given share of the tokens; if not, it deletes what it deletes."""
+    """Whether it deletes a given share of the tokens."""
 
 
 def planned_by(planner: Callable[[Transcript], Planner]) -> Order:
@@ -65,7 +65,7 @@ def planned_by(planner: Callable[[Transcript], Planner]) -> Order:
 
 
 def keep_recent(transcript: Transcript, share: float) -> tuple[Target, ...]:
-    """Everything before the first message at which what is kept can begin: a tool result never stands first."""
+    """Everything before the first message at which the kept part can begin: never a tool result."""
     room = transcript.tokens * (1 - share)
     start = len(transcript.entries)
     for entry in reversed(transcript.entries):
@@ -109,7 +109,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
         ),
     )
 }
-"""Those that plan without a model, by key."""
+"""The strategies that plan without a model, by key."""
 SUMMARIES: Final = Strategy(
     SUMMARY,
     "the agent’s own summary",
@@ -121,7 +121,7 @@ KEYS: Final = (*STRATEGIES, SUMMARY)
 
 
 def strategies_named(keys: Iterable[str]) -> list[Strategy]:
-    """The strategies with these keys, each once. Raises BadInput `unknown_strategy`."""
+    """The strategies with these keys, without repeats. Raises BadInput `unknown_strategy`."""
     known = {**STRATEGIES, SUMMARY: SUMMARIES}
     wanted = list(dict.fromkeys(keys))
     unknown = [key for key in wanted if key not in known]

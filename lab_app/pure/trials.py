@@ -3,7 +3,7 @@
     Branch ─cuts─▶ prefix ─strategy, share─▶ targets ─needs─▶ Trial
       └─summaries─▶ what a summary and what stayed beside it still mention ─▶ Trial
 
-One trial says what was deleted, what of the later references it lost, and what it costs: nothing is written anywhere.
+One trial has the deleted tokens, the lost references, and the cost; nothing is written to sessions.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .names import NameIndex, ReplayMeasure
 from .strategies import SUMMARY, Strategy
 
 BOUND: Final = "bound"
-"""In place of a strategy: the least that a plan of this size could lose."""
+"""Replaces a strategy: the minimum that a plan of this size could lose."""
 KEEPS: Final = (0.7, 0.5, 0.3)
-"""The shares of the tokens that are kept, unless others are wanted."""
+"""The default shares of the tokens that are kept."""
 LOST_STORED: Final = 25
-"""The most lost references that a trial names."""
+"""The maximum number of lost references that a trial names."""
 SUMMARIES_READ: Final = 5
-"""The newest summaries of a branch that are read."""
+"""The number of the newest summaries of a branch that are evaluated."""
 
 
 class Branch(NamedTuple):
@@ -59,7 +59,7 @@ class Branch(NamedTuple):
 
 
 class LostReference(msgspec.Struct, frozen=True):
-    """A needed reference that went, the entry that needed it, and those that had it."""
+    """A needed reference that was deleted, the entry that needed it, and those that had it."""
 
     reference: str
     needed_in: str
@@ -67,17 +67,17 @@ class LostReference(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One strategy at one cut. Tokens are the agent's estimate."""
+    """One strategy at one cut. Tokens are estimated as by the agent."""
 
     strategy: str
     place: str
-    """The first entry after the cut: what came before it was compacted."""
+    """The first entry after the cut, up to which the branch was compacted."""
     keep: float | None
-    """The share of the tokens that was to be kept; None if the strategy takes none."""
+    """The share of the tokens to keep; None if the strategy takes none."""
     tokens_before: int
     tokens_after: int
     rewritten: int = 0
-    """What stays behind the first deletion: the next request writes it to the provider's cache again."""
+    """The kept tokens after the first deletion: the next request writes them to the provider's cache again."""
     seconds: float = 0.0
     needed: int = 0
     lost: int = 0
@@ -103,7 +103,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_trials(strategies: Collection[Strategy], keeps: Collection[float]) -> int:
-    """How many trials there are at one cut, with those of the bound."""
+    """The number of trials at one cut, including those of the bound."""
     shares = sum(one.takes_share for one in strategies)
     return len(keeps) * (shares + 1) + len(strategies) - shares
 
@@ -114,7 +114,7 @@ def trials_of(
     keeps: Sequence[float] = KEEPS,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Trial]:
-    """The trials of a branch; none if it is too short to be measured. Ends early once it is stopped."""
+    """The trials of a branch; none if it is too short to be measured. Ends early if stopped."""
     planning = [one for one in strategies if one.plan is not None]
     for cut in cuts(branch.entries, branch.prepare):
         scales = _scales(cut)
@@ -135,7 +135,7 @@ def trials_of(
 
 
 class _Scales(NamedTuple):
-    """What is needed after a cut: by the measure up to HORIZON, and by others, by name."""
+    """The references needed after a cut: by the measure up to HORIZON, and by others, by name."""
 
     main: Needs
     others: Mapping[str, Needs]
@@ -205,7 +205,8 @@ def _bound(cut: ReplayCut, scales: _Scales, keep: float) -> Trial:
 
 
 def summary_trials(branch: Branch, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Trial]:
-    """What the newest summaries of a branch, and the messages beside them, still had of what was needed later."""
+    """The trials of the newest summaries of a branch: the later needed references that they, and the messages beside
+    them, had."""
     found = summaries_on(branch.entries, branch.reader)
     summaries = [entry.id for entry in found if entry.role != Role.BRANCH_SUMMARY]
     for summary, end in pairwise([*summaries[-SUMMARIES_READ:], None]):
@@ -250,7 +251,7 @@ def _summary_trial(branch: Branch, entry_id: str, end: str | None) -> Trial | No
     )
 
 
-# ---- what a plan deletes ------------------------------------------------------------------------------------
+# ---- the result of a plan -----------------------------------------------------------------------------------
 
 
 def tokens_after(transcript: Transcript, targets: Sequence[Target]) -> int:

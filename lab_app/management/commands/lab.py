@@ -109,7 +109,7 @@ class Command(RedlineCommand):
 
 
 def _keeps(typed: str) -> list[float]:
-    """Raises BadInput `bad_ratio`."""
+    """The shares to keep. Raises BadInput `bad_ratio`."""
     try:
         keeps = sorted({float(one) for one in typed.split(",")}, reverse=True)
     except ValueError:
