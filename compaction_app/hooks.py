@@ -7,10 +7,10 @@
                                        @receiver(session_compact), @receiver(session_tree)  ──▶  nothing
 
 All are Django signals. The receivers of the first two are called in the order in which they were connected, until one
-cancels or supplies something; their pins add up. A failing hook is not skipped: nothing is done, because it may have
-been there to protect something. A failure in a receiver of the others is logged and changes nothing.
+cancels or supplies something; their pins add up. A failing hook is not skipped: nothing is done, because its purpose
+may be to protect something. A failure in a receiver of the others is logged and changes nothing.
 
-BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list their arguments; `docs/hooks.md` explains it to authors of hooks.
+BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list their arguments; `docs/hooks.md` explains them to authors of hooks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | field               | of a request; all are optional: the settings in effect are the defaults       |
 |---------------------|-------------------------------------------------------------------------------|
 | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
-| `preserve_recent`   | how many of the last entries stay, from 0 up                                  |
+| `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
 | `query`             | what matters; empty, in JSON: the user's last message                         |
 | `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
 | `thinking`          | the thinking level of a model, or `off`; the session's own by default         |

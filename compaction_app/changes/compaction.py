@@ -537,7 +537,7 @@ def commit_run(
 
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
-    """What a commit would do at this moment. Raises what `commit_run` raises before it writes."""
+    """What a commit would do at this moment. Raises the errors of `commit_run` before it writes."""
     return check_plan(approved, approved.document.now(), now, writer)
 
 

@@ -1,9 +1,9 @@
-"""PURE: the views of a branch: what the model sees of it, its full history, and what was removed.
+"""PURE: the views of a branch: the active context, the full history, and the removed content.
 
 view      messages
-sees      those of the active context, with the blocks that are left of them
+sees      those of the active context, with their remaining blocks
 all       every entry, as recorded
-removed   the entries of which something is not in the context, with the blocks that are not
+removed   the entries that are not completely in the context, with the missing blocks
 """
 
 from __future__ import annotations

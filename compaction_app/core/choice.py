@@ -1,13 +1,12 @@
 """PURE: the units that a plan deletes, given the worth of each (see `scoring`).
 
-    take       units by their price, lowest first, until what has to go is gone, and usually more
-    put back   what still fits, the most worth per token first
+    take       units by their price, lowest first, until the required tokens are out, and usually more
+    put back   units that still fit, the most worth per token first
     swap       each of the largest units the other way round, then take and put back again: kept if less worth is lost
 
 By price alone, a large cheap unit would either be skipped, so that everything small and recent is deleted instead, or
 be deleted with far more tokens than required. Worth is counted in whole numbers, so that a step can be undone exactly;
-the effort is limited by the number of prices that are looked at, so that the same transcript has the same plan on any
-machine.
+the effort is limited by the number of computed prices, so that the same transcript has the same plan on any machine.
 """
 
 from __future__ import annotations

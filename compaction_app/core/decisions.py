@@ -2,15 +2,15 @@
 
 | step       | does                                                                                    |
 |------------|-----------------------------------------------------------------------------------------|
-| `approve`  | the object goes; if it was not proposed, it is added                                    |
+| `approve`  | the object is deleted; if it was not proposed, it is added                              |
 | `reject`   | the object is pinned: pair repair may not delete it either                              |
-| `narrow`   | only these blocks of an entry go, in place of the entry; the others are pinned          |
-| `add`      | a human's own deletion, approved at once                                                |
-| `withdraw` | an addition or an approval is taken back                                                |
+| `narrow`   | only these blocks of an entry are deleted; the others are pinned                        |
+| `add`      | a human's own deletion, approved immediately                                            |
+| `withdraw` | an addition or an approval is reverted                                                  |
 | `reopen`   | the object is undecided again                                                           |
 
 The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving an entry
-unpins its blocks. Undo leaves out the last step.
+unpins its blocks. Undo ignores the last step.
 
 The same steps show when each object was approved, and with how many others.
 """

@@ -1,6 +1,6 @@
 """PURE: the subjects that the draft of a summary keeps from the messages it would replace, as `mentions` measures them.
 
-replaced ─statements─▶ subjects ◀─mentions─ the draft, and what stays beside it
+replaced ─statements─▶ subjects ◀─mentions─ the draft, and the messages beside it
 
 The subjects and the kept messages are read only once; a draft is judged again whenever it is edited.
 `summary_loss.loss_of` takes a draft as a `Replacement`, and compares it with a verbatim plan of the same size.

@@ -6,8 +6,8 @@ entry without blocks, is one part, and counts for one unit only:
 
     named      a block or an entry that is an item counts for the item that leads it
     answered   a call that is not an item counts for the unit of its first result that is one
-    joined     anything else counts for the unit of what it is joined with: the other side of its call, the rest of its
-               entry, or an entry that goes with it
+    joined     anything else counts for the unit to which it is joined: the other side of its call, the rest of its
+               entry, or an entry deleted with it
 
 The approved parts add up to the tokens that the approved plan removes from the estimate of the context, and with the
 undecided ones to those of the planned one. What remains of an entry is estimated as a whole, so the parts of an entry

@@ -1,13 +1,13 @@
-"""The embedded planner: it chooses what to delete offline, without a model, and the same way each time.
+"""The embedded planner: it chooses deletions offline, without a model, and the same way each time.
 
     look:    the budget; a search for each of the most telling words of a query, if the user gave one
-    choose:  units that have the tokens that have to go, and little of worth (see `choice` and `scoring`)
-    delete:  what was chosen, in a few batches, each followed by the budget
-    again:   choose once more if refusals or estimates left something to go; stop if nothing is left
+    choose:  units with the required tokens and little worth (see `choice` and `scoring`)
+    delete:  the chosen units, in a few batches, each followed by the budget
+    again:   choose once more if refusals or estimates left tokens to delete; stop if nothing is left
 
-It acts only through the tools, and learns from refusals: the object that a refusal names stays, and the rest of the
-batch is requested again; if the refusal names none of them, the batch is halved. So every call deletes something, gives
-something up, or halves a batch, and the run ends.
+It acts only through the tools, and learns from refusals: the object that a refusal names is kept, and the rest of the
+batch is requested again; if the refusal names none of them, the batch is halved. So every call deletes something, drops
+something, or halves a batch, and the run ends.
 """
 
 from __future__ import annotations

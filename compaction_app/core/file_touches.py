@@ -3,7 +3,7 @@
 | call        | its lines are                | because                                            |
 |-------------|------------------------------|----------------------------------------------------|
 | read, part  | those of its result          | the result is the file                             |
-| write, edit | those of its new text        | the result says that it was done, not what is there |
+| write, edit | those of its new text        | the result has no content of the file               |
 
 Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
 ignored: a brace or a `return;` is in every file. A failed call has no lines.

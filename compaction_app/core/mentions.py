@@ -1,17 +1,17 @@
 """The subjects of a conversation that a later text can still mention: four measures, counted without judgement.
 
-| measure  | what is counted                                            | it is mentioned where                        |
+| measure  | counted subjects                                           | mentioned if                                 |
 |----------|------------------------------------------------------------|----------------------------------------------|
 | paths    | files that tool calls name                                 | a path ends with its shortest ending that no |
 |          |                                                            | other of them has: at least the file's name  |
-| names    | identifiers in FREQUENT statements or more: those with a   | it stands as a whole word                    |
+| names    | identifiers in FREQUENT statements or more: those with a   | it occurs as a whole word                    |
 |          | capital or an underscore inside, but not options           |                                              |
-| errors   | lines of failed results that begin with the word error or  | it stands word for word                      |
+| errors   | lines of failed results that begin with the word error or  | it occurs verbatim                           |
 |          | with an exception, after their place in a file             |                                              |
-| messages | what the user said                                         | it stands word for word                      |
+| messages | messages of the user                                       | it occurs verbatim                           |
 
-A statement is one block of a message, or a message without blocks; of a tool call, the values of its arguments.
-Blanks and line breaks count alike.
+A statement is one block of a message, or a message without blocks; for a tool call, the values of its arguments. Blanks
+and line breaks count alike.
 """
 
 from __future__ import annotations

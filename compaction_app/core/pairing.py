@@ -6,15 +6,15 @@ deletes one side is repaired to delete the other:
     block of a call, or its entry  ──▶  every result of the call
     result                         ──▶  every block of the call
     every block of a calling entry ──▶  the entry instead
-    entry                          ──▶  its companions: what its agent's rules join with it
+    entry                          ──▶  its companions, by its agent's rules
 
 until nothing changes. Two blocks of one entry may have the same call id: deleting either deletes the results, and the
 other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
 last one owns it, in the place of the first. The order in which repair adds targets is part of the format: targets are
 recorded in it.
 
-A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; `TargetPlan` is one set
-of targets, closed step by step, counting what it visits.
+A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; `TargetPlan` is one set of
+targets, closed step by step, with a count of the visited objects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The prompts of an LLM planner. Version 1.
 
-    SYSTEM        who it is, what it can do, how to go about it, what goes first and what stays
+    SYSTEM        its role, its tools, the procedure, what to delete first and what to keep
     user prompt   the task, the parameters of this run, and the manifest as one fenced JSON object
 
 The prompt does not contain the transcript. The manifest has at most 80 entries, the largest that can be deleted, in

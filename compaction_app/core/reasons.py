@@ -2,10 +2,10 @@
 
 | reason                                            | can be checked by                                        |
 |---------------------------------------------------|----------------------------------------------------------|
-| superseded by a later call on the same file       | its lines that still stand in what stays of later calls  |
+| superseded by a later call on the same file       | its lines that are also in later kept calls              |
 | a repeat of an output                             | the lines of that output                                 |
-| deleted so that another entry can stay            | what it says about names; the other entry stays          |
-| what it says about names                          | the places at which they occur, outside what is deleted  |
+| deleted so that another entry can be kept         | its statement about names; the other entry is kept       |
+| a statement about names                           | the places at which they occur in kept entries           |
 | beyond the newest tool results                    | the tokens of the result and of all newer ones           |
 """
 

@@ -3,22 +3,22 @@
 A *unit* is the least that can be deleted alone: a tool call with its results, one text or thinking block, one entry
 that is neither. Later work can need its references (see `references`), so
 
-    worth(unit) = Σ need(reference), over the references of which the unit is the last copy that stays
+    worth(unit) = Σ need(reference), over the references of which the unit is the last kept copy
     need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
     price(unit) = worth / tokens: the unit with the lowest price goes first
 
-The odds that something is needed again are the sum over its past uses, each fading with a power of its age:
-Anderson and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory",
-Psychological Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts,
-repeats cost nothing, nor does what a protected entry contains too; when one copy goes, the other gains.
+The odds that something is needed again are the sum over its past uses, each fading with a power of its age: Anderson
+and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory", Psychological
+Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts, repeats cost nothing, nor
+do references that a protected entry also contains; when one copy is deleted, the other gains.
 
 | weight                 | why                                                                              |
 |------------------------|----------------------------------------------------------------------------------|
-| WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than tool output    |
-| CHANGED                | what was read of a file that was changed after it is needed more than other reads |
-| IN_QUERY               | what the words of the user's query find goes late, the fewer they find the later  |
-| SUPERSEDED             | of what a later read or change of the same file follows, the more of its lines    |
-|                        | still stand later, the less is needed                                             |
+| WRITTEN against SEEN   | text of an agent or a user is written again far more often than tool output       |
+| CHANGED                | a read of a file that was changed after it is needed more than other reads        |
+| IN_QUERY               | matches of the user's query are deleted late, the fewer the later                 |
+| SUPERSEDED             | a text followed by a later read or change of the same file is needed less,        |
+|                        | the more of its lines occur later                                                 |
 
 References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
 """

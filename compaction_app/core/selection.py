@@ -2,12 +2,12 @@
 
 | kind       | value                | selects                                                               |
 |------------|----------------------|-----------------------------------------------------------------------|
-| `pattern`  | text, or /a pattern/ | what contains it, as the planners' search finds it                    |
+| `pattern`  | text, or /a pattern/ | units that contain it, as the planners' search finds it               |
 | `tool`     | a tool               | its calls with their results                                          |
 | `file`     | a path               | every read of the file but the last                                   |
 | `older`    | an entry             | everything before it                                                  |
 | `thinking` |                      | thinking                                                              |
-| `repeated` |                      | outputs that a later call repeats word for word                       |
+| `repeated` |                      | outputs that a later call repeats verbatim                            |
 
 Nothing is decided here. A selection becomes a separate plan, or is compared with a review: its proposed units, those
 that could be added, and the reasons for keeping the rest. Units that may not be deleted are also selected, so that they

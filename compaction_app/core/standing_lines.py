@@ -1,6 +1,6 @@
 """PURE: the number of a file's lines in one tool call that are also in later kept calls on that file.
 
-    calls on files ──FileHistory──▶ later calls on the same file ──what stays──▶ 132 of 143
+    calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
 
 A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
 edit says nothing about the rest of the file.

@@ -1,7 +1,7 @@
 """The loss of a summary: the replaced messages, the subjects still mentioned, and those that a verbatim plan of the
 same size would have kept.
 
-branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and what stayed beside it
+branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and the messages beside it
    └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
 """
 

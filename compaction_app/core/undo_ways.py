@@ -1,11 +1,11 @@
 """The way to undo a compaction, or a part of it: it depends on the written lines and on those that followed.
 
 written as                      all of it                       some of its entries
-lines, nothing was said since   LEAF: the leaf moves back       SMALLER: fewer deletions, from before the lines
+lines, no message since         LEAF: the leaf moves back       SMALLER: fewer deletions, from before the lines
 lines, the session continued    FORK: a new session             FORK
-  with pi 0.87 and newer        EDITS: later edits              EDITS, also if nothing was said since
-a new session                   REMOVAL: the new file goes      FORK: of the original session
-rows of a database              ROWS: as they were              ROWS; not of a new session
+  with pi 0.87 and newer        EDITS: later edits              EDITS, also if no message followed
+a new session                   REMOVAL: of the new file        FORK: of the original session
+rows of a database              ROWS: restored                  ROWS; not of a new session
 """
 
 from __future__ import annotations

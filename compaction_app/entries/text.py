@@ -3,7 +3,7 @@
 user, assistant, summary ─▶ Markdown
 call                     ─▶ a diff, or its arguments with one value on each line
 output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
-anything else            ─▶ as it was recorded
+anything else            ─▶ as recorded
 """
 
 from __future__ import annotations

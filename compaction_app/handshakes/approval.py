@@ -1,9 +1,9 @@
-"""The approval of a plan for which an agent waits. Who writes it depends on the agent, and on the chosen writer:
+"""The approval of a plan for which an agent waits. The agent and the chosen writer decide who writes it:
 
-| the writer                           | who writes                                                      |
+| the writer                           | written by                                                      |
 |--------------------------------------|-----------------------------------------------------------------|
-| is one whose change the agent makes  | the agent, from what it is given; Redline verifies it after that |
-| makes a new session                  | Redline, at once; the agent says how to resume it               |
+| is one whose change the agent makes  | the agent, from the handed data; Redline verifies it afterwards  |
+| makes a new session                  | Redline, immediately; the agent shows how to resume it          |
 | any other that changes the session   | Redline, once the agent has closed the session                  |
 
 In each case the backup is made, and the context proven, before anything changes.

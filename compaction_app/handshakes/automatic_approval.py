@@ -1,18 +1,18 @@
-"""Plans that pass without a review: those that touch only what the rule of their root names.
+"""Plans that pass without a review: those that touch only objects named by the rule of their root.
 
 | a proposal               | is named by the rule if                                             |
 |--------------------------|---------------------------------------------------------------------|
-| a superseded read        | every line of it stands in later calls on the same file that stay   |
-| a repeated output        | the entry that its reason names stays, and has the same text        |
+| a superseded read        | every line of it is in later kept calls on the same file            |
+| a repeated output        | the entry that its reason names is kept, and has the same text      |
 | an empty output          | its results have no text                                            |
 
-The texts decide, not what the planner says about them. What cannot be compared as text, such as an image, does not
-pass; nor does a call that puts a text into a file, which goes with its output; nor a plan that deletes anything beside
+The texts decide, not the planner's reasons. Content that cannot be compared as text, such as an image, does not pass;
+nor does a call that writes a text to a file, which is deleted with its output; nor a plan that deletes anything beside
 these calls and their results, such as the reasoning that an agent joins with them; nor one that changes the order in
-which the agent sends what stays.
+which the agent sends the kept messages.
 
-A rule is off unless somebody switched it on for the root. What it approves is judged, backed up, certified and undoable
-like everything else, and marked as automatic in the audit log.
+A rule is off unless a user switched it on for the root. Plans that it approves are judged, backed up, certified and
+undoable like everything else, and marked as automatic in the audit log.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 command line that repeats it.
 
 If the session was written to in the last minutes, which is normal after leaving an agent, the question states that, and
-its answer confirms the change and `--live` together. It is not asked if more confirmations are required, or if anything
-shows that the session is still open: an answer that is not enough is not requested.
+its answer confirms the change and `--live` together. The question is omitted if more confirmations are required, or if
+anything shows that the session is still open: an answer that is not enough is not requested.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A pin of a hook is stored like a human's: as a decision to reject. Its number is before the first step of a human, so
 that any later decision about the same object wins, and no undo reaches it. A run that is resumed or planned again calls
-its hooks again: their new answers replace the old ones, and what a human undid stays undone.
+its hooks again: their new answers replace the old ones, and pins that a human undid stay undone.
 """
 
 from __future__ import annotations

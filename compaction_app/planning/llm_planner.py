@@ -4,14 +4,14 @@
 
 | event      | reports                                                                  |
 |------------|--------------------------------------------------------------------------|
-| `asked`    | a request is on its way: its length                                      |
+| `asked`    | a request is being sent: its length                                      |
 | `retried`  | the provider could not answer, and the request is repeated after a while |
-| `streamed` | what came within a tenth of a second: text, reasoning, calls, arguments  |
-| `answered` | the answer is whole: its calls, tokens and cost                          |
+| `streamed` | the text, reasoning, calls and arguments of a tenth of a second          |
+| `answered` | the answer is complete: its calls, tokens and cost                       |
 | `trimmed`  | old results were dropped from the conversation, to stay within the window |
 
 The calls of an incomplete answer are not run. The conversation lives as long as its run's worker: a resumed run begins
-a new one, with what it has deleted by then.
+a new one, with its deletions so far.
 """
 
 from __future__ import annotations

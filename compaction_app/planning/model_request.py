@@ -2,9 +2,8 @@
 
     request ─▶ Sent, Retrying, pieces ─▶ reports (`asked`, `retried`, `streamed`) ─▶ the whole answer (`answered`)
 
-`llm_planner` lists the events. What streams is buffered: adjacent pieces of one kind are joined. A provider could echo
-its key, so it is hidden in everything that is reported, even if it comes in pieces; what runs is what the model
-requested.
+`llm_planner` lists the events. Streamed text is buffered: adjacent pieces of one kind are joined. A provider could echo
+its key, so it is hidden in everything that is reported, even if it arrives in pieces; the calls run unchanged.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                                                     └─ supplied: the draft, in place of the model's
     written ──after_summary──▶ each receiver, once
 
-A summary that would replace what a hook pins is refused: a pin means that it stays.
+A summary that would replace a hook's pin is refused: pinned objects are kept.
 """
 
 from __future__ import annotations

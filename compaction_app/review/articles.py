@@ -92,7 +92,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Entries that stay, folded into one line."""
+    """Kept entries, folded into one line."""
 
     words: str
     tokens: int

@@ -2,14 +2,14 @@
 
 approve | reject | reopen | withdraw | add = REF        one target, as `target_ref.ref_of` writes it
 narrow = REF, block = REF …                             the blocks of an entry that are deleted
-approve_group | reject_group | reopen_group = KEY       what is undecided in a group (decided: `reopen`), as it is
+approve_group | reject_group | reopen_group = KEY       the undecided objects of a group (decided: `reopen`), as
 by, tool, kind, reason, over, q                         grouped and filtered on the page
-approve_picked | reject_picked | reopen_picked = 1      the same of what is selected:
+approve_picked | reject_picked | reopen_picked = 1      the same for the selected objects:
 pick = REF …
 undo                                                    the last decision
 seen = NUMBER                                           always: the version of the review that the page shows
-mark                                                    the plan that the page was made on
-rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          what the page shows of it
+mark                                                    the plan for which the page was made
+rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          the part that the page shows
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ or `overflow`, its model reported that the context is too long. With `plan_by_it
 |---------------------------------------------------|----------------------------------------------------------|
 | it cannot be read or written, or is old           | that changes                                             |
 | its agent's settings disable automatic compaction | they do not                                              |
-| nobody but Redline has written to it since the    | an agent continues                                       |
-| last change, or nobody at all for a day           |                                                          |
+| only Redline has written to it since the last     | an agent continues                                       |
+| change, or no process for a day                   |                                                          |
 | a run of it is under way, or was made at its leaf | an agent continues                                       |
-| an automatic proposal waits to be looked at       | you look at it                                           |
-| an automatic proposal was looked at just now      | REST has passed                                          |
+| an automatic proposal waits to be opened          | you open it                                              |
+| an automatic proposal was opened recently         | REST has passed                                          |
 | such a run was stopped, or cancelled by a hook    | you start a run of it, or compact it                     |
 | such runs failed, one after the other             | REST has passed, doubled for each, up to LONGEST_REST    |
 

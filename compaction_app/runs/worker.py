@@ -1,15 +1,15 @@
 """A worker's work on one run: prepare, let the planner work, and store every step as a row.
 
-    claim → index what was added → snapshot → carry over → planner ⇄ tools ⇄ airlock → state
+    claim → index new entries → snapshot → carry over → planner ⇄ tools ⇄ airlock → state
 
 | event      | reports                                                                   |
 |------------|---------------------------------------------------------------------------|
-| `prepared` | what the run is planned on, and its parameters                            |
-| `hooked`   | what a hook did: what it pinned, that it supplied the plan or cancelled   |
-| `carried`  | which targets of an earlier attempt or run are kept, and which are dropped |
-| `called`   | one tool call: arguments, result or refusal, what it chose, how far it is |
+| `prepared` | the basis of the plan, and its parameters                                 |
+| `hooked`   | a hook's answer: its pins, a supplied plan, or a cancellation             |
+| `carried`  | the targets of an earlier attempt or run that are kept, and those dropped  |
+| `called`   | one tool call: arguments, result or refusal, new targets, progress        |
 | `nudged`   | the planner stopped too early and was sent its progress                   |
-| `ended`    | how it ended, and the last refusal if nothing was validated               |
+| `ended`    | the outcome, and the last refusal if nothing was validated                |
 
 An LLM planner adds events: see `planning.llm_planner`.
 

@@ -2,7 +2,7 @@
 
 A script determines its next move from the request alone, so that a conversation can be stopped, resumed, retried and
 played through a proxy. Scripts that break a connection or an answer do so after one valid deletion, if the prompt has a
-manifest to plan for, otherwise at once.
+manifest to plan for, otherwise immediately.
 """
 
 from __future__ import annotations

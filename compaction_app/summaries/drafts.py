@@ -1,7 +1,7 @@
 """The user's actions on a draft of a summary: request it, stop it, edit it, append it, discard it.
 
-start ─▶ a worker asks the model ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
-     ╰─ without a model: ready at once, to be written by hand
+start ─▶ a worker requests it ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
+     ╰─ without a model: ready immediately, to be written by hand
 """
 
 from __future__ import annotations

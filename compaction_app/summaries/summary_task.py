@@ -2,8 +2,8 @@
 
     session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ append_entries
 
-Nothing is written here. A text is generated or a human's, and never verbatim: it is shown as a draft, and appended only
-as it was confirmed. The lists of files come from the calls, without a model.
+Nothing is written here. A text is generated or a human's, and never verbatim: it is shown as a draft, and only the
+confirmed text is appended. The lists of files come from the calls, without a model.
 """
 
 from __future__ import annotations

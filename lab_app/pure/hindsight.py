@@ -1,21 +1,21 @@
 """PURE: hindsight: the cost of a compaction in the messages that followed it.
 
-    branch ──timeline──▶ change: what went, what stayed, what followed ──▶ Hindsight
+    branch ──timeline──▶ change: deleted, kept, following messages ──▶ Hindsight
 
 Only messages up to the next change of the context are counted, so that none counts for two compactions.
 
-| what                | counts if it stood in what went, nowhere in what stayed, and                                 |
+| what                | counts if it was in deleted content, in no kept content, and                                 |
 |---------------------|----------------------------------------------------------------------------------------------|
 | a reference         | the assistant wrote it afterwards: from memory or as a guess; after a result had shown it    |
-|                     | again; or after the user or the agent had. One that stands in a longer one does not count    |
+|                     | again; or after the user or the agent had. A part of a longer one does not count             |
 | a file              | a later read of the same path returned some of the same lines: their part of the result      |
 | a command           | a later call with the same arguments returned the same output, up to a tenth: the same part  |
 
-A summary counts as what stayed: a reference that it mentions did not go. References and where they stand are those of
+A summary counts as kept content: a reference that it mentions was not deleted. References and their places are those of
 `names`, by whole components. Sizes are the agents' estimates.
 
-The figures cannot know whether the agent would have read a file again anyway, whether a name was guessed, or what was
-done worse for want of what went. They do not contain what the agent wrote to fetch something, nor the request that
+The figures cannot show whether the agent would have read a file again anyway, whether a name was guessed, or what was
+done worse without the deleted content. They do not contain the agent's calls to fetch something, nor the request that
 made a summary.
 """
 

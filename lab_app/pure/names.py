@@ -5,7 +5,7 @@
 | arguments of a call       | decoded                                      | as JSON: `\\nfoo` is read as `nfoo`  |
 | `foo_bar` stands in       | `foo_bar` and `src/foo_bar.py`               | also in `foo_bar_baz`, `my_foo_bar` |
 | `well-known`              | is not a reference                           | is a reference                      |
-| shown earlier, if it is   | among the components of what was shown       | the very same token                 |
+| shown earlier, if it is   | among the components of the shown text       | the identical token                 |
 
 A reference is a token of five characters or more with one of `_ . / : -`, a digit, or a capital after its first
 character. Its components are separated by `. / : -`.

@@ -2,13 +2,13 @@
 
 | strategy        | deletes                                                                            | any share |
 |-----------------|------------------------------------------------------------------------------------|-----------|
-| embedded        | what Redline's own planner chooses                                                 | yes       |
+| embedded        | the choice of Redline's own planner                                                | yes       |
 | oldest          | the oldest entries                                                                 | yes       |
 | largest         | the largest entries                                                                | yes       |
 | old_results     | tool results but the last three, as providers edit a context; then the oldest      | yes       |
 | keep_recent     | everything before a place at which a turn can begin, as pi and Codex cut            | yes       |
 | prune           | the tool results behind the newest 40,000 tokens of them, as OpenCode does          | no        |
-| summary         | nothing: what the agent's own summaries still say (a reading, see `summaries`)      | no        |
+| summary         | nothing: the agent's own summaries are evaluated instead (see `summaries`)          | no        |
 
 A strategy that takes no share is measured at the share that it deletes.
 """

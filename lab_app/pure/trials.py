@@ -1,9 +1,9 @@
 """PURE: trials: each strategy at each cut of a branch and at each share, and the agent's own summaries as they are.
 
     Branch ─cuts─▶ prefix ─strategy, share─▶ targets ─needs─▶ Trial
-      └─summaries─▶ what a summary and what stayed beside it still mention ─▶ Trial
+      └─summaries─▶ what a summary and the messages beside it still mention ─▶ Trial
 
-One trial has the deleted tokens, the lost references, and the cost; nothing is written to sessions.
+One trial has the deleted tokens, the lost references, and the cost; nothing is written.
 """
 
 from __future__ import annotations
