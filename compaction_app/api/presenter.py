@@ -115,9 +115,9 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
 def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     """The current state of a run; times are UTC.
 
-    `context`, `struck` and `goal` are tokens in one measure, that of the session's context: what it has, what the plan
-    deletes of it (from the commit on: the approved one), and what the target deletes. `stats` and percentages are as
-    the agent counts, in characters / 4: its target is reached by them. `sources` name the file of each of the
+    `context`, `struck` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
+    the plan deletes (from the commit on: the approved one), and those that the target deletes. `stats` and percentages
+    are as the agent counts, in characters / 4: its target is reached by them. `sources` name the file of each of the
     `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
     """
     size = run.context_size

@@ -39,7 +39,7 @@ class FileContent(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AuditFacts:
-    """What the audit log records of one change of a session."""
+    """The facts about one change of a session that the audit log records."""
 
     change: str
     """Identifies the change: it is recorded once, even if a killed process is settled twice."""

@@ -275,7 +275,7 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 
 @dataclass(frozen=True, slots=True)
 class RestoreView:
-    """The present effect of the restore of a backup, and the required confirmations."""
+    """The effect the restore of a backup would have now, and the required confirmations."""
 
     row: BackupRow
     path: str

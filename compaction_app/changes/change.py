@@ -138,7 +138,7 @@ class RequiredConfirmation(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedChange(ABC):
-    """The present effect of a change: the same object for page, command and API."""
+    """The effect a change would have now: the same object for page, command and API."""
 
     NOT_DONE: ClassVar[str]
     """The sentence that states what did not happen if the change is refused."""

@@ -120,7 +120,7 @@ def require_writable(loaded: LoadedSession) -> None:
 
 @dataclass(frozen=True)
 class Preflight(ChangePlan):
-    """The present effect of a commit."""
+    """The effect a commit would have now."""
 
     NOT_DONE = "Nothing was written."
 
@@ -537,7 +537,7 @@ def commit_run(
 
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
-    """What a commit would do at this moment. Raises the errors of `commit_run` before it writes."""
+    """The effect a commit would have now. Raises the errors of `commit_run` before it writes."""
     return check_plan(approved, approved.document.now(), now, writer)
 
 

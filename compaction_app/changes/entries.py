@@ -219,7 +219,7 @@ def _require_form(present: Document, form: str) -> None:
 
 @dataclass(frozen=True)
 class AppendPlan(ChangePlan):
-    """The present effect of an append."""
+    """The effect an append would have now."""
 
     NOT_DONE = NOT_APPENDED
 
@@ -272,7 +272,7 @@ def first_id(made: MadeChange) -> str:
 
 
 def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None = None) -> AppendPlan:
-    """The present effect of an append. Raises the errors of `require_writable` and `make`."""
+    """The effect an append would have now. Raises the errors of `require_writable` and `make`."""
     present = Document.to_change(path)
     require_writable(present)
     change = make(present)

@@ -37,7 +37,7 @@ NOT_MADE = "No new session was made."
 
 @dataclass(frozen=True)
 class ForkPlan(ChangePlan):
-    """The present content of a fork."""
+    """The content a fork would have now."""
 
     NOT_DONE = NOT_MADE
     IS_BACKED_UP = False
@@ -97,7 +97,7 @@ class ForkPlan(ChangePlan):
 
 
 def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> ForkPlan:
-    """The present content of a fork at an entry. Raises the errors of `fork_session` in BadInput."""
+    """The content a fork at an entry would have now. Raises the errors of `fork_session` in BadInput."""
     present = Document.to_change(path)
     require_writable(present)
     writer = _forking_writer(path, present.reading)

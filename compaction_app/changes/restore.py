@@ -185,7 +185,7 @@ def _digest(line: Line) -> bytes:
 
 @dataclass(frozen=True)
 class RestorePlan(PlannedChange):
-    """The present effect of the restore of a backup."""
+    """The effect the restore of a backup would have now."""
 
     NOT_DONE = NOT_RESTORED
 
@@ -248,8 +248,8 @@ class RestorePlan(PlannedChange):
 
 
 def plan_restore(backup: Path, now: datetime) -> RestorePlan:
-    """The present effect of a restore. Raises the errors of `restored_session`, Conflict `append_only`, and the errors
-    of reading both files."""
+    """The effect a restore would have now. Raises the errors of `restored_session`, Conflict `append_only`, and the
+    errors of reading both files."""
     session = restored_session(backup)
     require_name(session)
     require_replaceable(session)

@@ -50,7 +50,7 @@ NOT_UNDONE = "Nothing was undone."
 
 @dataclass(frozen=True)
 class UndoPlan(ChangePlan):
-    """The present effect of an undo. `activity` is that of the session that is `touched`."""
+    """The effect an undo would have now. `activity` is that of the session that is `touched`."""
 
     NOT_DONE = NOT_UNDONE
 
@@ -380,7 +380,7 @@ def undo_of_run(compaction: Compaction, entry_ids: Collection[str] = ()) -> Undo
 
 
 def planned(request: UndoRequest, now: datetime) -> UndoPlan:
-    """The present effect of an undo; see `plan_undo`."""
+    """The effect an undo would have now; see `plan_undo`."""
     return _plan(request, request.document.now(), now)
 
 

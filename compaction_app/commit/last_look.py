@@ -1,4 +1,4 @@
-"""The page before a commit: the deleted units, those that nobody opened, and those approved in bulk.
+"""The page before a commit: the deleted units, the unopened ones, and those approved in bulk.
 
 The largest unopened units can be shown with the beginnings of their texts, as a spot check.
 """
@@ -79,7 +79,7 @@ class BulkGroup:
 
     @property
     def unopened(self) -> list[ReviewUnit]:
-        """The largest units that nobody opened."""
+        """The largest unopened units."""
         found = [unit for unit in self.units if not unit.is_opened]
         return sorted(found, key=lambda unit: -unit.tokens)[:SAMPLE]
 

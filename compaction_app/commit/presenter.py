@@ -122,7 +122,7 @@ class CommitView:
 
 
 def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
-    """The present effect of a commit of this run by a writer. Raises the errors of `preflight_of`."""
+    """The effect a commit of this run by a writer would have now. Raises the errors of `preflight_of`."""
     approved = approval(run)
     preflight = preflight_of(approved, now, writer)
     validated, path = preflight.validated, approved.document.path

@@ -29,7 +29,7 @@ from .transcript import Transcript
 
 
 class Kind(StrEnum):
-    """What a step does."""
+    """The kinds of steps."""
 
     APPROVE = "approve"
     REJECT = "reject"

@@ -50,7 +50,7 @@ _WORD: Final = re.compile(r"(?<![\w-])[A-Za-z_]\w*", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]", re.ASCII)
 _PATH: Final = re.compile(r"[\w.@~+%#$/-]+")
 _LINES: Final = re.compile(r":(?:raw|[0-9]+(?:-[0-9]+)?)(?:,[0-9]+(?:-[0-9]+)?)*\s*\Z")
-"""What follows the path in an argument that names some lines of a file, as in `src/parse.py:108-175`."""
+"""The text after the path in an argument that names some lines of a file, as in `src/parse.py:108-175`."""
 _EXIT_CODE: Final = re.compile(r"exit(?:ed with)?[ _]code\W{0,4}[1-9]", re.IGNORECASE)
 _ERROR: Final = re.compile(
     r"^[ \t]*(?:E[ \t]+)?(?:[^\s:()]+(?:\(\d+,\d+\)|(?::\d+){1,2}):?[ ]?(?:-[ ])?)?"

@@ -1,5 +1,5 @@
-"""PURE: the entries that an accepted plan moves, because the agent orders what remains between two replies itself.
-Nothing in them is lost, but the model reads them in another order than before, so you are warned.
+"""PURE: the entries that an accepted plan moves, because the agent itself orders the messages that remain between two
+replies. Nothing in them is lost, but the model reads them in another order than before, so you are warned.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ class Reviewer:
         entry = self.transcript.entry(target.entry_id)
         return entry is not None and target.block_index is None and len(set(entry.call_ids)) > 1
 
-    # ---- what is reviewed -------------------------------------------------------------------------------
+    # ---- the reviewed objects ---------------------------------------------------------------------------
 
     def _order(self, word: Decided, proposed: Iterable[Target]) -> list[Target]:
         """Every object of a review: as planned, then additions, then other pinned objects."""

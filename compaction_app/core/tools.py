@@ -210,7 +210,7 @@ class Workbench:
     # ---- deleting -----------------------------------------------------------------------------------------
 
     def delete(self, arguments: DeleteArguments) -> ToolResult:
-        """Delete by ids, together with what belongs to them."""
+        """Delete by ids, together with the objects that belong to them."""
         refusal = self.store.delete({"deletions": arguments.deletions})
         return self._changed("context_delete", {}, refusal)
 
@@ -249,7 +249,7 @@ class Workbench:
             return "protected_entry"
         return None
 
-    # ---- what is searched ---------------------------------------------------------------------------------
+    # ---- the searched objects -----------------------------------------------------------------------------
 
     def _objects(self, target: Kind) -> Iterator[Match]:
         for entry in self._transcript.entries:

@@ -60,7 +60,7 @@ class ForkView:
 
 
 def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
-    """The present effect of a move to an entry; `is_leaf` as in `destination_of`.
+    """The effect a move to an entry would have now; `is_leaf` as in `destination_of`.
 
     Raises the errors of `plan_append` and `move_to`.
     """
@@ -95,7 +95,7 @@ def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
-    """The present effect of a fork at an entry. Raises the errors of `plan_fork`."""
+    """The effect a fork at an entry would have now. Raises the errors of `plan_fork`."""
     plan = plan_fork(session.real_path(), entry_id, now)
     chosen = _chosen(plan.present, entry_id)
     return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)

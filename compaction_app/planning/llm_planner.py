@@ -224,7 +224,7 @@ def _reason(answer: AssistantMessage, redactor: SecretRedactor) -> str:
 
 
 def _named(arguments: Any) -> Iterable[Target]:
-    """The targets that a deletion names; the airlock refuses what is not a target."""
+    """The targets that a deletion names; the airlock refuses anything else."""
     requested = arguments.get("deletions") if isinstance(arguments, Mapping) else None
     for raw in requested if isinstance(requested, list) else ():
         if isinstance(raw, dict) and isinstance(raw.get("entryId"), str):

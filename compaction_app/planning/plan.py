@@ -35,7 +35,7 @@ class PlanListener(Protocol):
         """One event of the loop; `place` is the position of a call in an LLM planner's answers."""
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """One event of an LLM planner, with the totals of what was sent and received."""
+        """One event of an LLM planner, with the totals of the data sent and received."""
 
     def is_stopped(self) -> bool: ...
 

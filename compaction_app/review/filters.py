@@ -118,7 +118,7 @@ def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
     )
 
 
-# ---- what can be filtered by -------------------------------------------------------------------------------
+# ---- the choices of a filter -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

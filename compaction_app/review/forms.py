@@ -76,7 +76,7 @@ class WordsField(forms.Field):
 
 
 class DecisionForm(forms.Form):
-    """The pressed button, the version of the review, and what the browser shows of it."""
+    """The pressed button, the version of the review, and the part that the browser shows."""
 
     seen = forms.IntegerField(
         min_value=0,

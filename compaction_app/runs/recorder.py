@@ -86,7 +86,7 @@ class Recorder(JobRecorder[Run]):
             self.listener.begin(plan)
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
-        """Store an event of an LLM planner, with the totals of what was sent and received."""
+        """Store an event of an LLM planner, with the totals of the data sent and received."""
         self.record(kind, data, usage=usage)
         self._since = time.perf_counter()
         if self.listener is not None:

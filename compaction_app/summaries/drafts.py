@@ -211,7 +211,7 @@ def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
 
 
 class DraftPlan(NamedTuple):
-    """The present effect of appending a draft."""
+    """The effect that appending a draft would have now."""
 
     task: SummaryTask
     append: AppendPlan

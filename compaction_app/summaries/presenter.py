@@ -232,7 +232,7 @@ def preview_of(task: SummaryTask, text: str) -> ShownText:
 
 
 def view_append(draft: SummaryDraft, now: datetime) -> AppendView:
-    """The present effect of appending a draft. Raises the errors of `plan_draft`."""
+    """The effect that appending a draft would have now. Raises the errors of `plan_draft`."""
     plan = plan_draft(draft, now)
     return AppendView(
         view_task(draft.session, plan.task, draft.text),

@@ -77,7 +77,7 @@ class UndoRow:
 
 
 def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> UndoView:
-    """The present effect of an undo of a compaction, or of the chosen entries. Raises the errors of `plan_undo`."""
+    """The effect an undo of a compaction, or of chosen entries, would have now. Raises the errors of `plan_undo`."""
     plan = planned(undo_of_run(compaction, chosen), now)
     by_entry: dict[str, list[Target]] = {}
     for target in plan.state.targets:
