@@ -41,7 +41,7 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "compaction_app/planning/model_request.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
     # What hooks may answer, in the shape of agents' own extensions.
-    "compaction_app/hook_answers.py": {"firstKeptEntryId"},
+    "compaction_app/core/hook_answers.py": {"firstKeptEntryId"},
     # A provider's own name; the scripted one speaks as it does.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
     "compaction_app/scripted/anthropic.py": {"redacted_thinking"},
