@@ -121,6 +121,8 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
         """The file that was made or deleted, otherwise the session that was changed."""
         return Path(self.created or self.removed or session)
 
+    # The next three are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
+
     @property
     def key(self) -> str:
         """Identifies the change in the audit log, so that it is recorded once."""
