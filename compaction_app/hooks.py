@@ -26,11 +26,10 @@ from typing import Any, Final, NamedTuple
 from django.dispatch import Signal
 
 from compaction_app.core.hook_answers import FINAL, Adjust, Answer, Cancel, Pin, Supply, SupplySummary, answers_in
-from sessions_app.agents.agent_settings import CompactionBudget
-from sessions_app.agents.pure.summary_format import FileLists
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.agents.base import CompactionBudget
+from sessions_app.agents.pure.format import FileLists
+from sessions_app.sessionlog.entries import Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.targets import Target
 
 __all__ = [
     "Adjust",

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from sessions_app.agents.changes import ServedWriter, SessionWriter
-from sessions_app.agents.programs import AgentServer
-from sessions_app.agents.store import OpenElsewhere
+from sessions_app.agents.base import AgentServer, OpenElsewhere
+from sessions_app.agents.pure.format import ServedWriter, SessionWriter
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError

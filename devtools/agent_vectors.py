@@ -16,24 +16,19 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import Refusal
 from compaction_app.core.transcript import prepare
 from devtools.pure.conformance import ABSENT, VectorDifference, compare
-from sessions_app.agents.changes import Append, Change, NewFile, SessionWriter, WriteFacts
-from sessions_app.agents.format import Generation
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.messages import fields_of, message_hash, message_json
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Append, Change, Generation, NewFile, Reader, SessionWriter, WriteFacts
 from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.deletion import Deletion, Stats
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts, request_of
+from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import Header, ParserState
-from sessions_app.sessionlog.targets import Target, request_of
-from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.tree import SessionTree, labels
 
 UNTOUCHED: Final = "session"
 WRITERS: Final[Mapping[str, str]] = {

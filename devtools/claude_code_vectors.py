@@ -16,16 +16,14 @@ from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.pure.attachments import rendered_texts, unrendered_text
 from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
-from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.claude_code.pure.user_turn import REMINDER
-from sessions_app.agents.format import Generation
+from sessions_app.agents.claude_code.pure.records import rendered_texts, unrendered_text
+from sessions_app.agents.claude_code.pure.sent import INTERRUPTED, REMINDER
+from sessions_app.agents.pure.format import Generation
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import parse, split_lines
 from sessions_app.sessionlog.session import read_session
 from sessions_app.storage.files import SessionReader, real_path
 

@@ -19,11 +19,11 @@ from typing import Any, Final
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.format import OLDER_READER, READER
+from sessions_app.agents.codex.pure.reader import UNANSWERED
 from sessions_app.agents.codex.pure.records import METADATA, describe_item
-from sessions_app.agents.codex.pure.sent import UNANSWERED
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
 
 ROLLOUTS: Final = "rollouts"

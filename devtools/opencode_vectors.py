@@ -12,8 +12,7 @@ from typing import Any, Final
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.opencode.pure.lines import MESSAGE, PART, Row, in_order, render, revert_row, session_row
-from sessions_app.sessionlog.jsjson import parse, stringify
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import parse, split_lines, stringify
 from sessions_app.sessionlog.session import ParserState
 
 STORE: Final = "store.json"

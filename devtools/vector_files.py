@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from devtools.pure.conformance import VectorDifference, case_lines, differences
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.jsjson import Line, parse, split_lines
 from sessions_app.storage.files import SessionReader, real_path, reported
 
 from .agent_vectors import plan_differences, reading_differences

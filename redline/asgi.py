@@ -13,8 +13,8 @@ pages = get_asgi_application()
 
 from compaction_app.routing import websocket_urlpatterns as runs  # noqa: E402  # models need Django to be ready
 from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
+from sessions_app.web.credentials import only_known_browsers, refuse_socket  # noqa: E402
 from sessions_app.web.gate import gated  # noqa: E402
-from sessions_app.web.socket_auth import only_known_browsers, refuse_socket  # noqa: E402
 
 from . import urls  # noqa: E402, F401  # the modules of all pages are imported before the first request
 from .serving import lifespan  # noqa: E402

@@ -23,8 +23,8 @@ from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
 from sessions_app.children import Children
 from sessions_app.index import progress
-from sessions_app.jobs.lease import watches
-from sessions_app.jobs.processes import WorkerProcesses, wake_by
+from sessions_app.jobs.job import watches
+from sessions_app.jobs.pool import WorkerProcesses, wake_by
 from sessions_app.web import broadcast
 
 SWEEP_SECONDS: Final = 2

@@ -1,11 +1,37 @@
 """Django's settings. Those that users can change are in `configuration`."""
+# WAS redline/local_zone: """The time zone of this computer, by its name: Django needs one, and pages show times in it."""
 
 from __future__ import annotations
 
-from . import configuration
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from redline import configuration
+
 from .checkout import DEVELOPER_TOOLS
 from .checkout import DIRECTORY as BASE_DIR
-from .local_zone import local_zone
+
+_LINK: Final = Path("/etc/localtime")
+_DATABASE: Final = "/zoneinfo/"
+
+
+def local_zone(environment: Mapping[str, str] = os.environ, link: Path = _LINK) -> str:
+    """The zone that `TZ` names, or the one that the computer is set to; UTC if that has no known name."""
+    if environment.get("TZ"):
+        return _known(environment["TZ"].removeprefix(":"))
+    _, _, name = os.path.realpath(link).partition(_DATABASE)
+    return _known(name)
+
+
+def _known(name: str) -> str:
+    try:
+        return ZoneInfo(name).key
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return "UTC"
+
 
 # In a checkout templates and static files are at the top; in a wheel they are in this package.
 PAGES_DIR = BASE_DIR / "redline" if (BASE_DIR / "redline" / "templates").is_dir() else BASE_DIR
@@ -48,7 +74,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "sessions_app.web.error_handlers.FailureMiddleware",
+    "sessions_app.web.pages.FailureMiddleware",
 ]
 TEMPLATES = [
     {
@@ -65,8 +91,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.unseen_proposals.badge",
-                "compaction_app.handshakes.presenter.waiting",
-                "sessions_app.web.theme.theme",
+                "compaction_app.handshakes.views.waiting",
+                "sessions_app.web.pages.theme",
             ],
             "builtins": [
                 "compaction_app.templatetags.addresses",
@@ -105,7 +131,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_000_000
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "sessions_app.web.error_handlers.csrf_failure"
+CSRF_FAILURE_VIEW = "sessions_app.web.pages.csrf_failure"
 # "Done" messages are shown on the next page, from a signed cookie with the attributes of session cookies.
 MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
 SESSION_COOKIE_SAMESITE = "Strict"

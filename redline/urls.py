@@ -11,6 +11,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
 ]
 if apps.is_installed("lab_app"):
     urlpatterns.append(path("", include("lab_app.urls")))
-handler400 = "sessions_app.web.error_handlers.bad_request"
-handler404 = "sessions_app.web.error_handlers.not_found"
-handler500 = "sessions_app.web.error_handlers.server_error"
+handler400 = "sessions_app.web.pages.bad_request"
+handler404 = "sessions_app.web.pages.not_found"
+handler500 = "sessions_app.web.pages.server_error"

@@ -31,11 +31,12 @@ from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
+from sessions_app.sessionlog.text import one_line
+from sessions_app.sessionlog.text import printable as printable
+
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
-from .sessionlog.printable import one_line
-from .sessionlog.printable import printable as printable
 from .sqlite import failure_of
 from .storage.files import reported
 from .terminal import Screen

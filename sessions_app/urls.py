@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from django.urls import path
 
+from sessions_app.web import pages
+
 from .connections import views as connections_views
 from .imports import views as imports_views
 from .list import views as list_views
 from .search import views as search_views
 from .settings_page import views as settings_page
-from .web import logout, theme
 
 app_name = "sessions"
 urlpatterns = [
@@ -18,8 +19,8 @@ urlpatterns = [
     path("agents/<slug:key>/test", connections_views.test_agent, name="test_agent"),
     path("import", imports_views.imported, name="import"),
     path("import/<str:name>/remove", imports_views.remove, name="remove"),
-    path("log-out", logout.log_out, name="log_out"),
-    path("theme", theme.choose_theme, name="theme"),
+    path("log-out", pages.log_out, name="log_out"),
+    path("theme", pages.choose_theme, name="theme"),
     path("search", search_views.results, name="search"),
     path("settings", settings_page.settings, name="settings"),
 ]

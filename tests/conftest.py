@@ -21,7 +21,7 @@ from redline.configuration import Configuration, RootSetting
 from sessions_app.database import open_database
 from sessions_app.document.document import forget_documents
 from sessions_app.index import progress
-from sessions_app.jobs import lease
+from sessions_app.jobs import job
 from tests.budget import FACTOR, USUAL
 from tests.clients import authorized_client, new_client
 from tests.factories import session_bytes, working_session
@@ -199,7 +199,7 @@ def browser(redline):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(lease, "time", clock)
+    monkeypatch.setattr(job, "time", clock)
     return clock
 
 

@@ -1,6 +1,6 @@
 """The clock of a watch of leases, set by a test."""
 
-from sessions_app.jobs.lease import LeaseWatch
+from sessions_app.jobs.job import LeaseWatch
 
 
 class Clock:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from sessions_app.storage.token_sample import _counter
+from sessions_app.storage.session_loader import _counter
 from tests.installation import refusal
 from tests.wait import WAIT_SECONDS
 

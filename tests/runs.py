@@ -4,7 +4,7 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import approval, commit_run, preflight_of
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.commands import start_run
@@ -12,7 +12,7 @@ from compaction_app.runs.reviews import decide
 from compaction_app.runs.worker import work
 from sessions_app.jobs.job import worker_name
 from sessions_app.models import Session
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
 
 def finish_run(run: Run) -> Run:

@@ -14,10 +14,10 @@ from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.commit.last_look import last_look
 from compaction_app.commit.presenter import view_commit
 from compaction_app.commit.units import ReviewAccount, account_of
-from compaction_app.core.decisions import Kind
 from compaction_app.core.groups import Grouping
+from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
-from compaction_app.review.filters import ReviewFilter
+from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.reviews import decide, review_of
 from devtools.bench.sessions import generate, write_session
@@ -25,7 +25,7 @@ from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
-from sessions_app.sessionlog.measure import ContextSize, significant
+from sessions_app.sessionlog.context import ContextSize, significant
 from tests.budget import some
 from tests.html import Source, elements
 from tests.installation import Installation

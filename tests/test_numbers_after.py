@@ -10,7 +10,7 @@ import pytest
 
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.measure import Basis
+from sessions_app.sessionlog.context import Basis
 from tests.browser.agent_sessions import AgentHome
 from tests.claude_sessions import ClaudeSession, call, text
 from tests.factories import session_bytes, working_session

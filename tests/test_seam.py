@@ -26,12 +26,11 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # The names of roles and blocks, in the index, in JSON and in transcripts.
     "sessions_app/sessionlog/entries.py": {
         *("toolResult", "bashExecution", "branchSummary", "compactionSummary"),
-        *("toolCall", "redacted_thinking"),
+        *("toolCall", "redacted_thinking", "branch_summary"),
     },
-    "sessions_app/sessionlog/protection.py": {"branch_summary"},
     # The JSON of the command line and the budget tool.
-    "sessions_app/list/listing.py": {"contextWindow"},
-    "compaction_app/core/budget.py": {"contextWindow"},
+    "sessions_app/list/service.py": {"contextWindow"},
+    "compaction_app/core/stats.py": {"contextWindow"},
     "compaction_app/management/plan_display.py": {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite")
     },
@@ -39,7 +38,7 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # The usage of a run, and the prices of a model.
     "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
     "compaction_app/planning/model_request.py": {"cacheRead", "cacheWrite"},
-    "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
     # What hooks may answer, in the shape of agents' own extensions.
     "compaction_app/core/hook_answers.py": {"firstKeptEntryId"},
     # A provider's own name; the scripted one speaks as it does.

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from django.conf import settings
 
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 
 TEMPLATES: Final = Path(settings.TEMPLATES[0]["DIRS"][0])
 LONGEST: Final = 120

@@ -22,8 +22,8 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, PlannerModel, Provider, Run, RunEvent, SummaryDraft
-from compaction_app.review.target_ref import ref_of
-from compaction_app.runs import recorder
+from compaction_app.review.lines import ref_of
+from compaction_app.runs import worker
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.worker import work
 from lab_app.models import Experiment
@@ -389,7 +389,7 @@ def test_a_limit_on_file_sizes_is_a_disk_failure(redline, known_root):
 @pytest.mark.parametrize("code", ["busy", "disk_full"])
 @pytest.mark.usefixtures("impatient")
 def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(session, monkeypatch, code):
-    step = recorder.Recorder.step
+    step = worker.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.job.proposals.exists():
@@ -398,7 +398,7 @@ def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(session, monkeyp
         step(self, *arguments, **named)
 
     run = start_run(session, planner="embedded", requested_parameters={"compression_ratio": 0.1})
-    monkeypatch.setattr(recorder.Recorder, "step", fail)
+    monkeypatch.setattr(worker.Recorder, "step", fail)
     with pytest.raises(Exception, match=r"Redline's own database .* (is busy|cannot grow)"):
         work(run.pk, worker_name())
     run.refresh_from_db()

@@ -19,7 +19,7 @@ from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.commands import start_run
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_roots
-from sessions_app.jobs.processes import WorkerProcesses
+from sessions_app.jobs.pool import WorkerProcesses
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
 from sessions_app.storage.files import EDGE, HEAD_BYTES

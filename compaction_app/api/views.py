@@ -3,25 +3,219 @@
 Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: only people who
 have seen the plan do that.
 """
+# WAS compaction_app/api/presenter: """JSON for scripts: the fields of a request that starts a run, and the current state of a run.
+#
+# | field               | of a request; all are optional: the settings in effect are the defaults       |
+# |---------------------|-------------------------------------------------------------------------------|
+# | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
+# | `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
+# | `query`             | what matters; empty, in JSON: the user's last message                         |
+# | `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
+# | `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
+# | `writer`            | how the plan is recorded; the best way by default                             |
+# | `leaf`              | the entry at which the branch ends; the file's last one by default            |
+# """
+# WAS compaction_app/json_views: """Views of the API: their errors are JSON, like all their responses."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Final
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 from urllib.parse import urlencode
 
+import pydantic
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.multipartparser import MultiPartParserError
+from django.urls import reverse
+from pydantic import BaseModel, ConfigDict
 
-from compaction_app.json_views import json_view
+from compaction_app.core import parameters as normal
+from compaction_app.core.stats import target_reduction
 from compaction_app.lookups import known_run, known_session
-from compaction_app.planning.planners import level_asked_for
+from compaction_app.models import Run
+from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
+from compaction_app.planning.planners import EMBEDDED, level_asked_for
 from compaction_app.runs.commands import start_run, stop_run
-from sessions_app.list.listing import list_page, session_json
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.list.service import list_page, session_json
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.web.credentials import page_address
+from sessions_app.web.middleware import failed
 
-from .presenter import Addresses, Wanted, require_entry, run_as_json, started_run, wanted_in, wanted_of
+TEXT_CHARACTERS: Final = 4_000
+NAME_CHARACTERS: Final = 300
+
+
+class Addresses(NamedTuple):
+    """Makes an address from a path."""
+
+    page: Callable[[str], str]
+    """The address of a page, for the user's browser."""
+    api: Callable[[str], str]
+    """The address of the API, for the script."""
+
+
+class Wanted(BaseModel):
+    """The fields of a request. Types are strict in JSON; a form contains only text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    compression_ratio: float | None = None
+    preserve_recent: int | None = pydantic.Field(default=None, lt=2**31)
+    query: str | None = pydantic.Field(default=None, max_length=TEXT_CHARACTERS)
+    planner: str = pydantic.Field(default=EMBEDDED, max_length=NAME_CHARACTERS)
+    thinking: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    writer: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    leaf: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+
+    @pydantic.field_validator("query", "planner", "thinking", "writer", "leaf")
+    @classmethod
+    def _is_text(cls, value: str | None) -> str | None:
+        if value is not None and (well_formed(value) != value or "\0" in value):
+            raise ValueError("a lone surrogate, or NUL")
+        return value
+
+    @property
+    def requested_parameters(self) -> dict[str, object]:
+        """The run's own parameters. Raises BadInput if one is out of range."""
+        return own_parameters(self.compression_ratio, self.preserve_recent, self.query)
+
+
+def wanted_in(body: bytes) -> Wanted:
+    """The fields of a JSON body; none if it is empty. Raises BadInput `bad_body`."""
+    try:
+        fields = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError) as fault:
+        raise BadInput("bad_body", "The body is not JSON. Nothing was planned.") from fault
+    if not isinstance(fields, dict):
+        raise BadInput("bad_body", "The body is not a JSON object. Nothing was planned.")
+    return _wanted_fields(fields, strict=True)
+
+
+def wanted_of(form: Mapping[str, str]) -> Wanted:
+    """The fields of a form; empty ones are ignored. Raises BadInput `bad_body`."""
+    return _wanted_fields({name: value for name, value in form.items() if value != ""}, strict=False)
+
+
+def _wanted_fields(fields: Mapping[str, object], *, strict: bool) -> Wanted:
+    try:
+        return Wanted.model_validate(fields, strict=strict)
+    except pydantic.ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise BadInput("bad_body", f"{name}: {first['msg']}. Nothing was planned.") from fault
+
+
+def require_entry(session: Session, leaf: str) -> None:
+    """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
+    if leaf and not session.has_entry(leaf):
+        raise BadInput("unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned.")
+
+
+def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
+    """The response to the start of a run."""
+    return {
+        "run": run.pk,
+        "state": str(run.state),
+        "url": addresses.page(run.get_absolute_url()),
+        "stateUrl": addresses.api(reverse("compaction:api_run", args=(run.pk,))),
+    }
+
+
+def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
+    """The current state of a run; times are UTC.
+
+    `context`, `struck` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
+    the plan deletes (from the commit on: the approved one), and those that the target deletes. `stats` and percentages
+    are as the agent counts, in characters / 4: its target is reached by them. `sources` name the file of each of the
+    `parameters`, `this run` or `default`; the query is null until the run is prepared, if none was given.
+    """
+    size = run.context_size
+    parameters = run.parameters if run.parameters is not None else _parameters_now(run)
+
+    def page(name: str) -> str:
+        return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))
+
+    return {
+        **started_run(run, addresses),
+        "session": addresses.page(run.session.get_absolute_url()),
+        "leaf": run.leaf_id,
+        "planner": run.planner,
+        "thinking": run.thinking,
+        "parameters": parameters,
+        "sources": run.sources,
+        "reason": run.reason,
+        "byItself": run.automatic,
+        "active": run.is_active,
+        "stopping": run.is_stopping,
+        "context": {"tokens": size.tokens, "basis": str(size.basis)} if run.stats else None,
+        "struck": run.struck,
+        "goal": run.goal,
+        "percent": run.percent,
+        "target": target_reduction(parameters["compression_ratio"]),
+        "targetMet": run.meets_target,
+        "calls": run.calls,
+        "stats": run.stats,
+        "usage": run.usage,
+        "failure": run.failure,
+        "createdAt": _time(run.created_at),
+        "startedAt": _time(run.started_at),
+        "endedAt": _time(run.ended_at),
+        "reviewUrl": page("review") if run.is_reviewable else None,
+        "commitUrl": page("commit") if run.is_reviewable else None,
+        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,))) if run.is_active else None,
+    }
+
+
+def _parameters_now(run: Run) -> dict[str, Any]:
+    """The parameters with which a run would be prepared now."""
+    values = effective_parameters(run.session.agent_settings(Path.home()), run.requested_parameters).values
+    return {
+        "compression_ratio": normal.compression_ratio(values.get("compression_ratio")),
+        "preserve_recent": normal.preserve_recent(values.get("preserve_recent")),
+        "query": values.get("query") or None,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None
+
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+
+
+def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
+    """A view that accepts these methods, and whose RedlineErrors become JSON."""
+
+    def decorate(view: View[P]) -> View[P]:
+        @wraps(view)
+        def json_or_failure(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            if request.method not in methods:
+                allowed = ", ".join(methods)
+                answer = failed("bad_method", f"{request.path} takes {allowed}. Nothing was done.", 405)
+                answer["Allow"] = allowed
+                return answer
+            try:
+                return view(request, *args, **kwargs)
+            except RedlineError as fault:
+                return failed(fault.code, fault.message, _status(fault))
+
+        return json_or_failure
+
+    return decorate
+
+
+def _status(fault: RedlineError) -> int:
+    if isinstance(fault, BadInput):
+        return 400
+    return 409 if isinstance(fault, Conflict) else 503
+
 
 SESSIONS, MOST_SESSIONS = 100, 1_000
 """The default and the maximum number of sessions on a page of the list."""

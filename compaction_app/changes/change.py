@@ -30,9 +30,8 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 from django.db import DatabaseError
 
 from compaction_app.session_activity import Activity
-from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts
-from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.base import Agent, AgentServer
+from sessions_app.agents.pure.format import Change, NewFile, RowChanges, WriteFacts
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
@@ -40,10 +39,10 @@ from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.outline import labels, session_name
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import is_complete_line
-from sessions_app.sessionlog.titles import title_of, title_of_prompt
+from sessions_app.sessionlog.text import title_of, title_of_prompt
+from sessions_app.sessionlog.tree import labels, session_name
 from sessions_app.sqlite import failure_of
 from sessions_app.storage.agent_database import session_copy
 from sessions_app.storage.append import append_lines

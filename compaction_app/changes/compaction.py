@@ -20,8 +20,7 @@ import msgspec
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.effects import removed_estimate
-from compaction_app.core.errors import Refusal
-from compaction_app.core.gates import NO_RESTRAINTS, Restraints
+from compaction_app.core.gates import NO_RESTRAINTS, Refusal, Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.core.states import REVIEWABLE
@@ -32,20 +31,15 @@ from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
 from compaction_app.session_activity import Activity, activity_of
-from sessions_app.agents.changes import Change, SessionWriter, WriteFacts
-from sessions_app.agents.programs import AgentServer
-from sessions_app.agents.pure.contexts import PlanRules
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.base import AgentServer
+from sessions_app.agents.pure.format import Change, PlanRules, SessionWriter, WriteFacts, note_text
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Tally
-from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import NO_TEXTS
+from sessions_app.sessionlog.entries import NO_TEXTS, Deletion, Target, request_of
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
-from sessions_app.sessionlog.targets import Target, request_of
-from sessions_app.storage.session_loader import LoadedSession, TornLine, find_torn_line
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import LoadedSession, TornLine, find_torn_line, tally_of
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, apply, tolerated
 from .proof import ReadLine, Rebuilt, certificate_of, require_approved

@@ -18,16 +18,15 @@ from typing import Any, Final
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.hooks import session_before_tree, unloaded
 from compaction_app.models import AuditEntry
-from compaction_app.planning.tree_hooks import TreeMove, after_move, ask_tree_hooks, require_move_not_cancelled
+from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks, require_move_not_cancelled
 from compaction_app.session_activity import activity_of, append_needs
-from sessions_app.agents.changes import Append, WriteFacts
+from sessions_app.agents.pure.format import Append, WriteFacts
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.outline import labels
-from sessions_app.sessionlog.printable import printable
-from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.text import printable
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.storage.session_loader import find_torn_line
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, apply

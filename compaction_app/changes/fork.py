@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from compaction_app.session_activity import activity_of
-from sessions_app.agents.changes import Append, Change, SessionWriter, WriteFacts
+from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
-from sessions_app.sessionlog.deletion import Deletion, Stats
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Deletion, Entry, Stats
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import printable
+from sessions_app.sessionlog.text import printable
 from sessions_app.storage.session_loader import LoadedSession
 
 from .change import ChangePlan, Confirmations, MadeChange, apply, lines_of, write_facts

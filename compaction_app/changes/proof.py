@@ -14,17 +14,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import ReplacingWriter, SessionWriter
-from sessions_app.agents.format import Generation
+from sessions_app.agents.pure.format import Generation, ReplacingWriter, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.diagnosis import ProviderRule, Violation, new_violations, violations
+from sessions_app.sessionlog.entries import Entry, Role, Target, blocks_by_entry
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, new_violations, violations
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.jsjson import Line
 from sessions_app.storage.session_loader import LoadedSession
 
 ReadLine = Callable[[Entry], bytes]

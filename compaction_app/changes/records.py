@@ -37,11 +37,11 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
+from sessions_app.sessionlog.context import Measure
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.measure import Measure
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind

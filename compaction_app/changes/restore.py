@@ -24,16 +24,15 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import require_name, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import DeletionControl, Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import Parser, ParserState
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage import backups as backup_files
+from sessions_app.storage.backups import Restored
+from sessions_app.storage.backups import restore as restore_session
 from sessions_app.storage.files import CHUNK, FileState, SessionReader, file_state, real_path
-from sessions_app.storage.restore import Restored
-from sessions_app.storage.restore import restore as restore_session
 from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
 
 from .change import Confirmations, PlannedChange

@@ -23,18 +23,17 @@ from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
 from compaction_app.models import Compaction
 from compaction_app.session_activity import activity_of, append_needs
-from sessions_app.agents.changes import Append, Change, SessionWriter, WriteFacts
-from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.base import AgentServer
+from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.diagnosis import new_violations, violations
+from sessions_app.sessionlog.entries import Deletion, Stats, Target, blocks_by_entry, request_of
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.provider_rules import new_violations, violations
-from sessions_app.sessionlog.targets import Target, blocks_by_entry, request_of
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import remove_session, require_as_written
 from sessions_app.storage.session_loader import LoadedSession, find_torn_line

@@ -15,8 +15,8 @@ from typing import Any, Final
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.models import Compaction
 from sessions_app.cli import printable
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.text import plural
 
 from .last_look import AmountRow, last_look
 from .units import ReviewAccount, ReviewUnit

@@ -13,11 +13,9 @@ from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
 from compaction_app.core.token_map import KINDS
 from compaction_app.entries.words import joined_in_short
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
-from sessions_app.sessionlog.entries import Texts
-from sessions_app.sessionlog.measure import apportion
-from sessions_app.sessionlog.noise import without_images
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import apportion
+from sessions_app.sessionlog.entries import Target, Texts
+from sessions_app.sessionlog.text import plural, without_images
 
 from .units import ReviewAccount, ReviewUnit
 

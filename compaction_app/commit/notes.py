@@ -12,11 +12,10 @@ from typing import Final
 
 from django.http import QueryDict
 
-from compaction_app.core.replaced_turns import turn_numbers
+from compaction_app.core.summary_ranges import turn_numbers
 from compaction_app.models import Run
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import Entry, Role, Target
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.targets import Target
 
 NOTE_LENGTH: Final = 500
 """Characters."""

@@ -1,7 +1,11 @@
 """A commit on its page: the lines to be written, the place, the required confirmations; and its result."""
+# WAS compaction_app/commit/removals: """The units that a compaction removed, by reason, with their proposers and approvals, and the context before and
+# after."""
+# WAS compaction_app/commit/cost_plot: """The saving of a compaction with each request and its single cost, with a drawing of when it pays."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,26 +17,34 @@ from compaction_app.changes.compaction import Preflight, approval, preflight_of
 from compaction_app.changes.proof import approved_messages
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import tokens_back
-from compaction_app.core.moved import moved
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, Run
+from compaction_app.core.stats import InputCost, input_cost
+from compaction_app.core.token_map import TokenMap, draw, pieces_of
+from compaction_app.core.transcript import moved
+from compaction_app.models import Compaction, Proposal, Run
+from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
+from compaction_app.planning.usage import dollars
+from compaction_app.review.review_map import StruckMap, struck_map
 from compaction_app.session_activity import Activity, effect_of
-from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
-from sessions_app.agents.programs import AgentServer
-from sessions_app.agents.pure.contexts import Moved
+from sessions_app.agents.base import AgentServer
+from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.handoff import handoff
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.model_facts import InputPrices
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .certificate import stored_certificate
+from .last_look import LastLook, last_look
 from .notes import SHOWN, DeletedSpan, spans_of
+from .units import ReviewAccount, ReviewUnit
 
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
@@ -327,3 +339,243 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     except RedlineError:
         return "", None, 0
     return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """The units with one reason: their proposers, their approvals, and the parts that are kept."""
+
+    title: str
+    key: str
+    removed: Sequence[ReviewUnit]
+    kept: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(unit.tokens for unit in self.removed)
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """The first and the last call of the planner that proposed some of them; 0 if none did."""
+        calls = [unit.call for unit in self.removed if unit.call]
+        return (min(calls), max(calls)) if calls else (0, 0)
+
+    @property
+    def proposer(self) -> str:
+        """Their proposer, if it was not a call of the planner."""
+        sources = {unit.item.source for unit in self.removed}
+        return "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
+
+    @property
+    def is_by_hand(self) -> bool:
+        return all(unit.item.source == Proposal.Source.HUMAN for unit in self.removed)
+
+    @property
+    def singly(self) -> int:
+        return sum(not unit.is_bulk for unit in self.removed)
+
+    @property
+    def in_bulk(self) -> int:
+        return len(self.removed) - self.singly
+
+    @property
+    def opened(self) -> int:
+        return sum(unit.is_opened for unit in self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """All removed units, and the maps of the context, drawn at one scale."""
+
+    look: LastLook
+    rows: Sequence[ReasonRow]
+    before: StruckMap
+    after: TokenMap
+
+    @property
+    def account(self) -> ReviewAccount:
+        return self.look.account
+
+    @property
+    def count(self) -> int:
+        return len(self.account.approved)
+
+    @property
+    def kept(self) -> int:
+        return sum(row.kept for row in self.rows)
+
+    @property
+    def tokens(self) -> int:
+        return self.account.struck
+
+    @property
+    def approved_from(self) -> datetime | None:
+        return min(self._times, default=None)
+
+    @property
+    def approved_to(self) -> datetime | None:
+        return max(self._times, default=None)
+
+    @property
+    def _times(self) -> list[datetime]:
+        return [unit.approval.at for unit in self.account.approved if unit.approval is not None]
+
+
+def removals_of(account: ReviewAccount) -> Removals:
+    """The removals of an account's approved plan; rows with the largest sum first."""
+    removed: dict[str, list[ReviewUnit]] = {}
+    kept: dict[str, int] = {}
+    for unit in account.units:
+        if unit.is_approved:
+            removed.setdefault(unit.title, []).append(unit)
+        elif unit.is_kept:
+            kept[unit.title] = kept.get(unit.title, 0) + 1
+    titles = dict.fromkeys((*removed, *kept))
+    keys = {unit.title: unit.key for unit in account.units}
+    rows = [ReasonRow(title, keys[title], removed.get(title, ()), kept.get(title, 0)) for title in titles]
+    rows.sort(key=lambda row: (-row.tokens, row.title))
+    return Removals(last_look(account), rows, struck_map(account.transcript, account.review), _map_after(account))
+
+
+def _map_after(account: ReviewAccount) -> TokenMap:
+    """The map of the kept part, at the scale of the whole."""
+    goes = account.review.goes
+    stays = [
+        piece
+        for piece, target in pieces_of(account.transcript, goes)
+        if target not in goes and Target(target.entry_id) not in goes
+    ]
+    return draw(stays, account.transcript.tokens)
+
+
+LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
+"""The start, the end, the baseline and the height of the drawing, in its units."""
+LABEL: Final = 76
+"""Width of the words below the end of a rising line."""
+BEYOND: Final = 1.6
+"""How far it extends past the crossing of both lines."""
+FEWEST: Final = 8
+"""The minimum number of requests that it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlot:
+    """The cost of input by the number of requests, as two lines that cross."""
+
+    requests: int
+    as_is: str
+    struck: str
+    cross_x: float
+    cross_y: float
+    as_is_total: str
+    struck_total: str
+    as_is_y: float
+    struck_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostView:
+    """The cost side of a plan. Tokens are in the measure of the context; money as text, empty without a price."""
+
+    model: str
+    saved_tokens: int
+    rewritten: int
+    """Tokens that the first request writes to the prompt cache again: the kept ones after the first deletion."""
+    turn: int
+    """The turn of the first deletion."""
+    known: SourcedValue[InputPrices] | None
+    cost: InputCost | None
+    plot: CostPlot | None
+
+    @property
+    def pays_after(self) -> int | None:
+        return self.cost.pays_after if self.cost is not None else None
+
+    @property
+    def before(self) -> str:
+        return dollars(self.cost.before) if self.cost is not None else ""
+
+    @property
+    def after(self) -> str:
+        return dollars(self.cost.after) if self.cost is not None else ""
+
+    @property
+    def saved(self) -> str:
+        return dollars(self.cost.saved) if self.cost is not None else ""
+
+    @property
+    def once(self) -> str:
+        return dollars(self.cost.once) if self.cost is not None else ""
+
+    @property
+    def assumptions(self) -> list[str]:
+        """The kinds of tokens that were counted as others because their price is unknown."""
+        prices = self.known.value if self.known is not None else None
+        if prices is None:
+            return []
+        unknown = []
+        if prices.cache_read is None:
+            unknown.append("Cached input is counted as input, because its price is not known.")
+        if prices.cache_write is None:
+            unknown.append("Writing to the cache is counted as input, because its price is not known.")
+        return unknown
+
+
+def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
+    """The saving and the cost of the approved plan."""
+    entries, session = account.transcript.entries, account.run.session
+    first = min(
+        (entry.position for target in account.review.goes if (entry := account.transcript.entry(target.entry_id))),
+        default=len(entries),
+    )
+    stats = account.review.approved_stats
+    following = sum(entry.tokens for entry in entries[first:]) - (stats.tokens_before - stats.tokens_after)
+    rewritten = account.before.of(max(0, following))
+    known = prices_of_session(session, home or Path.home())
+    before, after = account.before.tokens, account.after.tokens
+    cost = input_cost(before, after, rewritten, known.value.read, known.value.write) if known is not None else None
+    return CostView(
+        model=session.model,
+        saved_tokens=before - after,
+        rewritten=rewritten,
+        turn=sum(entry.role == Role.USER for entry in entries[: first + 1]),
+        known=known,
+        cost=cost,
+        plot=_plot(cost) if cost is not None else None,
+    )
+
+
+def _plot(cost: InputCost) -> CostPlot | None:
+    """The drawing; None if the compaction never pays, as with a price of 0."""
+    pays = cost.pays_after
+    if pays is None:
+        return None
+    requests = max(FEWEST, math.ceil(BEYOND * pays))
+    most = max(cost.as_is(requests), cost.struck(requests))
+
+    def place(count: float, spent: float) -> tuple[float, float]:
+        x = LEFT + (RIGHT - LEFT) * count / requests
+        return round(x, 1), round(BOTTOM - HEIGHT * spent / most, 1)
+
+    start, as_is, struck = (
+        place(0, 0),
+        place(requests, cost.as_is(requests)),
+        place(requests, cost.struck(requests)),
+    )
+    begun = place(0, cost.once)
+    cross = place(cost.once / cost.saved, cost.struck(cost.once / cost.saved))
+    return CostPlot(
+        requests=requests,
+        as_is=_line(start, as_is),
+        struck=_line(begun, struck),
+        cross_x=cross[0],
+        cross_y=cross[1],
+        as_is_total=dollars(cost.as_is(requests)),
+        struck_total=dollars(cost.struck(requests)),
+        as_is_y=max(10.0, as_is[1] - 6),
+        struck_y=min(BOTTOM - 6.0, place(0, cost.struck(requests * (1 - LABEL / (RIGHT - LEFT))))[1] + 14),
+    )
+
+
+def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
+    return f"M{start[0]} {start[1]}L{end[0]} {end[1]}"

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_app.core.decisions import Approval, approvals
 from compaction_app.core.effects import (
     STAYING,
     PlanPart,
@@ -20,18 +19,16 @@ from compaction_app.core.effects import (
 )
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
-from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import Approval, Review, Reviewer, ReviewItem, ReviewStatus, approvals
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
-from compaction_app.review.lines import UNKNOWN, ProposalLine, lines_of
-from compaction_app.review.outline import Outline
-from compaction_app.review.target_ref import anchor, ref_of
-from compaction_app.review.titles import GroupTitles
-from compaction_app.runs.openings import opened_targets
+from compaction_app.review.grouped_review import GroupTitles
+from compaction_app.review.lines import UNKNOWN, Outline, ProposalLine, anchor, lines_of, ref_of
+from compaction_app.runs.commands import opened_targets
 from compaction_app.runs.reviews import decisions_in_force, reviewed
+from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.measure import ContextSize
-from sessions_app.sessionlog.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

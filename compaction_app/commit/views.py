@@ -22,23 +22,19 @@ from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, mark_of
-from compaction_app.runs.openings import record_opened
+from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
-from compaction_app.undo.presenter import undo_rows
+from compaction_app.undo.views import undo_rows
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sqlite import left_out_if_busy
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.prefetching import is_shown
-from sessions_app.web.redirects import acts_on_post, redirect
+from sessions_app.web.credentials import is_shown
+from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of
 
 from . import export
 from .certificate import certify_again
-from .cost_plot import view_cost
 from .last_look import LastLook, last_look, samples_of, undecided_look
 from .notes import notes_in, save_notes
-from .presenter import handoff_of, other_writers, view_commit, view_result
-from .removals import removals_of
+from .presenter import handoff_of, other_writers, removals_of, view_commit, view_cost, view_result
 from .units import ReviewAccount, account_of
 
 PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})

@@ -22,27 +22,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
-from sessions_app.sessionlog.deletion import Stats
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Stats, Target
 
-from .errors import Code, Refusal
 from .gates import (
     NO_RESTRAINTS,
     PINNED,
     PLAN_GATES,
     SKIPPING_GATES,
     TARGET_GATES,
+    Code,
     Judgement,
     PlanGate,
+    Refusal,
     Restraints,
+    read_target,
     refuse,
 )
-from .pairing import TargetPlan
 from .parameters import Parameters
 from .stats import measure, target_met
-from .target_shape import read_target
-from .transcript import Transcript
-from .transcript_entries import WHOLE, Object, TranscriptEntry
+from .transcript import WHOLE, Object, TargetPlan, Transcript, TranscriptEntry
 
 _SEAL: Final = object()
 

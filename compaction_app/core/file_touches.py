@@ -8,20 +8,31 @@
 Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
 ignored: a brace or a `return;` is in every file. A failed call has no lines.
 """
+# WAS compaction_app/core/standing_lines: """PURE: the number of a file's lines in one tool call that are also in later kept calls on that file.
+#
+#     calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
+#
+# A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
+# edit says nothing about the rest of the file.
+# """
+# WAS compaction_app/core/name_places: """PURE: the places in kept entries of names from deleted ones.
+#
+# Later entries are searched before earlier ones, the nearest first, until every name was found: the model is working with
+# the later ones.
+# """
 
 from __future__ import annotations
 
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessions_app.sessionlog.entries import BlockType
-from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.entries import BlockType, Protection
 
-from .transcript import Transcript
-from .transcript_entries import WHOLE, Object
+from .mentions import named_text, references
+from .transcript import WHOLE, Object, Transcript
 
 _FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
 _PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
@@ -162,3 +173,108 @@ def decoded_path(path: str) -> str:
         return str(json.loads(f'"{path}"'))
     except ValueError:
         return path
+
+
+ENOUGH: Final = 0.8
+"""The share of lines that must stand for a text to be superseded, and not only in part."""
+
+Stays = Callable[[Object], bool]
+
+
+class Standing(NamedTuple):
+    """The number of a text's lines that stand later."""
+
+    lines: int
+    total: int
+
+    @property
+    def is_enough(self) -> bool:
+        return self.lines >= ENOUGH * self.total
+
+    def __str__(self) -> str:
+        return f"{self.lines:,} of {self.total:,}"
+
+
+class StandingLater(NamedTuple):
+    """The lines of a call that stand later, and the last later kept call: one with the whole file, if there is one."""
+
+    standing: Standing
+    call: FileCall | None
+
+
+class FileHistory:
+    """The calls on each file of a transcript, in order."""
+
+    def __init__(self, calls: Iterable[FileCall]) -> None:
+        self.calls: dict[int, FileCall] = {}
+        """By the order of their pairs."""
+        self._of_path: dict[str, list[FileCall]] = {}
+        for call in calls:
+            self.calls[call.order] = call
+            self._of_path.setdefault(call.touch.path, []).append(call)
+        for same in self._of_path.values():
+            same.sort(key=lambda call: call.position)
+
+    def in_order(self) -> list[FileCall]:
+        return sorted(self.calls.values(), key=lambda call: call.position)
+
+    def later(self, order: int) -> list[FileCall]:
+        """The later calls on the same file."""
+        call = self.calls[order]
+        return [other for other in self._of_path[call.touch.path] if other.position > call.position]
+
+    def standing(self, stays: Stays) -> Mapping[int, StandingLater]:
+        """The lines that stand later, for each call with a later one on the same file, by the order of its pair."""
+        found: dict[int, StandingLater] = {}
+        for calls in self._of_path.values():
+            standing: set[int] = set()
+            last: FileCall | None = None
+            whole: FileCall | None = None
+            for call in reversed(calls):
+                if call is not calls[-1]:
+                    lines = sum(line in standing for line in call.lines)
+                    found[call.order] = StandingLater(Standing(lines, len(call.lines)), whole or last)
+                if stays(call.shown):
+                    standing.update(call.lines)
+                    last = last or call
+                    if call.touch.kind in ("read", "write"):
+                        whole = whole or call
+        return found
+
+    def best(self, order: int, stays: Stays) -> FileCall | None:
+        """The later kept call on the same file with most of a call's lines, the last of them; None if none has any."""
+        own = set(self.calls[order].lines)
+        counted = [
+            (len(own.intersection(other.lines)), other.position, other)
+            for other in self.later(order)
+            if stays(other.shown)
+        ]
+        most = max(counted, key=lambda one: one[:2], default=None)
+        return most[2] if most is not None and most[0] else None
+
+
+def name_places(transcript: Transcript, objects: Collection[Object], stays: Stays) -> dict[str, Object | None]:
+    """The nearest place of each name in `objects`, in alphabetical order; None if it occurs nowhere else."""
+    own = {name for found in objects for name in references(named_text(transcript, found))}
+    places: dict[str, Object | None] = dict.fromkeys(sorted(own))
+    missing = set(own)
+    for found in _others(transcript, objects):
+        if not missing:
+            break
+        if stays(found):
+            here = missing & references(named_text(transcript, found))
+            places.update(dict.fromkeys(here, found))
+            missing -= here
+    return places
+
+
+def _others(transcript: Transcript, objects: Collection[Object]) -> Iterator[Object]:
+    """The other objects with texts: those after these from the nearest on, then those before them."""
+    last = max((found.position for found in objects), default=-1)
+    for position in [*range(last, len(transcript)), *range(last - 1, -1, -1)]:
+        blocks = transcript.entries[position].blocks
+        slots = range(len(blocks)) if blocks else [WHOLE]
+        for slot in slots:
+            found = Object(position, slot)
+            if found not in objects and Object(position) not in objects:
+                yield found

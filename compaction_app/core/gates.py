@@ -2,25 +2,61 @@
 
 A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing.
 """
+# WAS compaction_app/core/errors: """Refusals of deletions. A refusal is a value, never an exception: a refused step changes nothing."""
+# WAS compaction_app/core/target_shape: """The shape of a target in a request: an object with ids, and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
 
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Protection, Role, Target
+from sessions_app.sessionlog.text import plural
 
-from .errors import Code, Refusal
-from .pairing import TargetPlan
-from .transcript import Transcript
-from .transcript_entries import WHOLE, Object, TranscriptEntry
+from .transcript import WHOLE, Object, TargetPlan, Transcript, TranscriptEntry
+
+
+class Code(StrEnum):
+    """Refusal codes, in the order of evaluation. Programs compare them; people read the message."""
+
+    REQUEST_SHAPE = "request_shape"
+    UNSUPPORTED_KIND = "unsupported_kind"
+    NOT_ID_ONLY = "not_id_only"
+    INVALID_ENTRY_ID = "invalid_entry_id"
+    UNKNOWN_ENTRY = "unknown_entry"
+    INVALID_BLOCK_INDEX = "invalid_block_index"
+    RECENT_CONTEXT = "recent_context"
+    THINKING = "thinking"
+    NOT_EDITABLE = "not_editable"
+    PROTECTED = "protected"
+    UNKNOWN_BLOCK = "unknown_block"
+    ONLY_BLOCK = "only_block"
+    DUPLICATE_TARGET = "duplicate_target"
+    PROTECTED_PAIR = "protected_pair"
+    LATEST_THINKING = "latest_thinking"
+    OVERLAPPING_TARGET = "overlapping_target"
+    EVERY_BLOCK = "every_block"
+    ORPHANED_RESULT = "orphaned_result"
+    DANGLING_CALL = "dangling_call"
+    NO_CONTEXT_LEFT = "no_context_left"
+    NO_TASK_LEFT = "no_task_left"
+    PATTERN_TOO_LONG = "pattern_too_long"
+    INVALID_PATTERN = "invalid_pattern"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The refused object, the rule, and what to do instead."""
+
+    code: Code
+    message: str
+    target: Target | None = None
 
 
 class Gate(NamedTuple):
@@ -382,3 +418,44 @@ PLAN_GATES: Final[list[PlanGate]] = [
 
 def refuse(code: Code, target: Target, why: str, instead: str) -> Refusal:
     return Refusal(code, f"Cannot delete {target}: {why}. {instead}", target)
+
+
+_KEYS: Final = {"entry": {"kind", "entryId"}, "content_block": {"kind", "entryId", "blockIndex"}}
+UNUSABLE_INDEX: Final = -1
+
+
+def read_target(raw: object, number: int) -> Target | Refusal:
+    """One target of a request, whose `number` counts from 1; a malformed index becomes UNUSABLE_INDEX."""
+    place = f"Deletion {number} of the request"
+    if not isinstance(raw, dict):
+        return Refusal(
+            Code.REQUEST_SHAPE,
+            f"{place} is not an object. Nothing was deleted. Send an object with kind and entryId.",
+        )
+    kind = raw.get("kind")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        return Refusal(
+            Code.UNSUPPORTED_KIND,
+            f'{place} has an unknown kind. Nothing was deleted. Use "entry" or "content_block".',
+        )
+    if not raw.keys() <= _KEYS[kind]:
+        return Refusal(
+            Code.NOT_ID_ONLY,
+            f"{place} contains more than ids. Nothing was deleted. "
+            f"With kind {kind}, send {', '.join(sorted(_KEYS[kind]))}: no text and no other field.",
+        )
+    entry_id = raw.get("entryId")
+    if not isinstance(entry_id, str) or not entry_id:
+        return Refusal(
+            Code.INVALID_ENTRY_ID,
+            f"{place} has an entryId that is empty or not a string. Nothing was deleted. "
+            "Use an id that a tool has returned.",
+        )
+    if kind == "entry":
+        return Target(entry_id)
+    index = raw.get("blockIndex")
+    if isinstance(index, float) and index.is_integer():
+        index = int(index)
+    if isinstance(index, bool) or not isinstance(index, int):
+        index = UNUSABLE_INDEX
+    return Target(entry_id, index)

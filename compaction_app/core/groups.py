@@ -15,8 +15,9 @@ from functools import lru_cache
 from hashlib import blake2s
 from typing import Final
 
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
+from .mentions import references
 from .reasons import (
     ELSEWHERE,
     NO_NAMES,
@@ -27,7 +28,6 @@ from .reasons import (
     supersession_in,
     swap_in,
 )
-from .references import references
 from .review_fold import ReviewItem, ReviewStatus
 
 KEY_BYTES: Final = 5

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
-from .errors import Refusal
-from .target_shape import read_target
+from .gates import Refusal, read_target
 from .tools import DELETING_TOOLS, TOOLS, ToolCall, ToolResult, Workbench
 
 

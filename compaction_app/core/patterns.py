@@ -12,7 +12,7 @@ import re2
 
 from sessions_app.sessionlog.jsjson import utf16_length, well_formed
 
-from .errors import Code, Refusal
+from .gates import Code, Refusal
 
 PATTERN_LENGTH: Final = 512
 """The maximum length of a pattern, in UTF-16 code units."""

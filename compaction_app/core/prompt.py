@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
+from sessions_app.sessionlog.entries import Protection
 from sessions_app.sessionlog.jsjson import utf16_length, utf16_slice, well_formed
-from sessions_app.sessionlog.protection import Protection
 
-from .budget import Budget
 from .parameters import Parameters
+from .stats import Budget
 from .transcript import Transcript
 
 MANIFEST_ENTRIES: Final = 80

@@ -13,17 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Role, Target, request_of
+from sessions_app.sessionlog.text import plural
 
-from .errors import Code, Refusal
+from .gates import Code, Refusal
 from .loop import Exhausted, PlannedCall, PlannerTurn, Report
-from .pairing import ToolPair
 from .reasons import pruned_words
 from .tools import ToolCall
-from .transcript import Transcript
-from .transcript_entries import TranscriptEntry
+from .transcript import ToolPair, Transcript, TranscriptEntry
 
 SAFE_TOKENS: Final = 40_000
 """The newest tool results up to this total of estimated tokens are kept."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from .standing_lines import Standing
+from .file_touches import Standing
 
 NO_NAMES: Final = "it holds no names that later work could need"
 NOT_MENTIONED: Final = "nothing later mentions a name in it"

@@ -20,17 +20,15 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Target, request_of
 
 from .airlock import Airlock
-from .errors import Code, Refusal
+from .embedded import Unit, units_of
 from .file_touches import file_calls
-from .gates import Restraints
+from .gates import Code, Refusal, Restraints
 from .patterns import Pattern, compile_pattern
 from .review_fold import Review, ReviewItem
-from .scoring import Unit, units_of
-from .transcript import Transcript
-from .transcript_entries import WHOLE, Object
+from .transcript import WHOLE, Object, Transcript
 
 DELIMITER: Final = "/"
 """Around a pattern that is a regular expression."""

@@ -1,13 +1,24 @@
 """The changes of a plan, counted in objects (entries and their blocks) and in estimated tokens."""
+# WAS compaction_app/core/cost: """PURE: the saving of a compaction with each request, and its single cost: the prompt cache is written again.
+#
+# Providers cache the beginning of a request. What precedes the first deletion stays cached; everything that follows it
+# is written to the cache again by the next request, at the price of writing, and is read from it afterwards:
+#
+#     as it is   requests x before x read
+#     struck     rewritten x (write - read) + requests x after x read
+# """
+# WAS compaction_app/core/budget: """The distance of a plan from its target, in estimated tokens of the transcript."""
 
 from __future__ import annotations
 
 import math
+from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.deletion import Stats
+import msgspec
 
-from .pairing import TargetPlan
-from .transcript import Transcript
+from sessions_app.sessionlog.entries import Stats
+
+from .transcript import TargetPlan, Transcript
 
 
 def percent(part: float, whole: float) -> float:
@@ -53,3 +64,88 @@ def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
         return 0
     deleted = stats.tokens_before - stats.tokens_after
     return max(1, tokens_to_delete(stats.tokens_before, compression_ratio) - deleted)
+
+
+MILLION: Final = 1_000_000
+NOTHING: Final = 1e-9
+"""In US dollars: a smaller saving for each request counts as none."""
+
+
+class InputCost(NamedTuple):
+    """The cost of a session's input in US dollars, without and with the deletion."""
+
+    before: float
+    """The cost of one request without the deletion, read from the cache."""
+    after: float
+    """The cost of one request after the deletion."""
+    once: float
+    """The additional cost of the first request, because the cache is written again."""
+
+    @property
+    def saved(self) -> float:
+        """The saving for each request."""
+        return self.before - self.after
+
+    @property
+    def pays_after(self) -> int | None:
+        """The number of requests after which the compaction has saved more than it cost; None if never."""
+        if self.saved < NOTHING:
+            return None
+        return max(1, math.ceil(self.once / self.saved - 1e-9))
+
+    def as_is(self, requests: float) -> float:
+        return self.before * requests
+
+    def struck(self, requests: float) -> float:
+        return self.once + self.after * requests
+
+
+def input_cost(before: int, after: int, rewritten: int, read: float, write: float) -> InputCost:
+    """The cost of requests with these tokens; `read` and `write` are US dollars per million tokens."""
+    return InputCost(before * read / MILLION, after * read / MILLION, rewritten * max(0.0, write - read) / MILLION)
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Tokens before and after, the target, the tokens still to delete, and the model's window if known."""
+
+    compression_ratio: float
+    stats: Stats
+    context_window: int | None = None
+
+    @property
+    def deleted_tokens(self) -> int:
+        return self.stats.tokens_before - self.stats.tokens_after
+
+    @property
+    def target_tokens_after(self) -> int:
+        """⌊before · ratio⌋: the maximum number of remaining tokens."""
+        return math.floor(self.stats.tokens_before * self.compression_ratio)
+
+    @property
+    def tokens_to_delete(self) -> int:
+        """The missing tokens that the agent's tool reports: the distance of the plan from ⌊before · ratio⌋."""
+        return max(0, self.stats.tokens_after - self.target_tokens_after)
+
+    @property
+    def tokens_to_go(self) -> int:
+        """The tokens missing to the target that decides a run's outcome: see `stats.tokens_to_go`."""
+        return tokens_to_go(self.stats, self.compression_ratio)
+
+    def to_json(self) -> dict[str, int | float]:
+        """The budget under the names of the agent's tool; percentages have one decimal."""
+        answer: dict[str, int | float] = {
+            "compression_ratio": self.compression_ratio,
+            "tokensBefore": self.stats.tokens_before,
+            "currentTokensAfter": self.stats.tokens_after,
+            "deletedTokens": self.deleted_tokens,
+            "currentReductionPercent": self.stats.percent_reduction,
+            "targetReductionPercent": target_reduction(self.compression_ratio),
+            "targetTokensAfter": self.target_tokens_after,
+            "tokensToDeleteForTarget": self.tokens_to_delete,
+        }
+        if self.context_window is not None:
+            answer["contextWindow"] = self.context_window
+            for key, tokens in (("Before", self.stats.tokens_before), ("After", self.stats.tokens_after)):
+                fullness = round_percent(tokens / self.context_window * 100)
+                answer[f"contextWindow{key}Percent"] = fullness
+        return answer

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sessions_app.sessionlog.deletion import Stats
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Stats, Target, request_of
 
 from .airlock import Airlock, ValidatedDeletion
-from .errors import Refusal
-from .gates import NO_RESTRAINTS, Restraints
-from .pairing import ToolPair
+from .gates import NO_RESTRAINTS, Refusal, Restraints
 from .stats import measure, target_met
-from .transcript import Transcript
-from .transcript_entries import WHOLE, Object
+from .transcript import WHOLE, Object, ToolPair, Transcript
 
 
 class DeletionStore:

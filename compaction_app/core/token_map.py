@@ -11,8 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.entries import Block, BlockType, Role
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Block, BlockType, Role, Target
 
 from .transcript import Transcript
 

@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Role, Target
 
 
 class UndoWay(StrEnum):

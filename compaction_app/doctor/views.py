@@ -17,14 +17,13 @@ from sessions_app.index.session_copies import RepairedCopy, lost_path, new_heade
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.printable import plural
 from sessions_app.sessionlog.repair_pieces import RepairAccount, RepairChange
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.storage.examination import diagnose
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.repair import planned_repair
+from sessions_app.storage.session_loader import diagnose
 from sessions_app.templatetags.formatting import escape_line
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.redirects import redirect
+from sessions_app.web.pages import redirect, status_of
 
 FINDINGS_SHOWN: Final = 200
 CHANGES_SHOWN: Final = 200

@@ -17,21 +17,16 @@ from compaction_app.core.branch_views import is_removed
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import fitting_reader
 from sessions_app.document.document import Document
 from sessions_app.models import Session
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.controls import DeletionControl, EditControl
-from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.sessionlog.outline import labels
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
-from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.context import ActiveContext, Basis, ContextSize, Message
+from sessions_app.sessionlog.diagnosis import Breakage, SentConversation
+from sessions_app.sessionlog.entries import DeletionControl, EditControl, Entry, Protection, Role, Texts
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.sessionlog.tree_rows import TreeRows
-from sessions_app.storage.session_loader import read_place
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import read_place, tally_of
 
 
 @dataclass(frozen=True, slots=True)

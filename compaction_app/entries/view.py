@@ -2,44 +2,324 @@
 
 The text is the recorded one, unless an edit has replaced it and the page shows what the model sees. It is cut; a link
 leads to the whole text."""
+# WAS compaction_app/entries/text: """A text as a page shows it: rendered or as recorded; in full, or its beginning with a link to the rest.
+#
+# user, assistant, summary ─▶ Markdown
+# call                     ─▶ a diff, or its arguments with one value on each line
+# output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
+# anything else            ─▶ as recorded
+# """
+# WAS compaction_app/entries/stretches: """Stretches of a branch in words: the beginning of the first message, or a description of the event."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from compaction_app.core.summary_loss import is_summary
+from compaction_app.models import written_by_redline
+from compaction_app.rendering.code import (
+    DiffLine,
+    TextChange,
+    coloured,
+    counts,
+    diff_markup,
+    diff_of,
+    diff_of_patch,
+    highlighted,
+    highlighted_file,
+    is_patch,
+    language_of,
+    pretty_json,
+    without_styles,
+)
+from compaction_app.rendering.markdown import RenderedTexts, rendered_markdown
+from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.pictures import Picture, pictures_in
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Reader
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.controls import (
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
     BoundaryControl,
     DeletionControl,
     EditControl,
+    Entry,
+    EntryKind,
     LabelControl,
     ModelControl,
     NameControl,
+    Protection,
+    Role,
     SummaryControl,
+    Texts,
     ThinkingLevelControl,
 )
-from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.text import is_noise, moment_of, plural, printable_lines, title_of
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import reparse_entry
 
 from .branches import BranchState
-from .text import NO_TEXT, ShownText, TextSource, beginning, kind_of, source_of_text
-from .words import NAME_CHARACTERS, author_of
+from .words import ARGUMENTS_READ, NAME_CHARACTERS, PATHS, author_of, call_parts, call_words, joined_in_short, path_read
+
+PROSE: Final = frozenset({"user", "text"})
+"""The kinds of texts that are Markdown: see `EntryView`."""
+PROSE_LINES: Final = 30
+PROSE_CHARACTERS: Final = 2_400
+OUTPUT_LINES: Final = 8
+OUTPUT_CHARACTERS: Final = 900
+DIFF_LINES: Final = 12
+CALL_CHARACTERS: Final = 160
+"""Arguments up to this length are shown in full beside the name of their tool."""
+_rendered: Final = RenderedTexts()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """A text, or its beginning."""
+
+    text: str
+    """The recorded text, without the sequences that colour an output and the space before the first line."""
+    more: str = ""
+    """The label of the link to the rest; empty if the text is complete."""
+    style: str = ""
+    """How it can be rendered: `rich` for Markdown, `code`, `ansi`, `diff`; empty if only the recorded text can be
+    shown."""
+    markup: Markup = NO_MARKUP
+    """The rendered text; empty if it is shown as recorded."""
+    changed: tuple[int, int] | None = None
+    """The lines that a call adds and removes."""
+    is_longer: bool = False
+    """Whether the text is complete and a page of many entries shows only its beginning."""
+
+    @property
+    def part(self) -> str:
+        """The part that the address of this text names."""
+        return "" if self.is_longer else BEGINNING
+
+
+BEGINNING: Final = "beginning"
+NO_TEXT: Final = ShownText("")
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """A recorded text, and the facts that decide how it can be rendered."""
+
+    kind: str
+    """As in `EntryView`."""
+    text: str
+    """For a call: its arguments."""
+    changes: Sequence[DiffLine] = ()
+    """For a call: the lines that it changes in files."""
+    language: str = ""
+    """For an output: the language of the file that was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much of each kind of text is shown."""
+
+    prose: tuple[int, int]
+    output: tuple[int, int]
+    diff: int
+
+
+_BEGINNING: Final = _Limits((PROSE_LINES, PROSE_CHARACTERS), (OUTPUT_LINES, OUTPUT_CHARACTERS), DIFF_LINES)
+_ALL: Final = 2**63
+_WHOLE: Final = _Limits((_ALL, _ALL), (_ALL, _ALL), _ALL)
+
+
+def beginning(source: TextSource, *, as_recorded: bool = False) -> ShownText:
+    """The beginning of a text, as a page of many entries shows it."""
+    shown = _shown(source, _BEGINNING)
+    if not as_recorded:
+        return shown
+    text, more = clamp(source.text, *_BEGINNING.output)
+    return ShownText(text, more, shown.style)
+
+
+def whole(source: TextSource, *, as_recorded: bool = False) -> ShownText:
+    """The whole text."""
+    is_longer = bool(beginning(source, as_recorded=as_recorded).more)
+    shown = _shown(source, _WHOLE)
+    if as_recorded:
+        return ShownText(source.text, style=shown.style, is_longer=is_longer)
+    return replace(shown, is_longer=is_longer)
+
+
+def clamp(text: str, most_lines: int = 5, most_characters: int = 900) -> tuple[str, str]:
+    """The beginning of a text, and the label of the link to the rest; empty if nothing was cut."""
+    lines = text.count("\n") + 1
+    if lines <= most_lines and len(text) <= most_characters:
+        return text, ""
+    cut = "\n".join(text[:most_characters].split("\n")[:most_lines])
+    if lines > most_lines:
+        return cut, f"Show all {lines:,} lines"
+    return cut, f"Show all {len(text):,} characters"
+
+
+def _shown(source: TextSource, limits: _Limits) -> ShownText:
+    if source.kind in PROSE:
+        return _prose(source.text.lstrip("\n"), limits)
+    if source.kind == "call":
+        return _call(source, limits)
+    if source.kind == "out":
+        return _output(source, limits)
+    return ShownText(*clamp(source.text.lstrip("\n"), *limits.output))
+
+
+def _prose(text: str, limits: _Limits) -> ShownText:
+    """Markdown; for a long text only whole paragraphs, if they fill more than half of the limit."""
+    cut, more = clamp(text, *limits.prose)
+    if more:
+        end = cut.rfind("\n\n")
+        cut = cut[:end] if end * 2 > len(cut) else cut
+    markup = _rendered.get("rich", cut, lambda: rendered_markdown(printable_lines(cut)))
+    return ShownText(cut, more, "rich", markup) if markup else ShownText(cut, more)
+
+
+def _call(source: TextSource, limits: _Limits) -> ShownText:
+    lines = source.changes
+    if lines:
+        more = f"Show all {len(lines):,} lines" if len(lines) > limits.diff else ""
+        markup = sanitized(diff_markup(lines[: limits.diff]))
+        return ShownText("", more, "diff", markup, counts(lines))
+    if limits is _BEGINNING:
+        return ShownText("", "Show arguments" if len(source.text) > CALL_CHARACTERS else "")
+    return _json(source.text, limits) or ShownText(source.text)
+
+
+def _output(source: TextSource, limits: _Limits) -> ShownText:
+    cut, more = clamp(source.text, *limits.output)
+    markup = _rendered.get("ansi", cut, lambda: coloured(cut))
+    if markup:
+        return ShownText(without_styles(cut), more, "ansi", markup)
+    if source.language in ("", "json") and (shown := _json(source.text, limits)):
+        return shown
+    printable = printable_lines(cut)
+    language = source.language or ("diff" if is_patch(cut) else "")
+    markup = _rendered.get(language, cut, lambda: highlighted_file(printable, language))
+    return ShownText(cut, more, "code", markup) if markup else ShownText(cut, more)
+
+
+def _json(text: str, limits: _Limits) -> ShownText | None:
+    """A text that is JSON; None if it is not."""
+    pretty = pretty_json(text)
+    if pretty is None:
+        return None
+    cut, more = clamp(printable_lines(pretty), *limits.output)
+    markup = _rendered.get("json", cut, lambda: highlighted(cut, "json") or spans([("", cut)]))
+    return ShownText(cut, more, "code", markup or NO_MARKUP)
+
+
+_OLD: Final = ("old_string", "oldString", "oldText", "old_text")
+_NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
+_EDITS_ARGUMENT: Final = "edits"
+_CONTENT: Final = "content"
+_WRITES: Final = frozenset({"write"})
+_PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def changes_of(tool: str, arguments: str) -> list[DiffLine]:
+    """The lines that a call of a tool changes, given its arguments as recorded; empty if it changes none."""
+    if len(arguments) > ARGUMENTS_READ:
+        return []
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        # Codex records a patch as plain text.
+        return _patched([arguments])
+    if not isinstance(values, Mapping):
+        return []
+    changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
+    return list(diff_of(changes)) if changes else _patched(_texts(values))
+
+
+def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
+    edits = values.get(_EDITS_ARGUMENT)
+    for edit in edits if isinstance(edits, list) else [values]:
+        if not isinstance(edit, Mapping):
+            continue
+        old = _first(edit, _OLD)
+        new = _first(edit, _NEW)
+        if old is not None or new is not None:
+            yield TextChange(old or "", new or "")
+    content = values.get(_CONTENT)
+    if tool.lower() in _WRITES and isinstance(content, str):
+        yield TextChange("", content)
+
+
+def _first(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    found = (values.get(name) for name in names)
+    return next((value for value in found if isinstance(value, str)), None)
+
+
+def _texts(values: Mapping[str, Any]) -> Iterator[str]:
+    """The texts among the arguments, and in a command that is given as a list of words."""
+    for value in values.values():
+        yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+
+
+def _patched(texts: Sequence[str] | Iterator[str]) -> list[DiffLine]:
+    patches = (found[1] for text in texts for found in _PATCH.finditer(text))
+    return [line for patch in patches for line in diff_of_patch(patch.removesuffix("\n").split("\n"))]
+
+
+def calls_of(state: BranchState, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries with the calls that results among these answer."""
+    ids = (entry.result_for for entry in entries if entry.result_for is not None and not entry.failed)
+    return [makers[-1] for call_id in ids if (makers := state.makers.get(call_id))]
+
+
+def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str, str]:
+    """The language of the file that each call reads, by call id, given the texts of their entries."""
+    found = {}
+    for entry in calls:
+        for block in entry.blocks or ():
+            if block.call_id is not None:
+                parts = call_parts(texts[entry.id].block(block.index), block.call_id)
+                found[block.call_id] = language_of(path_read(*parts))
+    return found
+
+
+def kind_of(entry: Entry, block: Block | None) -> str:
+    """The kind of a text: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
+    if entry.role == Role.ASSISTANT and block is not None:
+        if block.is_thinking:
+            return "thinking"
+        return "call" if block.type == BlockType.TOOL_CALL else "text"
+    if entry.role in (Role.ASSISTANT, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
+        return "text"
+    return "user" if entry.role == Role.USER else "out"
+
+
+def source_of_text(
+    entry: Entry, block: Block | None, text: str, project: str, languages: Mapping[str, str]
+) -> tuple[TextSource, tuple[str, str] | None]:
+    """A text with the facts that decide how it is rendered; for a call, also its tool and its arguments in short."""
+    if block is None or block.type != BlockType.TOOL_CALL:
+        # A subagent's report is written by a model.
+        kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
+        return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
+    tool, arguments = call_parts(text, block.call_id or "")
+    changes = changes_of(tool, arguments)
+    words = call_words(text, block.call_id or "", project, only_file=bool(changes))
+    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words[1])
+
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
@@ -582,3 +862,79 @@ def shown_pictures(session: Session, entry: Entry, block: Block | None, text: st
 
 def digest_of(picture: Picture) -> str:
     return hashlib.sha256(picture.data).hexdigest()[:16]
+
+
+TITLE: Final = 160
+"""Characters of a text that a row shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """The words of a stretch: a user's text, or a description by Redline."""
+
+    words: str
+    is_said: bool = False
+    """Whether the user wrote them."""
+    author: str = ""
+
+
+TEXTLESS: Final = RowText("")
+
+
+def texts_of_stretches(
+    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
+) -> dict[int, RowText]:
+    """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
+    described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
+    texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
+    agent = session.agent_label or "the agent"
+    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
+    own = written_by_redline(session) if has_compactions else frozenset()
+    return {
+        start: (
+            _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
+            if kind is RowKind.COMPACTION
+            else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
+        )
+        for start, (kind, entry) in described.items()
+    }
+
+
+def _described(state: BranchState, stretch: Stretch) -> Entry:
+    """The entry whose text represents a stretch: for the rest of a turn, its first message."""
+    entries = state.tree.entries
+    start = entries[stretch.start]
+    if stretch.kind is not RowKind.REST:
+        return start
+    return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
+
+
+def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
+    text = joined_in_short(texts, entry.blocks)
+    if kind is RowKind.TURN:
+        words = _beginning(title_of(text, length + 1), length)
+        return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
+    if kind is RowKind.SUMMARY:
+        return RowText(_beginning(text, length), author="branch summary")
+    if entry.is_message:
+        author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
+        return RowText(_beginning(text, length), author=author)
+    if entry.control is None:
+        return RowText(name_of(entry))
+    note = meaning_of(entry, state.reading.reader, state.tree)
+    return RowText(f"{note.words} {note.quoted}".strip(), author=name_of(entry))
+
+
+def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowText:
+    reader = state.reading.reader
+    if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
+        turns = entry.control.turns
+        return RowText(f"{plural(turns, 'turn')} taken back")
+    note = meaning_of(entry, reader, state.tree)
+    meaning = f"a summary of {plural(len(texts.whole), 'character')}" if texts.whole else note.words
+    return RowText(f"Compaction by {by}: {meaning}{note.tail}")
+
+
+def _beginning(text: str, length: int) -> str:
+    words = " ".join(text[: 4 * length].split())
+    return words if len(words) <= length and len(text) <= 4 * length else f"{words[:length]}…"

@@ -1,4 +1,5 @@
 """An entry in words: its author and the beginning of its text, with tool calls in short. The same on every page."""
+# WAS compaction_app/entries/unit_words: """One unit of a transcript on one line: the call that it belongs to, or the beginning of its text."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from compaction_app.core.transcript import WHOLE, Object, Transcript
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import THINKING_TYPES, Block, BlockType, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.entries import THINKING_TYPES, Block, BlockType, Entry, EntryKind, Role, Target, Texts
+from sessions_app.sessionlog.text import spoken
 
 NAME_CHARACTERS: Final = 120
 """The maximum length of a recorded name, a label or a model, in characters."""
@@ -167,3 +170,36 @@ class EntryWords(NamedTuple):
         """An entry as recorded."""
         author = author_of(entry.role, entry.tool_name) if entry.is_message else entry.type
         return cls(entry.id, author, beginning_of(joined_in_short(texts, entry.blocks), length), entry.tokens)
+
+
+BEGINNING: Final = 1_000
+CHARACTERS: Final = 160
+
+
+def named_object(transcript: Transcript, target: Target) -> Object | None:
+    """The object that best describes what a target deletes: for a result, its call; None if it is not in the
+    transcript."""
+    entry = transcript.entry(target.entry_id)
+    if entry is None:
+        return None
+    call = transcript.pairs.answered_by(entry) if target.block_index is None else None
+    if call is not None and call.blocks:
+        return call.blocks[0]
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    if slot is None and len(entry.blocks) == 1:
+        slot = 0
+    return Object(entry.position, slot if slot is not None else WHOLE)
+
+
+def unit_words(transcript: Transcript, found: Object, texts: Mapping[str, Texts], project: str) -> str:
+    """An object on one line; paths below the project are relative to it."""
+    entry = transcript.entries[found.position]
+    known = texts[entry.entry_id]
+    if found.slot == WHOLE:
+        text = known.joined(entry.blocks)
+    else:
+        block = entry.blocks[found.slot]
+        text = known.block(block.index)
+        if block.type == BlockType.TOOL_CALL:
+            return " ".join(call_words(text, block.call_id or "", project))[:CHARACTERS]
+    return " ".join(spoken(text[:BEGINNING], entry.role).split())[:CHARACTERS]

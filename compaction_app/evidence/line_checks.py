@@ -11,17 +11,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
-from compaction_app.core.file_touches import file_calls
-from compaction_app.core.pairing import ToolPair
+from compaction_app.core.file_touches import FileHistory, Standing, StandingLater, file_calls
 from compaction_app.core.reasons import supersession_in
 from compaction_app.core.review_fold import Review, Reviewer
-from compaction_app.core.standing_lines import FileHistory, Standing, StandingLater
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import WHOLE, Object
+from compaction_app.core.transcript import WHOLE, Object, ToolPair, Transcript
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
 CACHED: Final = 4
 """The number of cached preparations and plans."""

@@ -15,7 +15,7 @@ from typing import Any
 from django.dispatch import receiver
 
 from compaction_app.hooks import Pin, Target, session_before_compact
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import LoadedSession
 
 

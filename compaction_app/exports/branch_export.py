@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from compaction_app.rendering.exported_markdown import markdown_pieces
-from compaction_app.rendering.exported_page import page_pieces
+from compaction_app.rendering.exported import ExportHead, SpokenEntry, markdown_pieces, page_pieces
 from compaction_app.rendering.pictures import Picture, pictures_in
-from compaction_app.rendering.spoken_entry import ExportHead, SpokenEntry
 from sessions_app.agents.base import Agent
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Texts
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import Fingerprint, SessionReader
 from sessions_app.storage.session_loader import read_texts

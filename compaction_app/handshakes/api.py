@@ -16,15 +16,15 @@ from django.urls import reverse
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict
 
+from compaction_app.api.views import json_view
 from compaction_app.core.handshake_states import HandshakeState, NextStep
-from compaction_app.json_views import json_view
 from compaction_app.models import Handshake
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import one_line
+from sessions_app.sessionlog.text import one_line
 from sessions_app.web.credentials import Credentials, page_address
 
-from .automatic_approval import approve_by_rule
+from .approval import approve_by_rule
 from .lifecycle import advance
 from .outcomes import confirm, report_applied, report_failed, report_withdrawn
 from .review_requests import request_review, require_in_scope, review_request_in, start_requested

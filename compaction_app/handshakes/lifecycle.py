@@ -25,7 +25,7 @@ from compaction_app.runs.commands import stop_run
 from sessions_app.cli import shell_quoted
 from sessions_app.jobs.job import change_rows
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.sessionlog.printable import one_line
+from sessions_app.sessionlog.text import one_line
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 

@@ -4,10 +4,16 @@ A handed plan is searched for in the session when the agent reports it applied, 
 also found if the agent, or Redline, was killed in between. A plan that Redline writes itself is written as soon as the
 agent has closed the session.
 """
+# WAS compaction_app/handshakes/applied: """Whether an agent has applied the plan that was handed to it: the session itself shows it.
+#
+# The messages that the agent rebuilds from the session then begin with those of the approved context, one by one. Later
+# messages follow them.
+# """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -26,12 +32,13 @@ from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import known_fingerprint
 from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
+from sessions_app.agents.base import Agent, RebuiltMessage
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.index_store import session_row
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.index_store import read_entries, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, read_row
@@ -39,8 +46,40 @@ from sessions_app.storage.backups import delete_backup, digest_up_to
 from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import backed_up_steps
 
-from .applied import ContextDigest, is_same_context
 from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
+
+
+class ContextDigest(msgspec.Struct, frozen=True):
+    """A context to be recognised: the number of its messages, and a hash of everything that the model receives."""
+
+    messages: int
+    sha256: str
+    lines: int = 0
+    """The number of lines that the agent appends for it; 0 if it changes rows."""
+
+
+def context_digest(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, lines: int = 0) -> ContextDigest:
+    """The digest of a context, or of its first messages; `lines` is the number of lines that the agent appends for
+    it."""
+    found = rebuilt.context.messages
+    count = len(found) if messages is None else messages
+    together = hashlib.sha256()
+    for one in _digests(agent, rebuilt, found[:count]):
+        together.update(one.encode())
+    return ContextDigest(min(count, len(found)), together.hexdigest(), lines)
+
+
+def _digests(agent: Agent, rebuilt: Rebuilt, messages: Iterable[Message]) -> Iterable[str]:
+    for message in messages:
+        edit = rebuilt.line(message.edit) if message.edit is not None else None
+        yield RebuiltMessage.of(agent.format.message_json(message, rebuilt.line(message.entry), edit)).digest
+
+
+def is_same_context(agent: Agent, rebuilt: Rebuilt, approved: ContextDigest) -> bool:
+    """Whether a context begins with the approved one."""
+    found = context_digest(agent, rebuilt, approved.messages)
+    return (found.messages, found.sha256) == (approved.messages, approved.sha256)
+
 
 LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
 """The failures of a write that the next attempt may not have."""

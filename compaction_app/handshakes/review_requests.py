@@ -20,7 +20,7 @@ from compaction_app.models import Handshake, Run
 from compaction_app.runs.automatic import configured_planner
 from compaction_app.runs.commands import start_run
 from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import HandedWriter
+from sessions_app.agents.pure.format import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import ConnectedAgent
@@ -32,7 +32,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change, wait_for

@@ -15,7 +15,7 @@ from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake
 from sessions_app.sessionlog.errors import RedlineError
 
-from .automatic_approval import approve_by_rule
+from .approval import approve_by_rule
 from .lifecycle import advance, end_handshake
 from .outcomes import settle_approved
 from .review_requests import start_requested

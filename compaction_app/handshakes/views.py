@@ -1,11 +1,20 @@
 """The pages about waiting agents: one handshake, and the part of every page that lists them."""
+# WAS compaction_app/handshakes/forms: """The forms about running agents that request reviews: how long each may wait, the plans that pass, and declining
+# one."""
+# WAS compaction_app/handshakes/presenter: """The waiting agents, as every page shows them; and one handshake on its own page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
+from typing import Any, ClassVar, Final
 
+from django import forms
+from django.conf import settings
 from django.contrib import messages
+from django.db.models import Q
 from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -13,17 +22,212 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.core.handshake_states import NextStep
-from compaction_app.models import Handshake
+from compaction_app.core.handshake_states import OUTCOMES, HandshakeState, NextStep
+from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
+from compaction_app.planning.model_registry import models
+from compaction_app.planning.planners import PLANNERS
+from compaction_app.runs.automatic import OWN_MODEL
+from sessions_app.agents.registry import AGENTS
+from sessions_app.connections.connection_files import connections
+from sessions_app.models import Root
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import FormInvalid, require_valid
-from sessions_app.web.redirects import acts_on_post, redirect
+from sessions_app.sessionlog.text import one_line
+from sessions_app.sqlite import UntilWritten
+from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of
 
-from .forms import DeclineForm, pass_forms, wait_forms
-from .lifecycle import decline, shown_now
+from .lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
 from .outcomes import cancel_approved
-from .presenter import asked_lately, asking_agents, view_handshake, waiting_agents
+
+STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
+REASONS: Final = {
+    Run.Reason.MANUAL: "when you ask for it",
+    Run.Reason.THRESHOLD: "at its threshold",
+    Run.Reason.OVERFLOW: "after an overflow",
+}
+MINUTE: Final = 60
+LONGEST_MINUTES: Final = LONGEST_WAIT_SECONDS // MINUTE
+MOST_TOKENS: Final = 1_000_000
+
+
+class DeclineForm(forms.Form):
+    """The agent's action without an approved plan."""
+
+    step = forms.ChoiceField(choices=STEPS)
+
+
+class WaitForm(forms.Form):
+    """How long an agent waits for a reason, what it does then, and its planner."""
+
+    minutes = forms.IntegerField(
+        label="Minutes",
+        min_value=1,
+        max_value=LONGEST_MINUTES,
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 1 to {LONGEST_MINUTES} minutes."
+        ),
+    )
+    then = forms.ChoiceField(label="Then it", choices=STEPS)
+    planner = forms.ChoiceField(label="Planner")
+
+    def __init__(self, data: Any = None, *, agent: str, reason: str) -> None:
+        self.agent, self.reason = agent, reason
+        rule = wait_for(agent, reason)
+        initial = {"minutes": rule.seconds // MINUTE, "then": rule.then, "planner": rule.planner}
+        super().__init__(data, initial=initial, prefix=f"{agent}-{reason}")
+        names = [*PLANNERS, OWN_MODEL, *(one.planner for one in models())]
+        planner = self.fields["planner"]
+        assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
+        planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
+        for field in self.fields.values():
+            field.widget.attrs["class"] = "input input--number" if field is self.fields["minutes"] else "input"
+            field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
+
+    @property
+    def agent_label(self) -> str:
+        return AGENTS[self.agent].label
+
+    @property
+    def reason_label(self) -> str:
+        return REASONS[Run.Reason(self.reason)]
+
+    def save(self) -> None:
+        chosen = self.cleaned_data
+        WaitRule.objects.update_or_create(
+            agent=self.agent,
+            reason=self.reason,
+            defaults={
+                "seconds": chosen["minutes"] * MINUTE,
+                "then": NextStep(chosen["then"]),
+                "planner": chosen["planner"],
+            },
+        )
+
+
+def _planner_label(name: str) -> str:
+    return "the session’s own model" if name == OWN_MODEL else name
+
+
+def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
+    """A form for each reason of these agents."""
+    return [WaitForm(data, agent=agent, reason=reason) for agent in agents for reason in REASONS]
+
+
+class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no parameters when it runs
+    """The plans of one root that pass without a review."""
+
+    most_tokens = forms.IntegerField(
+        label="Limit in tokens",
+        min_value=0,
+        max_value=MOST_TOKENS,
+        widget=forms.NumberInput(attrs={"class": "input input--number"}),
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 0 to {MOST_TOKENS:,} tokens."
+        ),
+    )
+
+    class Meta:
+        model = PassRule
+        fields = ("superseded", "repeated", "empty", "most_tokens")
+        labels: ClassVar = {
+            "superseded": "superseded reads whose lines all still stand",
+            "repeated": "repeated outputs",
+            "empty": "empty outputs",
+        }
+
+    def __init__(self, data: Any = None, *, root: Root) -> None:
+        self.root = root
+        rule = PassRule.objects.filter(root=root).first() or PassRule(root=root)
+        super().__init__(data, instance=rule, prefix=f"root-{root.pk}")
+
+    def clean(self) -> dict[str, Any]:
+        chosen: dict[str, Any] = super().clean() or self.cleaned_data
+        is_ticked = chosen["superseded"] or chosen["repeated"] or chosen["empty"]
+        if is_ticked and chosen.get("most_tokens") == 0:
+            self.add_error("most_tokens", "With a limit of 0, nothing passes. Raise it, or untick the boxes.")
+        return chosen
+
+
+def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
+    """A form for each configured root with sessions of these agents, and for each whose rule is on."""
+    is_theirs = Q(agent__in=["", *agents]) if agents else Q()
+    roots = Root.objects.filter(is_theirs | Q(pass_rule__most_tokens__gt=0), configured=True).order_by("path")
+    return [PassForm(data, root=root) for root in roots]
+
+
+TITLE_CHARACTERS: Final = 80
+ASKED_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAgent:
+    """An agent that waits for a review, for the banner."""
+
+    handshake: Handshake
+    title: str
+    """The title of its session."""
+    address: str
+    """The page on which its plan is reviewed, or watched during planning."""
+    is_planned: bool
+
+
+def waiting_agents() -> list[WaitingAgent]:
+    """The waiting agents, the one whose time ends first at the beginning."""
+    # Every page queries this, and usually no agent waits.
+    if not _is_any_open():
+        return []
+    found = Handshake.objects.open().shown().with_session().order_by("ends_at")
+    return [
+        WaitingAgent(
+            one,
+            one_line(one.session.heading, TITLE_CHARACTERS),
+            address_of(one),
+            one.state == HandshakeState.WAITING,
+        )
+        for one in found
+    ]
+
+
+_is_any_open: Final = UntilWritten(lambda: Handshake.objects.open().exists())
+
+
+def asking_agents() -> list[str]:
+    """The keys of the connected agents, in the order of the registry. Raises OSError."""
+    connected = {one.agent for one in connections(settings.REDLINE_DATA_DIR)}
+    return [key for key in AGENTS if key in connected]
+
+
+def asked_lately() -> list[Handshake]:
+    """The latest review requests."""
+    return list(Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN])
+
+
+def address_of(handshake: Handshake) -> str:
+    """The page on which a handshake can be decided or watched."""
+    if handshake.run_id is None:
+        return reverse("compaction:handshake", args=(handshake.pk,))
+    name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
+    return reverse(name, args=(handshake.run_id,))
+
+
+def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], Sequence[WaitingAgent]]]:
+    """The waiting agents, for every page; queried only if a page shows them."""
+    del request
+    return {"waiting_agents": cache(waiting_agents)}
+
+
+def view_handshake(handshake: Handshake) -> dict[str, Any]:
+    """One handshake, for its page."""
+    compaction = Compaction.objects.filter(run=handshake.run_id).first() if handshake.run_id else None
+    return {
+        "handshake": handshake,
+        "compaction": compaction,
+        "address": address_of(handshake),
+        "can_decline": handshake.is_open,
+        "can_take_back": handshake.state == HandshakeState.APPROVED and handshake.note is None,
+        "is_moving": handshake.is_open or handshake.state == HandshakeState.APPROVED,
+        "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
+        "now": timezone.now(),
+    }
 
 
 def _known(number: int) -> Handshake:

@@ -14,23 +14,20 @@ from compaction_app.changes.compaction import Approved, Preflight
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Origin
-from compaction_app.core.moved import moved
 from compaction_app.core.states import EventKind
 from compaction_app.core.stats import target_reduction, tokens_to_delete
-from compaction_app.core.unanswered import unanswered
+from compaction_app.core.transcript import moved, unanswered
 from compaction_app.models import Run
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import source_of_query
+from compaction_app.planning.planners import Plan, source_of_query
 from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import SessionWriter
-from sessions_app.agents.pure.contexts import Moved
+from sessions_app.agents.pure.format import Moved, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted, text_lines
 from sessions_app.document.document import Document
-from sessions_app.sessionlog.measure import ContextSize, significant
-from sessions_app.sessionlog.printable import one_line, plural
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import ContextSize, significant
+from sessions_app.sessionlog.entries import Target
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.storage.session_loader import TornLine
 from sessions_app.terminal import Column
 

@@ -10,18 +10,17 @@ from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from compaction_app.core.decisions import Kind
 from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import DEFAULT_RATIO
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import FINISHED, REVIEWABLE, TRANSITIONS, WRITTEN, EventKind, RunState
 from compaction_app.core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
-from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.context import Basis, ContextSize
+from sessions_app.sessionlog.entries import Stats, Target
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
 from .model_jobs import ModelJob

@@ -22,7 +22,7 @@ from compaction_app.planning.model_registry import (
 from compaction_app.planning.planners import MANUAL_PLANNER, PLANNERS
 from compaction_app.providers.addresses import checked_base_url, origin_of
 from compaction_app.providers.types import Dialect, ThinkingStyle
-from sessions_app.web.forms import CheckedField, InlineField
+from sessions_app.web.pages import CheckedField, InlineField
 
 RESERVED: Final = frozenset({*LABELS, *PLANNERS, MANUAL_PLANNER, "add"})
 """Names with a special meaning."""

@@ -21,7 +21,7 @@ from compaction_app.providers.addresses import origin_of
 from compaction_app.providers.connection_test import Verdict, try_model
 from compaction_app.providers.types import Endpoint
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.web.forms import require_valid
+from sessions_app.web.pages import require_valid
 
 from .forms import KeyForm, PlannerModelForm, ProviderForm
 

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compaction_app.core.budget import Budget
 from compaction_app.core.messages import UserMessage
+from compaction_app.core.stats import Budget
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
-from sessions_app.sessionlog.deletion import Stats
-from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.entries import Stats, Texts
 from sessions_app.sessionlog.errors import Conflict
 
 from .effective_parameters import effective_parameters

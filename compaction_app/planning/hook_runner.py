@@ -9,6 +9,21 @@ A pin of a hook is stored like a human's: as a decision to reject. Its number is
 that any later decision about the same object wins, and no undo reaches it. A run that is resumed or planned again calls
 its hooks again: their new answers replace the old ones, and pins that a human undid stay undone.
 """
+# WAS compaction_app/planning/summary_hooks: """The answers of hooks before a summary is drafted, and their notification after one was written.
+#
+#     prepared ──ask_summary_hooks──▶ SummaryAnswers ─┬─ cancelled: nothing is drafted
+#                                                     └─ supplied: the draft, in place of the model's
+#     written ──after_summary──▶ each receiver, once
+#
+# A summary that would replace a hook's pin is refused: pinned objects are kept.
+# """
+# WAS compaction_app/planning/tree_hooks: """The answers of hooks before a move in the tree of a session, and their notification after it was written.
+#
+# chosen ──ask_tree_hooks──▶ TreeAnswers ─┬─ cancelled: nothing moves
+#                                         ├─ focus, label: as the hooks changed them
+#                                         └─ supplied: the draft of the summary, if one is wanted
+# written ──after_move──▶ each receiver, once
+# """
 
 from __future__ import annotations
 
@@ -19,28 +34,35 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from compaction_app.core.airlock import ValidatedDeletion
-from compaction_app.core.decisions import Kind
-from compaction_app.core.hook_answers import Pin, Supply
+from compaction_app.core.gates import read_target
+from compaction_app.core.hook_answers import FINAL, Adjust, Cancel, Pin, Supply, SupplySummary
 from compaction_app.core.loop import Origin
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.target_shape import read_target
+from compaction_app.core.summary_ranges import BranchLeft
 from compaction_app.core.transcript import Transcript
 from compaction_app.hooks import (
     DELETIONS,
+    MOVES,
     NOTHING_PLANNED,
+    SUMMARIES,
     WORDS_KEPT,
     HookAnswer,
+    SummaryPreparation,
     ask_hooks,
     notify_hooks,
     require_loaded,
     session_before_compact,
+    session_before_tree,
     session_compact,
+    session_tree,
 )
 from compaction_app.models import Proposal, Run
+from sessions_app.agents.pure.format import FileLists
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse, well_formed
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
@@ -240,3 +262,259 @@ def _pin(answer: Pin, why: str, transcript: Transcript, pins: dict[Target, str])
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+NOTHING_SUMMARISED: Final = "Nothing was summarised"
+
+
+@dataclass(frozen=True, slots=True)
+class HookSummary:
+    """A summary that a hook supplies. It is a draft: a human reads and edits it before it is written."""
+
+    text: str
+    files: FileLists
+    first_kept_id: str
+    """For a compaction: the first entry that it keeps. Empty for the summary of a branch."""
+    why: str
+    """The hook, and its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryAnswers:
+    """The combined answers of all hooks for one summary."""
+
+    supplied: HookSummary | None = None
+    cancelled: str = ""
+    """The hook that cancelled, and its reason; empty if none did."""
+    messages: tuple[str, ...] = ()
+    """The answer of each hook, in words."""
+
+
+def ask_summary_hooks(
+    loaded: LoadedSession,
+    leaf_id: str,
+    transcript: Transcript,
+    preparation: SummaryPreparation,
+    reason: str = "manual",
+    session: Session | None = None,
+    stop: Callable[[], bool] = never,
+) -> SummaryAnswers:
+    """Call the hooks before a summary that is a compaction. They also receive the transcript of the branch.
+
+    `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded`,
+    `bad_answer`, `hook_refused` and `pinned_by_hook`, and SystemFailure `hook_failed`; then the caller must not
+    continue.
+    """
+    require_loaded()
+    sent: dict[str, Any] = {
+        "path": loaded.path,
+        "session": session,
+        "loaded": loaded,
+        "branch": tuple(loaded.tree.branch(leaf_id)),
+        "preparation": transcript,
+        "parameters": transcript.parameters,
+        "reason": reason,
+        "summary": preparation,
+        "stop": stop,
+    }
+    supplied, cancelled, messages = None, "", []
+    pins: dict[str, str] = {}
+    for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
+        why = because(answered)
+        if isinstance(answered.answer, Pin):
+            pins |= {target.entry_id: why for target in answered.answer.targets if target.entry_id not in pins}
+        elif isinstance(answered.answer, SupplySummary):
+            supplied = _compaction(answered.hook, answered.answer, why, preparation)
+            messages.append(f"Summary supplied by {why}. No model is asked.")
+        elif isinstance(answered.answer, Cancel):
+            cancelled = why
+            messages.append(f"Cancelled by {why}.")
+    if not cancelled:
+        first_kept = supplied.first_kept_id if supplied is not None else preparation.first_kept_id
+        _require_not_pinned(pins, preparation, first_kept)
+    return SummaryAnswers(supplied, cancelled, tuple(messages))
+
+
+def require_summary_not_cancelled(answers: SummaryAnswers) -> None:
+    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
+    if answers.cancelled:
+        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOTHING_SUMMARISED}.")
+
+
+def after_summary(
+    path: Path,
+    session: Session,
+    lines: Sequence[bytes],
+    summary: str,
+    reason: str,
+    backup: Path,
+    *,
+    from_hook: bool,
+    created: Path | None = None,
+) -> None:
+    """Notify the hooks of a summary that is a compaction and was written. Their actions do not change it."""
+    notify_hooks(
+        session_compact,
+        "a compaction",
+        path=path,
+        session=session,
+        result=None,
+        parameters=None,
+        entries=[parse(line) for line in lines],
+        reason=reason,
+        from_hook=from_hook,
+        backup=backup,
+        created=created,
+        summary=summary,
+    )
+
+
+def file_lists(answer: SupplySummary) -> FileLists:
+    """The files of a summary: no file is in both lists."""
+    modified = frozenset(answer.modified_files)
+    return FileLists(tuple(sorted(set(answer.read_files) - modified)), tuple(sorted(modified)))
+
+
+def _compaction(hook: str, answer: SupplySummary, why: str, preparation: SummaryPreparation) -> HookSummary:
+    """A supplied compaction. An unknown first entry would make the agent drop everything before it."""
+    first_kept = answer.first_kept_id or preparation.first_kept_id
+    entries = (*preparation.messages, *preparation.prefix, *preparation.kept)
+    found = next((entry for entry in entries if entry.id == first_kept), None)
+    if found is None or found.role == Role.TOOL_RESULT:
+        fault = "is not in the range of the summary" if found is None else "is a result, which needs its call"
+        raise BadInput(
+            "hook_refused",
+            f"The summary of the hook {hook} was refused. Its first entry to keep {fault}. {NOTHING_SUMMARISED}.",
+        )
+    return HookSummary(well_formed(answer.text), file_lists(answer), first_kept, why)
+
+
+def _require_not_pinned(pins: dict[str, str], preparation: SummaryPreparation, first_kept_id: str) -> None:
+    for entry in (*preparation.messages, *preparation.prefix, *preparation.kept):
+        if entry.id == first_kept_id:
+            return
+        if entry.id in pins:
+            raise BadInput(
+                "pinned_by_hook",
+                f"The summary would replace entry {entry.id}, which is pinned by {pins[entry.id]}. "
+                f"{NOTHING_SUMMARISED}. Keep more of the conversation, or delete without a summary.",
+            )
+
+
+NOT_MOVED: Final = "Nothing was moved"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMove:
+    """A move that is about to be made."""
+
+    target_id: str
+    """The entry that was chosen."""
+    old_leaf_id: str
+    new_leaf_id: str | None
+    """None before the first entry."""
+    left: BranchLeft
+    wants_summary: bool = False
+    focus: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAnswers:
+    """The combined answers of all hooks for one move."""
+
+    focus: str
+    """What the summary should emphasise: from the user, or from the last hook that changed it."""
+    label: str
+    """The label, likewise."""
+    supplied: HookSummary | None = None
+    """Also None if no summary is requested."""
+    cancelled: str = ""
+    """The hook that cancelled, and its reason; empty if none did."""
+    messages: tuple[str, ...] = ()
+    """The answer of each hook, in words."""
+
+
+def ask_tree_hooks(
+    loaded: LoadedSession,
+    move: TreeMove,
+    session: Session | None = None,
+    stop: Callable[[], bool] = never,
+) -> TreeAnswers:
+    """Call the hooks before a move, whether or not a summary is requested.
+
+    `stop` returns whether it was stopped meanwhile, and raises nothing. Raises BadInput `hook_not_loaded` and
+    `bad_answer`, and SystemFailure `hook_failed`; then the caller must not continue.
+    """
+    require_loaded()
+    sent: dict[str, Any] = {
+        "path": loaded.path,
+        "session": session,
+        "loaded": loaded,
+        "target_id": move.target_id,
+        "new_leaf_id": move.new_leaf_id,
+        "old_leaf_id": move.old_leaf_id,
+        "common_ancestor_id": move.left.ancestor_id,
+        "entries": move.left.entries,
+        "wants_summary": move.wants_summary,
+        "focus": move.focus,
+        "label": move.label,
+        "stop": stop,
+    }
+    supplied, cancelled, messages = None, "", []
+    final = FINAL if move.wants_summary else (Cancel,)
+    for answered in ask_hooks(session_before_tree, MOVES, NOT_MOVED, sent, final):
+        why = because(answered)
+        if isinstance(answered.answer, Adjust):
+            messages += _adjust(answered.answer, why, sent)
+        elif isinstance(answered.answer, SupplySummary) and move.wants_summary:
+            supplied = HookSummary(well_formed(answered.answer.text), file_lists(answered.answer), "", why)
+            messages.append(f"Summary supplied by {why}. No model is asked.")
+        elif isinstance(answered.answer, SupplySummary):
+            messages.append(f"Summary supplied by {why}. It is not used, because none is wanted.")
+        elif isinstance(answered.answer, Cancel):
+            cancelled = why
+            messages.append(f"Cancelled by {why}.")
+    return TreeAnswers(sent["focus"], sent["label"], supplied, cancelled, tuple(messages))
+
+
+def require_move_not_cancelled(answers: TreeAnswers) -> None:
+    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
+    if answers.cancelled:
+        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOT_MOVED}.")
+
+
+def after_move(
+    path: Path,
+    session: Session,
+    move: TreeMove,
+    lines: Sequence[bytes],
+    backup: Path,
+    *,
+    summary: str | None = None,
+    from_hook: bool = False,
+) -> None:
+    """Notify the hooks of a move that was written, with the text of its summary if there is one. Their actions do not
+    change it."""
+    notify_hooks(
+        session_tree,
+        "a move",
+        path=path,
+        session=session,
+        new_leaf_id=move.new_leaf_id,
+        old_leaf_id=move.old_leaf_id,
+        entries=[parse(line) for line in lines],
+        summary=summary,
+        from_hook=from_hook,
+        backup=backup,
+    )
+
+
+def _adjust(answer: Adjust, why: str, sent: dict[str, Any]) -> list[str]:
+    """Change the move that later hooks receive; returns the changes, in words."""
+    changed = []
+    for name, value in (("focus", answer.focus), ("label", answer.label)):
+        if value is not None and value != sent[name]:
+            sent[name] = well_formed(value)
+            changed.append(f"{name.capitalize()} changed by {why}.")
+    return changed

@@ -21,7 +21,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from compaction_app.core.budget import Budget
 from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
 from compaction_app.core.messages import (
     AssistantMessage,
@@ -36,18 +35,18 @@ from compaction_app.core.messages import (
     result_text,
 )
 from compaction_app.core.prompt import MANIFEST_ENTRIES, SYSTEM, manifest_of, user_prompt
-from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.states import EventKind
-from compaction_app.core.tools import ToolCall
+from compaction_app.core.stats import Budget
+from compaction_app.core.tools import TOOL_SCHEMAS, ToolCall
 from compaction_app.core.transcript import Transcript
-from compaction_app.providers.errors import Overflow
+from compaction_app.providers.error_mapping import Overflow
 from compaction_app.providers.types import AnswerEnd, Endpoint, Request
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.targets import Target
 
 from .model_registry import ResolvedModel
 from .model_request import ModelRequests, SecretRedactor
-from .plan import PlanListener
+from .planners import PlanListener
 from .usage import UsageTotals
 
 TURNS: Final = 200

@@ -8,13 +8,24 @@ A key is sent only to the origin it belongs to: a key of the environment to its 
 base URL beside it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
 only to this machine. No page gets a key: `endpoint_of` is called when a request is made.
 """
+# WAS compaction_app/planning/list_prices: """The list prices of models, as published by their providers and included in the package `genai-prices`.
+#
+# No request is made: the package's own updates are not used. If prices rise with the length of a request, those of a
+# short one apply.
+# """
+# WAS compaction_app/planning/model_prices: """The price of a session's model, and its source: the configuration, the Models page, the agent's own files, the
+# session, if it records the cost of its replies, or the list prices that come with Redline."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from django.conf import settings
 
@@ -22,14 +33,54 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.types import LEVELS as LEVELS
 from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
+from sessions_app.agents.registry import model_prices
 from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
+from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.model_facts import InputPrices, of_model, undated
+from sessions_app.sessionlog.sourced_value import SourcedValue
 
 from .api_keys import KeptKey, checked_key, hint_of, read_keys
-from .list_prices import list_prices
 from .usage import Prices
+
+if TYPE_CHECKING:
+    from genai_prices.types import TieredPrices
+
+
+CACHED: Final = 1_000
+
+
+@lru_cache(CACHED)
+def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
+    """The prices of a model, whose name may include a date or its maker; None if unknown.
+
+    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
+    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
+    """
+    # Most commands show no price, and the package takes half a second to import.
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, address or None)
+    except LookupError:
+        return None
+    prices = vars(found.get_prices(datetime.now(UTC)))
+    return Prices(
+        _dollars(prices.get("input_mtok")),
+        _dollars(prices.get("output_mtok")),
+        _dollars(prices.get("cache_read_mtok")),
+        _dollars(prices.get("cache_write_mtok")),
+        is_listed=True,
+    )
+
+
+def _dollars(price: Decimal | TieredPrices | None) -> float | None:
+    if price is None:
+        return None
+    return float(price if isinstance(price, Decimal) else price.base)
+
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
 """The providers that the environment can configure, by the names they use."""
@@ -386,3 +437,61 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     if not model.thinking_levels:
         return ""
     return level_taken(thinking_level_of(Document.of_index(session).branch(leaf_id)), model.thinking_levels)
+
+
+REPLIES: Final = 20
+"""The number of a session's latest replies that are searched for a price."""
+
+
+def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices] | None:
+    """The prices of the model that last wrote to a session; None if no source has them.
+
+    A model whose name ends with a date also has the prices that are configured for its name without the date.
+    """
+    configured = of_model(settings.REDLINE.prices, session.model)
+    if configured is not None:
+        prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
+        return SourcedValue(prices, "your configuration")
+    entered = _entered_price(session)
+    if entered is not None:
+        return SourcedValue(entered, "the Models page")
+    of_agents = of_model(model_prices(home, session.continuing_agent), session.model)
+    if of_agents is not None:
+        return SourcedValue(of_agents, "the agent's configuration")
+    recorded = _recorded(session)
+    if recorded is not None:
+        return SourcedValue(recorded, "the session")
+    listed = list_prices(session.model, provider=session.provider) if session.model else None
+    of_list = _of_input(listed)
+    return SourcedValue(of_list, "list prices") if of_list is not None else None
+
+
+def _entered_price(session: Session) -> InputPrices | None:
+    """The prices from the Models page: those of the session's provider, otherwise those of the only other one with that
+    model."""
+    priced = [one for one in models() if one.entered.input is not None]
+    for name in (session.model, undated(session.model)):
+        named = [one for one in priced if one.name == name]
+        own = [one for one in named if one.provider.name == session.provider]
+        for model in own or (named if len(named) == 1 else []):
+            return _of_input(model.entered)
+    return None
+
+
+def _of_input(prices: Prices | None) -> InputPrices | None:
+    if prices is None or prices.input is None:
+        return None
+    return InputPrices(prices.input, prices.cache_read, prices.cache_write)
+
+
+def _recorded(session: Session) -> InputPrices | None:
+    """The prices in the session's last replies; also None if the session cannot be read, which is reported
+    elsewhere."""
+    replies = session.entries.filter(role=Role.ASSISTANT).order_by("-number")
+    places = list(replies.values_list("offset", "length")[:REPLIES])
+    try:
+        with session.agent.store.open(session.real_path()) as reader:
+            lines = [reader.read_at(offset, length) for offset, length in places]
+    except RedlineError:
+        return None
+    return session.agent.format.recorded_prices(lines, session.model)

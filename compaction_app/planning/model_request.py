@@ -5,22 +5,26 @@
 `llm_planner` lists the events. Streamed text is buffered: adjacent pieces of one kind are joined. A provider could echo
 its key, so it is hidden in everything that is reported, even if it arrives in pieces; the calls run unchanged.
 """
+# WAS compaction_app/planning/summarizer: """A summary from a model: one request without tools and without reasoning, and a second one for a divided turn.
+#
+# Only the conversation is sent. Streamed text is reported to a listener, as with planners.
+# """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from django.conf import settings
 
+from compaction_app.core.messages import TextPart, UserMessage
 from compaction_app.core.states import EventKind
+from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, summary_prompt
 from compaction_app.providers.addresses import is_loopback
-from compaction_app.providers.answer_stream import AnswerStream
-from compaction_app.providers.client import Patience
-from compaction_app.providers.error_mapping import SHOWN_OF_KEY
-from compaction_app.providers.errors import ProviderError
-from compaction_app.providers.redaction import KeyForms
+from compaction_app.providers.client import AnswerStream, Patience, size_of
+from compaction_app.providers.error_mapping import SHOWN_OF_KEY, KeyForms, Overflow, ProviderError
 from compaction_app.providers.types import (
     AnswerEnd,
     ArgumentsPiece,
@@ -35,10 +39,11 @@ from compaction_app.providers.types import (
 )
 from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.text import plural
 
 from .api_keys import LONG_ENOUGH
 from .model_registry import ResolvedModel
-from .usage import UsageTotals
+from .usage import CHARACTERS_PER_TOKEN, UsageTotals
 
 STOP_CHECK_SECONDS: Final = 0.05
 """How often a stop is checked while nothing arrives."""
@@ -265,3 +270,86 @@ def _head_and_text(piece: Piece) -> tuple[Head, str]:
         return ("call", piece.index), piece.name
     assert isinstance(piece, ArgumentsPiece)  # noqa: S101  # the others are not parts of an answer
     return ("arguments", piece.index), piece.text
+
+
+CUT_OFF: Final = "length"
+REFUSED: Final = "refusal"
+
+
+class SummaryPart(NamedTuple):
+    """One request of a summary."""
+
+    kind: SummaryKind
+    conversation: str
+    output_limit: int
+    """Tokens."""
+    previous: str = ""
+    """The summary that it updates."""
+    focus: str = ""
+
+
+class WrittenSummary(NamedTuple):
+    """The texts of a summary, one for each request."""
+
+    texts: Mapping[SummaryKind, str]
+    is_cut: bool
+    """Whether the limit of the model's output truncated the summary."""
+
+
+class Summarizer:
+    """Has a model write summaries. It checks many times a second whether its listener stops it."""
+
+    def __init__(self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals) -> None:
+        self._model = model
+        self._requests = ModelRequests(model, endpoint, listener, usage)
+
+    def write(self, parts: Sequence[SummaryPart]) -> WrittenSummary:
+        """The summary of a range: one request for each part.
+
+        Raises ProviderError and Stopped; `too_long` if a part does not fit into the model's window.
+        """
+        for part in parts:
+            self._require_room(part)
+        texts: dict[SummaryKind, str] = {}
+        is_cut = False
+        for number, part in enumerate(parts, 1):
+            texts[part.kind], stop = self._ask(part, number)
+            is_cut = is_cut or stop == CUT_OFF
+        return WrittenSummary(texts, is_cut)
+
+    def _ask(self, part: SummaryPart, number: int) -> tuple[str, str]:
+        """The text of one part, and why the answer ended."""
+        end, _ = self._requests.ask(request_for_summary(self._model, part), number)
+        said = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
+        text = well_formed(self._requests.redactor.text(said)).strip()
+        if not text or end.stop == REFUSED:
+            raise ProviderError(
+                "no_summary",
+                f"{self._model.planner} wrote no summary. Nothing was written to the session.",
+                "Ask again, or choose another model.",
+            )
+        return text, end.stop
+
+    def _require_room(self, part: SummaryPart) -> None:
+        request = request_for_summary(self._model, part)
+        tokens = size_of(request, self._model.provider.dialect) // CHARACTERS_PER_TOKEN
+        if tokens + request.output_limit > self._model.window:
+            raise Overflow(
+                "summary_too_long",
+                f"The conversation has about {plural(tokens, 'token')}, and the window of {self._model.planner} has "
+                f"{self._model.window:,}. Nothing was sent.",
+                "Choose a model with a larger window.",
+            )
+
+
+def request_for_summary(model: ResolvedModel, part: SummaryPart) -> Request:
+    """The request for one part of a summary: no tools, no reasoning."""
+    prompt = summary_prompt(part.kind, part.conversation, previous=part.previous, focus=part.focus)
+    return Request(
+        model=model.name,
+        system=SYSTEM,
+        tools=(),
+        messages=[UserMessage(prompt)],
+        output_limit=min(part.output_limit, model.output_limit),
+        thinking_style=model.thinking_style,
+    )

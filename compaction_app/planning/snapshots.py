@@ -19,28 +19,24 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.core.moved import moved
 from compaction_app.core.parameters import Parameters
-from compaction_app.core.transcript import Transcript, prepare, texts_of_edit
-from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.core.transcript import Transcript, TranscriptEntry, moved, prepare, texts_of_edit
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pure.contexts import Moved
+from sessions_app.agents.pure.format import Moved
 from sessions_app.agents.registry import GENERATIONS, agent_at
 from sessions_app.document.document import Document
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.index_store import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
+from sessions_app.sessionlog.context import UNKNOWN_SIZE, ContextSize
+from sessions_app.sessionlog.entries import Entry, EntryKind, Target, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.measure import UNKNOWN_SIZE, ContextSize
-from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.text import is_noise
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import TornLine, find_torn_line, read_place
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import TornLine, find_torn_line, read_place, tally_of
 
 CACHED_ENTRIES: Final = 60_000
 """Transcripts are cached up to this many entries in total; the last one is always cached."""

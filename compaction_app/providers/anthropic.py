@@ -26,8 +26,18 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import STOP_CHARACTERS, AccumulatedCall, AnswerBuilder, Reasoning, Text
-from .coercion import count_of, event_object, mapping_of, printed, text_of
+from .accumulator import (
+    STOP_CHARACTERS,
+    AccumulatedCall,
+    AnswerBuilder,
+    Reasoning,
+    Text,
+    count_of,
+    event_object,
+    mapping_of,
+    printed,
+    text_of,
+)
 from .error_mapping import ProviderFault, Reported, Unreadable
 from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request, ThinkingStyle
 

@@ -8,29 +8,456 @@ not retried if the provider stays silent, nor after the first piece of an answer
 cancelling its task, closes the connection, even during a wait. A key is sent only to the endpoint's own origin:
 no redirect is followed, and over plain http it is sent only to loopback.
 """
+# WAS compaction_app/providers/transport: """One request and its answer over HTTP, read within limits; every failure becomes one `Failed`.
+#
+# The status is checked before anything is read as a stream: an error with status 529 is JSON, and a web page is not an
+# answer. The body is then read as an event stream, or as one JSON value. A slow one is abandoned, an endless one is cut
+# off, and invalid UTF-8 becomes U+FFFD: no server can block or fill this process. Bytes are counted as received from the
+# network and are never decompressed: 10 KB could become gigabytes. Any byte shows that the server is alive, even a
+# comment of the stream.
+# """
+# WAS compaction_app/providers/answer_stream: """The pieces of an answer for synchronous code: the network has one event loop per process, in a separate thread.
+#
+#     with AnswerStream(endpoint, request, patience) as stream:
+#         while (piece := stream.next(seconds)) is not None: ...
+#
+# Leaving the block closes the connection, even in the middle of an answer or of a wait.
+# """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import email.utils
 import json
+import logging
 import math
+import queue
 import random
 import re
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import UTC, datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import TracebackType
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 import httpx
 import stamina
+from httpx_sse import EventSource, ServerSentEvent
 
+from compaction_app.providers import anthropic, openai
 from sessions_app.sessionlog.jsjson import well_formed
 
-from . import anthropic, openai
+from .accumulator import AnswerBuilder
 from .addresses import checked_base_url, is_loopback
-from .errors import ProviderError, Rejected
-from .transport import AnswerReader, Exchange, Failed, client_for
-from .transport import close as close
-from .types import Dialect, Endpoint, Piece, Request, Retrying, Sent
+from .error_mapping import (
+    Broken,
+    ProviderError,
+    ProviderFault,
+    Rejected,
+    Reported,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    Unreadable,
+    error_of,
+    fault_in,
+    fault_of,
+    not_this_dialect,
+    quoted,
+)
+from .types import AnswerEnd, Dialect, Endpoint, Piece, Request, Retrying, Sent
+
+ERROR_SECONDS: Final = 5.0
+"""How long to wait for the body of an error; without it, the status has to describe the error."""
+REST_SECONDS: Final = 0.2
+"""How long to wait for the end of the body after a complete answer, so that the connection can be reused."""
+EVENT_BYTES: Final = 4 << 20
+"""The maximum length of a stream's event, and of comments without an event between them, in bytes."""
+PART_BYTES: Final = 64 << 10
+"""The number of bytes parsed at a time: events of a longer chunk are processed one after the other."""
+STREAM_BYTES: Final = 256 << 20
+JSON_BYTES: Final = 16 << 20
+"""The maximum length of an answer that is not a stream, in bytes."""
+ERROR_BYTES: Final = 64 << 10
+"""The number of bytes that are read of an error's body."""
+
+_STREAM: Final = {"content-type": "text/event-stream; charset=utf-8-sig"}
+"""Event streams are UTF-8, whatever a server calls them, and may begin with a byte-order mark."""
+
+
+for _name in ("httpx", "httpcore"):
+    # Below that level they log a provider's responses, which may contain the key.
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+
+class Body:
+    """The body of an answer: `first` and `between` are the seconds until its first bytes and between further ones.
+
+    `deadline` is the time by which it must be complete, on the clock of the event loop.
+    """
+
+    def __init__(self, response: httpx.Response, first: float, between: float, deadline: float = math.inf) -> None:
+        self._response = response
+        self._first, self._between, self._deadline = first, between, deadline
+        self._since_event = 0
+        self.read_bytes = 0
+
+    async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """The events of the stream that are not empty.
+
+        Raises TimeoutError, httpx.HTTPError if the connection breaks, and Unreadable beyond the limits.
+        """
+        async with contextlib.aclosing(self._stream()) as chunks:
+            source = EventSource(httpx.Response(200, headers=_STREAM, content=chunks))
+            async with contextlib.aclosing(source.aiter_sse()) as events:
+                async for event in events:
+                    self._since_event = 0
+                    if event.data or event.event == "error":
+                        yield event
+
+    async def value(self, most: int) -> bytes:
+        """The whole body, cut off after `most` bytes."""
+        found = bytearray()
+        async with contextlib.aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                found += chunk
+                if len(found) > most:
+                    break
+        return bytes(found[:most])
+
+    async def _stream(self) -> AsyncGenerator[bytes, None]:
+        async with contextlib.aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                if self.read_bytes > STREAM_BYTES:
+                    raise Unreadable(f"it is longer than {STREAM_BYTES:,} bytes")
+                for start in range(0, len(chunk), PART_BYTES):
+                    part = chunk[start : start + PART_BYTES]
+                    self._since_event += len(part)
+                    if self._since_event > EVENT_BYTES:
+                        raise Unreadable(f"one of its events is longer than {EVENT_BYTES:,} bytes")
+                    yield part
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        clock = asyncio.get_running_loop().time
+        async with contextlib.aclosing(self._response.aiter_raw()) as chunks:  # type: ignore[type-var]
+            while True:
+                until = clock() + (self._between if self.read_bytes else self._first)
+                if clock() >= self._deadline:
+                    # Chunks that arrive without a wait are never interrupted.
+                    raise TimeoutError
+                try:
+                    async with asyncio.timeout_at(min(until, self._deadline)):
+                        chunk = await anext(chunks)
+                except StopAsyncIteration:
+                    return
+                self.read_bytes += len(chunk)
+                yield chunk
+
+
+class AnswerReader(Protocol):
+    """Reads an answer of one dialect."""
+
+    builder: AnswerBuilder
+    is_done: bool
+
+    @property
+    def is_whole(self) -> bool: ...
+    def feed(self, event: str, data: str) -> list[Piece]: ...
+    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]: ...
+    def finish(self) -> tuple[list[Piece], AnswerEnd]: ...
+
+
+class Failed(Exception):
+    """An exchange failed with `error`. `again`: a retry may help; `after`: the wait that the provider demands, in
+    seconds."""
+
+    def __init__(self, error: ProviderError, *, again: bool = False, after: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.again, self.after = error, again, after
+        self.wait: float | None = None
+        """Seconds until the retry, once decided."""
+
+
+class Exchange:
+    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `client.Patience`."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        request: httpx.Request,
+        reader: AnswerReader,
+        *,
+        connect: float,
+        first_byte: float,
+        between: float,
+        whole: float,
+    ) -> None:
+        self._endpoint, self._model = endpoint, model
+        self._request, self._reader = request, reader
+        self._connect, self._first_byte, self._between = connect, first_byte, between
+        self._whole, self._deadline = whole, math.inf
+        self._response: httpx.Response | None = None
+        self._body: Body | None = None
+        self._events: AsyncGenerator[ServerSentEvent, None] | None = None
+        self._ready: list[Piece] = []
+        self._answered: AnswerEnd | None = None
+
+    async def begin(self, client: httpx.AsyncClient) -> None:
+        """Send the request, and read its answer up to its first piece. Raises Failed."""
+        with self._mapping_errors():
+            now = asyncio.get_running_loop().time()
+            self._deadline = now + self._whole
+            # The client's timeout is for each read, this one for all of them.
+            async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
+                response = self._response = await client.send(self._request, stream=True, follow_redirects=False)
+            await self._look_at(response)
+            self._body = Body(response, self._first_byte, self._between, self._deadline)
+            if "json" in _kind(response):
+                self._take_whole(await self._body.value(JSON_BYTES + 1))
+                return
+            self._events = self._body.events()
+            while not self._ready and self._answered is None:
+                await self._read_event()
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """The piece that `begin` has read, and the others as they arrive; the last piece is the `AnswerEnd`. Raises
+        Failed."""
+        while True:
+            ready, self._ready = self._ready, []
+            for piece in ready:
+                yield piece
+            if self._answered is not None:
+                break
+            with self._mapping_errors():
+                await self._read_event()
+        yield self._answered
+        await self._read_rest()
+
+    async def close(self) -> None:
+        """Close the connection, unless the answer was read to its end and the connection can be reused."""
+        if self._events is not None:
+            await self._events.aclose()
+        if self._response is not None:
+            await self._response.aclose()
+
+    # ---- reading ----------------------------------------------------------------------------------------
+
+    async def _look_at(self, response: httpx.Response) -> None:
+        """Raise Failed unless this is a readable answer."""
+        encoding = _encoding(response)
+        if response.is_success:
+            if encoding:
+                raise Failed(self._compressed(encoding))
+            if "html" in _kind(response):
+                raise Failed(not_this_dialect(self._endpoint, " (it sends a web page)"))
+            return
+        if response.is_redirect or 300 <= response.status_code < 400:
+            raise Failed(self._redirected(response))
+        body = b"" if encoding else await self._error_body(response)
+        fault = fault_of(response.status_code, "html" in _kind(response), body)
+        error = self._error_of(fault)
+        raise Failed(error, again=isinstance(error, Unavailable), after=_retry_after(response.headers))
+
+    async def _error_body(self, response: httpx.Response) -> bytes:
+        """The body of an error, within its limits; empty if none arrives."""
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(ERROR_SECONDS):
+                return await Body(response, ERROR_SECONDS, ERROR_SECONDS).value(ERROR_BYTES)
+        return b""
+
+    def _take_whole(self, body: bytes) -> None:
+        if len(body) > JSON_BYTES:
+            raise Unreadable(f"it is longer than {JSON_BYTES:,} bytes")
+        try:
+            payload = json.loads(body.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            payload = None
+        fault = fault_in(payload)
+        if fault is not None:
+            raise Reported(fault)
+        if not isinstance(payload, dict):
+            raise Unreadable("it is not a JSON object")
+        self._ready = self._reader.feed_whole(payload)
+        self._finish()
+
+    async def _read_event(self) -> None:
+        assert self._events is not None  # noqa: S101  # `begin` has made it
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            self._finish()
+        except (TimeoutError, httpx.HTTPError):
+            if not self._reader.is_whole:
+                raise
+            # Text that was still expected is not part of the answer.
+            self._finish()
+        else:
+            self._ready += self._reader.feed(event.event, event.data)
+            if self._reader.is_done:
+                self._finish()
+
+    def _finish(self) -> None:
+        rest, self._answered = self._reader.finish()
+        self._ready += rest
+
+    async def _read_rest(self) -> None:
+        if self._events is None:
+            return
+        with contextlib.suppress(TimeoutError, httpx.HTTPError, Unreadable):
+            async with asyncio.timeout(REST_SECONDS):
+                async for _ in self._events:
+                    pass
+
+    # ---- errors ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _mapping_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Reported as reported:
+            has_begun = bool(self._reader.builder.parts)
+            raise Failed(self._error_of(reported.fault), again=reported.fault.passes and not has_begun) from None
+        except Unreadable as unreadable:
+            raise Failed(self._broken(str(unreadable))) from None
+        except TimeoutError:
+            raise Failed(self._silent()) from None
+        except httpx.HTTPError as fault:
+            raise self._disconnected(fault) from None
+
+    def _error_of(self, fault: ProviderFault) -> ProviderError:
+        return error_of(fault, self._endpoint, self._model)
+
+    def _broken(self, why: str) -> Broken:
+        what = f"The answer of {self._model} at {self._endpoint.host} cannot be used: {why}. Its calls were not run."
+        return Broken("broken", what, "Try again.")
+
+    def _silent(self) -> TimedOut:
+        who = self._endpoint.host
+        if asyncio.get_running_loop().time() >= self._deadline:
+            late = f"{who} had not finished its answer after {_duration(self._whole)}. Its calls were not run."
+            return TimedOut(
+                "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
+            )
+        if self._body is None or not self._body.read_bytes:
+            late = f"{who} did not answer within {self._first_byte:g} s. There is no answer."
+            return TimedOut("timed_out", late, "Try again: a local model may be loading, or reading a long prompt.")
+        silent = f"{who} stopped sending in the middle of its answer, for {self._between:g} s. Its calls were not run."
+        return TimedOut("timed_out", silent, "Try again.")
+
+    def _disconnected(self, fault: httpx.HTTPError) -> Failed:
+        who, words = self._endpoint.host, quoted(str(fault), self._endpoint.key)
+        check = "Check the address, and that the server is running."
+        if isinstance(fault, httpx.ConnectTimeout):
+            late = f"{who} accepted no connection within {self._connect:g} s. Nothing was sent."
+            return Failed(TimedOut("timed_out", late, check), again=True)
+        if isinstance(fault, httpx.TimeoutException):
+            return Failed(self._silent())
+        if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
+            unsafe = "certificate" in str(fault).lower()
+            why = "cannot prove that it is who it says" if unsafe else "cannot be reached"
+            return Failed(Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check), again=not unsafe)
+        if isinstance(fault, httpx.TransportError) and (self._body is None or not self._body.read_bytes):
+            cut = f"{who} closed the connection before the first byte of its answer{words}."
+            return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
+        return Failed(self._broken(f"it ended too early{words}"))
+
+    def _compressed(self, encoding: str) -> Broken:
+        return Broken(
+            "compressed",
+            f"{self._endpoint.host} sends a compressed answer{quoted(encoding, self._endpoint.key)}, although Redline "
+            "requests an uncompressed one. Nothing of it was read, so that it cannot fill the memory.",
+            "Turn compression off at the server, or at the proxy in front of it.",
+        )
+
+    def _redirected(self, response: httpx.Response) -> Rejected:
+        try:
+            aim = self._request.url.join(response.headers.get("location", "")).netloc.decode("ascii", "replace")
+        except (httpx.InvalidURL, ValueError):
+            aim = ""
+        return Rejected(
+            "redirected",
+            f"{self._endpoint.host} redirects requests ({response.status_code}){quoted(aim, self._endpoint.key)}. This "
+            "was not followed, so that no key and no text goes elsewhere. Enter the address it redirects to.",
+        )
+
+
+def _kind(response: httpx.Response) -> str:
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def _encoding(response: httpx.Response) -> str:
+    """The encoding of the body, as the server names it; empty if it names none."""
+    encoding: str = response.headers.get("content-encoding", "")
+    return "" if encoding.strip().lower() in ("", "identity") else encoding
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:g} minutes"
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """The wait that the provider demands before a retry, in seconds; None if it demands none."""
+    for name, unit in (("retry-after-ms", 1_000), ("retry-after", 1)):
+        value = headers.get(name, "")
+        with contextlib.suppress(ValueError, OverflowError):
+            seconds = float(value) / unit
+            if math.isfinite(seconds):
+                return seconds if seconds > 0 else None
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            date = email.utils.parsedate_to_datetime(value)
+            until = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+            seconds = (until - datetime.now(UTC)).total_seconds()
+            return seconds if seconds > 0 else None
+    return None
+
+
+# ---- clients --------------------------------------------------------------------------------------------
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx.AsyncClient]] = WeakKeyDictionary()
+
+
+def client_for(*, is_loopback: bool) -> httpx.AsyncClient:
+    """The client of this event loop. It connects to this machine directly, elsewhere through the environment's proxies.
+
+    It keeps connections, but neither cookies nor a key, which is in each request. Raises Rejected for a proxy that
+    cannot be used.
+    """
+    clients = _clients.setdefault(asyncio.get_running_loop(), {})
+    if is_loopback not in clients:
+        try:
+            clients[is_loopback] = _new_client(is_loopback=is_loopback)
+        except (ImportError, ValueError):
+            raise Rejected(
+                "bad_proxy",
+                "The proxy that the environment names (HTTPS_PROXY, ALL_PROXY) cannot be used: it is not an http:// or "
+                "https:// address. Nothing was sent.",
+            ) from None
+    return clients[is_loopback]
+
+
+def _new_client(*, is_loopback: bool) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        headers={"user-agent": "redline", "accept-encoding": "identity"},
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        verify=httpx.create_ssl_context(),
+        trust_env=not is_loopback,
+        follow_redirects=False,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+    )
+
+
+async def close() -> None:
+    """Close the open connections of this event loop."""
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+        await client.aclose()
+
 
 FIRST_WAIT: Final = 1.0
 """Seconds before the second attempt; each wait is twice the one before."""
@@ -215,3 +642,65 @@ def _given_up(failure: Failed, patience: Patience) -> ProviderError:
 
 def _at_most_a_day(seconds: float) -> str:
     return "more than a day" if seconds > DAY else f"{math.ceil(seconds):,} s"
+
+
+CLOSE_SECONDS: Final = 5
+"""How long leaving waits until the connection is closed; it takes milliseconds."""
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+class AnswerStream:
+    """One request and its answer, piece by piece."""
+
+    def __init__(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
+        self._pieces: queue.SimpleQueue[Piece | BaseException] = queue.SimpleQueue()
+        self._ended = threading.Event()
+        # Starting the loop takes a moment: an interrupt then must not leave a coroutine behind that nothing runs.
+        loop = network_loop()
+        self._task: Future[None] = asyncio.run_coroutine_threadsafe(self._read(endpoint, request, patience), loop)
+
+    def __enter__(self) -> AnswerStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        self._ended.wait(CLOSE_SECONDS)
+
+    def next(self, seconds: float) -> Piece | None:
+        """The next piece, or None if none arrives within this many seconds. Raises ProviderError.
+
+        The last piece is an `AnswerEnd`.
+        """
+        try:
+            found = self._pieces.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    async def _read(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
+        try:
+            async with contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
+                async for piece in pieces:
+                    self._pieces.put(piece)
+        except (asyncio.CancelledError, CancelledError):
+            raise
+        except BaseException as fault:  # noqa: BLE001  # `next` raises it in the thread that waits
+            self._pieces.put(fault)
+        finally:
+            self._ended.set()
+
+
+def network_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process's network thread, started on first use."""
+    global _loop  # noqa: PLW0603  # there is one network thread in a process
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="network", daemon=True).start()
+        return _loop

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.core.messages import UserMessage
-from compaction_app.core.schemas import ToolSchema
+from compaction_app.core.tools import ToolSchema
 
 from .client import Patience, ask
-from .errors import ProviderError
+from .error_mapping import ProviderError
 from .types import AnswerEnd, Endpoint, Request, Retrying, Sent, ThinkingStyle
 
 TOOL: Final = ToolSchema(

@@ -34,9 +34,21 @@ from compaction_app.core.messages import (
     parsed_arguments,
 )
 
-from .accumulator import STOP_CHARACTERS, AccumulatedCall, AnswerBuilder, FragmentBuffer, Reasoning, Text
+from .accumulator import (
+    STOP_CHARACTERS,
+    AccumulatedCall,
+    AnswerBuilder,
+    FragmentBuffer,
+    Reasoning,
+    Text,
+    count_of,
+    event_object,
+    list_of,
+    mapping_of,
+    printed,
+    text_of,
+)
 from .anthropic import tool_name
-from .coercion import count_of, event_object, list_of, mapping_of, printed, text_of
 from .error_mapping import ProviderFault, Reported, Unreadable
 from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
 

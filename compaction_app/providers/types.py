@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from compaction_app.core.messages import AssistantMessage, Message
-from compaction_app.core.schemas import ToolSchema
+from compaction_app.core.tools import ToolSchema
 
 
 class Dialect(StrEnum):

@@ -3,19 +3,32 @@
 The language comes from a file's name or from a fence; it is guessed only for JSON and diffs. Other texts, long texts
 and long lines stay plain: highlighting takes about a microsecond for each character.
 """
+# WAS compaction_app/rendering/ansi: """PURE: the colours and styles of a terminal's output, as classes.
+#
+# Only sequences that set a style, or erase to the end of a line, are removed from the text: all others, which could make
+# a terminal hide or move text, are shown as escapes. Red is only for deletions, so an ANSI red is plum.
+# """
+# WAS compaction_app/rendering/diffs: """PURE: changes of files as diffs, line by line. A sign begins each line: colour alone carries no information.
+#
+# A call that edits a file names its old and its new text but not their position, so that a diff has no line numbers.
+# """
 
 from __future__ import annotations
 
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from functools import cache
-from typing import Any, Final
+from html import escape
+from typing import Any, Final, NamedTuple
 
 from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name, Operator, String, Token
+
+from sessions_app.sessionlog.text import printable_lines
 
 from .markup import spans
 
@@ -209,3 +222,167 @@ def _class_of(kind: Any) -> str:
             return _CLASSES[kind]
         kind = kind.parent
     return ""
+
+
+ESCAPE: Final = "\x1b"
+_SEQUENCE: Final = re.compile(r"\x1b\[([0-9;:]{0,60})m|\x1b\[[0-2]?K|\x1b\(B")
+_COLOURS: Final = ("", "red", "green", "yellow", "blue", "violet", "cyan", "")
+"""The colours of the codes 30 to 37. Black and white are the text's own colour: a page has two themes."""
+_STYLES: Final = {1: "strong", 2: "faint", 3: "slanted", 4: "underlined"}
+_ENDS: Final = {22: ("strong", "faint"), 23: ("slanted",), 24: ("underlined",)}
+_EXTENDED: Final = (38, 48, 58)
+"""They take the following codes: 5 and a number, or 2 and three numbers."""
+
+
+def coloured(text: str) -> str | None:
+    """A recorded output as HTML, which has to be sanitized; None if it sets no style."""
+    return spans(_styled_pieces(text)) if ESCAPE in text and _SEQUENCE.search(text) else None
+
+
+def without_styles(text: str) -> str:
+    """The text alone, without the sequences that `coloured` removes."""
+    return _SEQUENCE.sub("", text) if ESCAPE in text else text
+
+
+def _styled_pieces(text: str) -> Iterator[tuple[str, str]]:
+    colour, styles, end = "", frozenset[str](), 0
+    for found in _SEQUENCE.finditer(text):
+        yield _classes(colour, styles), printable_lines(text[end : found.start()])
+        end = found.end()
+        if found[1] is not None:
+            colour, styles = _styled(colour, styles, found[1])
+    yield _classes(colour, styles), printable_lines(text[end:])
+
+
+def _styled(colour: str, styles: frozenset[str], parameters: str) -> tuple[str, frozenset[str]]:
+    """The colour and the styles after one sequence."""
+    codes = iter([int(code or 0) for code in re.split("[;:]", parameters)])
+    for code in codes:
+        if code == 0:
+            colour, styles = "", frozenset()
+        elif code in _STYLES:
+            styles |= {_STYLES[code]}
+        elif code in _ENDS:
+            styles -= set(_ENDS[code])
+        elif 30 <= code <= 37 or 90 <= code <= 97:
+            colour = _COLOURS[code % 10]
+        elif code == 39:
+            colour = ""
+        elif code in _EXTENDED:
+            extended = _extended(codes)
+            colour = extended if code == 38 else colour
+    return colour, styles
+
+
+def _extended(codes: Iterable[int]) -> str:
+    """The colour that the codes after one of _EXTENDED name: by name for the first sixteen, none for others."""
+    rest = iter(codes)
+    mode = next(rest, 0)
+    if mode == 5:
+        number = next(rest, 0)
+        return _COLOURS[number % 8] if number < 16 else ""
+    if mode == 2:
+        for _ in range(3):
+            next(rest, 0)
+    return ""
+
+
+def _classes(colour: str, styles: Iterable[str]) -> str:
+    return " ".join(f"ansi__{name}" for name in (colour, *sorted(styles)) if name)
+
+
+COMPARED_LINES: Final = 400
+"""Longer texts are not compared line by line: the old one is removed and the new one added, except for common lines at
+the beginning and the end."""
+AROUND: Final = 3
+"""Unchanged lines that are shown on each side of a change."""
+GAP: Final = "⋯"
+_Operation = tuple[str, int, int, int, int]
+"""As in `difflib`: the operation, and the lines of both texts that it concerns."""
+_SIGN_CLASSES: Final = {"+": "diff__added", "-": "diff__removed", " ": "diff__line", "@": "diff__gap"}
+
+
+class TextChange(NamedTuple):
+    """A part of a file, before and after."""
+
+    old: str
+    new: str
+
+
+class DiffLine(NamedTuple):
+    """A line of a diff: `+`, `-`, a blank for an unchanged line, or `@` for the gap between two places."""
+
+    sign: str
+    text: str
+
+
+def diff_of(changes: Iterable[TextChange]) -> Iterator[DiffLine]:
+    """The lines of a diff of several places of a file."""
+    for number, change in enumerate(changes):
+        if number:
+            yield DiffLine("@", GAP)
+        yield from _lines(_lines_of(change.old), _lines_of(change.new))
+
+
+def diff_of_patch(lines: Iterable[str]) -> Iterator[DiffLine]:
+    """The lines of a patch whose lines already have their signs; a line without one is a heading."""
+    for line in lines:
+        if line[:1] in ("+", "-", " "):
+            yield DiffLine(line[0], line[1:])
+        else:
+            yield DiffLine("@" if line else " ", line)
+
+
+def counts(lines: Iterable[DiffLine]) -> tuple[int, int]:
+    """The number of lines that a diff adds and removes."""
+    signs = [line.sign for line in lines]
+    return signs.count("+"), signs.count("-")
+
+
+def diff_markup(lines: Iterable[DiffLine]) -> str:
+    """A diff as HTML, which has to be sanitized."""
+    return "".join(map(_markup, lines))
+
+
+def _markup(line: DiffLine) -> str:
+    sign = "" if line.sign == "@" else line.sign
+    return f'<span class="{_SIGN_CLASSES[line.sign]}">{sign}{escape(printable_lines(line.text))}\n</span>'
+
+
+def _lines_of(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _lines(old: Sequence[str], new: Sequence[str]) -> Iterator[DiffLine]:
+    for number, group in enumerate(_groups(old, new)):
+        if number:
+            yield DiffLine("@", GAP)
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                yield from (DiffLine(" ", line) for line in old[old_start:old_end])
+                continue
+            yield from (DiffLine("-", line) for line in old[old_start:old_end])
+            yield from (DiffLine("+", line) for line in new[new_start:new_end])
+
+
+def _groups(old: Sequence[str], new: Sequence[str]) -> Iterable[Sequence[_Operation]]:
+    """The operations that turn the old text into the new one, those of one place together."""
+    if len(old) + len(new) <= COMPARED_LINES:
+        return SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(AROUND)
+    first = _common(old, new)
+    last = _common(old[first:][::-1], new[first:][::-1])
+    ends = len(old) - last, len(new) - last
+    shown = min(AROUND, first), min(AROUND, last)
+    return [
+        [
+            ("equal", first - shown[0], first, first - shown[0], first),
+            ("replace", first, ends[0], first, ends[1]),
+            ("equal", ends[0], ends[0] + shown[1], ends[1], ends[1] + shown[1]),
+        ]
+    ]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of lines that two texts have in common at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))

@@ -15,7 +15,7 @@ from typing import Final
 
 import nh3
 
-from sessions_app.sessionlog.printable import printable_lines
+from sessions_app.sessionlog.text import printable_lines
 
 
 class Markup(str):

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.effects import removed_estimate
-from compaction_app.core.review_fold import ACCEPTED, Review, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewStatus, Step
 from compaction_app.entries.words import beginning_of
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
+from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_line, signed
 
 from .grouped_review import GroupedReview

@@ -2,38 +2,387 @@
 
 rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
 """
+# WAS compaction_app/review/titles: """The titles of the groups of a review's proposals, and the reasons of proposals in words."""
+# WAS compaction_app/review/filters: """The filter and the grouping of a review: an address's query, the same fields of a form, and chips.
+#
+# by = reason | tool | file | turn | call                 the groups
+# undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
+# reason = KEY                                            only those of one group by reason
+# q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
+#
+# A chip is one of these filters, turned on or off with one press.
+# """
+# WAS compaction_app/review/summary: """The totals of a review: approved and undecided tokens, progress towards the target, and their gauge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
-from compaction_app.core.consequences import Consequences, DecisionEffect, first_decision
-from compaction_app.core.decisions import Kind
-from compaction_app.core.effects import PlanPart, UnitSize, full_effect, in_measure, plan_parts, unit_sizes
-from compaction_app.core.errors import Refusal
-from compaction_app.core.groups import Group, group_key, grouped
-from compaction_app.core.patterns import Pattern
-from compaction_app.core.review_fold import ACCEPTED, ReviewItem, ReviewStatus
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import TranscriptEntry
+import msgspec
+
+from compaction_app.core.effects import (
+    Consequences,
+    DecisionEffect,
+    PlanPart,
+    UnitSize,
+    first_decision,
+    full_effect,
+    in_measure,
+    plan_parts,
+    unit_sizes,
+)
+from compaction_app.core.gates import Refusal
+from compaction_app.core.groups import (
+    ONLY_HERE,
+    Group,
+    Grouping,
+    group_key,
+    grouped,
+    only_here,
+    reason_title,
+    reason_titles,
+)
+from compaction_app.core.patterns import Pattern, compile_pattern
+from compaction_app.core.reasons import supersession_in
+from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, ReviewStatus
+from compaction_app.core.transcript import Transcript, TranscriptEntry
 from compaction_app.evidence.line_checks import LineChecks
-from compaction_app.models import Run
+from compaction_app.models import Proposal, Run
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.recent import Recent
-from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import ContextSize
-from sessions_app.sessionlog.targets import Target
 
-from .filters import ProposalFacts, ReviewFilter
-from .lines import UNKNOWN, ProposalLine, lines_of
-from .outline import Outline
-from .summary import DECIDED
-from .titles import GroupTitles
+from .lines import KINDS, UNKNOWN, Outline, ProposalLine, lines_of
+
+BY_HAND: Final = "Added by hand"
+BY_PAIR: Final = "Goes along with another deletion"
+BY_HOOK: Final = "Proposed by a hook"
+KEPT_TITLE: Final = "Kept: pinned, not proposed"
+NO_FILE: Final = "No file"
+BEFORE: Final = "Before the first message"
+_VERBS: Final = {"read": "read again", "edit": "edited", "write": "written"}
+
+
+class GroupTitles:
+    """The title of each proposal's group, for each way to group them."""
+
+    def __init__(self, outline: Outline, lines: Mapping[Target, ProposalLine]) -> None:
+        self._outline = outline
+        self._lines = lines
+        self._reasons = reason_titles(outline.review.leads(), _reason_of)
+
+    def by(self, grouping: Grouping) -> Callable[[ReviewItem], str]:
+        return {
+            Grouping.REASON: self.reason,
+            Grouping.TOOL: lambda item: self._line(item).tool,
+            Grouping.FILE: lambda item: self._line(item).path or NO_FILE,
+            Grouping.TURN: self.turn,
+            Grouping.CALL: _call_of,
+        }[grouping]
+
+    @property
+    def reasons(self) -> Iterable[str]:
+        """The titles of the groups by reason."""
+        return dict.fromkeys(self._reasons.values())
+
+    def reason(self, item: ReviewItem) -> str:
+        return self._reasons[item.target]
+
+    def turn(self, item: ReviewItem) -> str:
+        number = self._number(item)
+        if not number:
+            return BEFORE
+        message = self._outline.transcript.entries[self._outline.turn_starts[number - 1]]
+        words = self._lines.get(Target(message.entry_id), UNKNOWN).words
+        return f"Turn {number}: {words}" if words else f"Turn {number}"
+
+    def why(self, item: ReviewItem, grouping: Grouping) -> str:
+        """What distinguishes a proposal from the others of its group."""
+        if grouping is not Grouping.REASON:
+            return self.reason(item)
+        reason = item.origin.reason if item.origin is not None else ""
+        later = supersession_in(reason)
+        entry = self._outline.transcript.entry(later.entry_id) if later is not None else None
+        if later is not None and entry is not None:
+            there = self._outline.turn_number(entry.position)
+            where = "in this turn" if there == self._number(item) else f"in turn {there}"
+            return f"{_VERBS[later.verb]} {where}"
+        names = only_here(reason)
+        if names is not None:
+            return f"{names[0]} of {names[1]} names"
+        return f"turn {self._number(item)}" if item.position >= 0 else ""
+
+    def _line(self, item: ReviewItem) -> ProposalLine:
+        return self._lines.get(item.target, UNKNOWN)
+
+    def _number(self, item: ReviewItem) -> int:
+        return self._outline.turn_number(item.position)
+
+
+def _reason_of(item: ReviewItem) -> str:
+    if item.origin is None:
+        return KEPT_TITLE
+    if item.added or item.source == Proposal.Source.HUMAN:
+        return BY_HAND
+    if item.source == Proposal.Source.REPAIR and not item.origin.reason.strip():
+        return BY_PAIR
+    if item.source == Proposal.Source.HOOK and not item.origin.reason.strip():
+        return BY_HOOK
+    return reason_title(item.origin.reason)
+
+
+def _call_of(item: ReviewItem) -> str:
+    if item.origin is None:
+        return KEPT_TITLE
+    if item.added:
+        return BY_HAND
+    return f"Call {item.origin.call}" if item.origin.call else BY_HOOK
+
+
+LENGTH: Final = 512
+"""The maximum length of a field, in characters."""
+FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
+TOOLS: Final = 3
+"""The number of tools that have a chip."""
+LARGE: Final = 500
+"""A proposal with more tokens is large."""
+RISKY: Final = group_key(ONLY_HERE)
+UNKNOWN_REASON: Final = "A reason that no proposal has"
+
+
+class ProposalFacts(msgspec.Struct, frozen=True):
+    """The facts about a proposal that a filter compares, besides its texts."""
+
+    is_undecided: bool
+    tool: str
+    kind: str
+    reason: str
+    """The key of its group by reason."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewFilter:
+    """The proposals that are shown, and their groups."""
+
+    by: Grouping = Grouping.REASON
+    undecided: bool = False
+    tool: str = ""
+    kind: str = ""
+    reason: str = ""
+    over: int = 0
+    q: str = ""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it hides any proposal."""
+        return replace(self, by=Grouping.REASON) != ReviewFilter()
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The fields that differ from those without a filter."""
+        given = {
+            "by": "" if self.by is Grouping.REASON else self.by.value,
+            "undecided": "1" if self.undecided else "",
+            "tool": self.tool,
+            "kind": self.kind,
+            "reason": self.reason,
+            "over": str(self.over) if self.over else "",
+            "q": self.q,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def query(self, **changes: Any) -> str:
+        """The query of an address with this filter and these changes."""
+        return f"?{urlencode(replace(self, **changes).values, errors='replace')}"
+
+    def leaves(self, facts: ProposalFacts) -> bool:
+        """Whether it shows a proposal in which its text or pattern is found."""
+        return (
+            (not self.undecided or facts.is_undecided)
+            and self.tool in ("", facts.tool)
+            and self.kind in ("", facts.kind)
+            and self.reason in ("", facts.reason)
+            and (not self.over or facts.size > self.over)
+        )
+
+    @property
+    def is_pattern(self) -> bool:
+        return len(self.q) > 2 and self.q.startswith("/") and self.q.endswith("/")
+
+    def pattern(self) -> Pattern | Refusal | None:
+        """The pattern to search for: a regular expression between slashes, otherwise a text; None if there is none."""
+        if not self.q:
+            return None
+        words = self.q[1:-1] if self.is_pattern else self.q
+        return compile_pattern(words, regex=self.is_pattern, case_sensitive=False)
+
+
+def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:
+    """The filter of a query or a form. Fields with values unknown to the page are ignored."""
+    given = {name: str(fields.get(name, ""))[:LENGTH].strip() for name in FIELDS}
+    over = given["over"]
+    return ReviewFilter(
+        by=Grouping(given["by"]) if given["by"] in set(Grouping) else Grouping.REASON,
+        undecided=given["undecided"] == "1",
+        tool=given["tool"],
+        kind=given["kind"] if given["kind"] in KINDS else "",
+        reason=given["reason"],
+        over=int(over) if over.isascii() and over.isdigit() and len(over) < 10 else 0,
+        q=given["q"],
+    )
+
+
+# ---- the choices of a filter -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter that is on or off: its words, the number of proposals that it shows, and the address that toggles it."""
+
+    words: str
+    count: int
+    on: bool
+    query: str
+
+
+class FilterChoices(NamedTuple):
+    """The options of a filter's fields, the most frequent first: values and their words."""
+
+    tools: Sequence[tuple[str, str]]
+    kinds: Sequence[tuple[str, str]]
+    reasons: Sequence[tuple[str, str]]
+
+
+def chips_of(
+    chosen: ReviewFilter, facts: Sequence[ProposalFacts], tools: Sequence[str], reasons: Mapping[str, str]
+) -> list[Chip]:
+    """The chips for a filter: the usual ones, then one for each other active filter.
+
+    `facts` are those of the proposals that match its text, `tools` are the review's, the most frequent first, and
+    `reasons` has the titles of its groups by reason.
+    """
+
+    def chip(words: str, **on: Any) -> Chip:
+        is_on = all(getattr(chosen, name) == value for name, value in on.items())
+        count = sum(map(replace(chosen, **on).leaves, facts))
+        off = {name: getattr(ReviewFilter(), name) for name in on}
+        return Chip(words, count, is_on, chosen.query(**(off if is_on else on)))
+
+    chips = [chip("Undecided", undecided=True), chip(_over(LARGE), over=LARGE)]
+    chips += [chip(tool, tool=tool) for tool in tools[:TOOLS]]
+    if RISKY in reasons:
+        chips.append(chip(ONLY_HERE, reason=RISKY))
+    if chosen.over not in (0, LARGE):
+        chips.append(chip(_over(chosen.over), over=chosen.over))
+    if chosen.tool and chosen.tool not in tools[:TOOLS]:
+        chips.append(chip(chosen.tool, tool=chosen.tool))
+    if chosen.kind:
+        chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
+    if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
+        chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
+    if chosen.q:
+        chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
+    return chips
+
+
+def choices_of(facts: Sequence[ProposalFacts], reasons: Mapping[str, str]) -> FilterChoices:
+    """The possible filters for all proposals of a review."""
+    return FilterChoices(
+        [(tool, tool) for tool in by_frequency(one.tool for one in facts)],
+        [(kind, KINDS[kind]) for kind in by_frequency(one.kind for one in facts)],
+        [(reason, reasons[reason]) for reason in by_frequency(one.reason for one in facts)],
+    )
+
+
+def by_frequency(names: Any) -> list[str]:
+    return [name for name, _ in Counter(names).most_common()]
+
+
+def _over(tokens: int) -> str:
+    return f"Over {tokens:,} tokens"
+
+
+KEPT_STATUSES: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
+DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
+"""The statuses of proposals that can be reopened."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryGauge:
+    """The context and its deleted part, in percent of the window, or of the context if the window is unknown."""
+
+    body: float
+    undecided: float
+    """Where the strike begins: first the undecided part, then the approved part, up to the end of the body."""
+    approved: float
+    goal: float
+
+
+class PlanTokens(NamedTuple):
+    """The context and its deleted part, all in the measure of the context."""
+
+    context: ContextSize
+    approved: int
+    planned: int
+    """With all undecided proposals."""
+    goal: int
+    """The tokens that the agent's target deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The plan as the airlock computes it."""
+
+    tokens: PlanTokens
+    window: int | None
+    percent: float
+    """The approved share of the target, as the agent counts."""
+    met: bool
+    total: int
+    undecided: int
+    accepted: int
+    rejected: int
+    refused: int
+    gauge: SummaryGauge
+
+    @property
+    def sums(self) -> tuple[int, int, int, bool]:
+        """The sentences below the groups."""
+        return self.total, self.tokens.planned, self.rejected, self.undecided > 0
+
+
+def summary_of(
+    review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None, share: float
+) -> Summary:
+    """The totals of a review, which are also the sums of the proposals' numbers; `share` is that of the target."""
+    size, is_met = tokens.context.tokens, review.tokens_to_go == 0
+    length = max(1, window or 0, size)
+    body, struck, all_struck, tick = (
+        round(100 * place / length, 2)
+        for place in (size, size - tokens.approved, size - tokens.planned, size - tokens.goal)
+    )
+    return Summary(
+        tokens=tokens,
+        window=window if window is not None and window >= size else None,
+        percent=max(100.0, share) if is_met else share,
+        met=is_met,
+        total=review.total,
+        undecided=review.undecided,
+        accepted=review.accepted,
+        rejected=sum(item.standing in KEPT_STATUSES for item in leads),
+        refused=review.refused,
+        gauge=SummaryGauge(body, all_struck, struck, tick),
+    )
+
 
 CACHED: Final = 8
 """The number of review versions whose numbers are cached: a decision is compared with the version before it."""

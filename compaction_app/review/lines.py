@@ -3,24 +3,28 @@
 Lines are made of texts, which never change while a run's preparation is the same: those of the last few runs are
 cached, so that a page reads only the texts of the objects that it unfolds.
 """
+# WAS compaction_app/review/target_ref: """References to targets in addresses and forms, and the ids of articles on the page."""
+# WAS compaction_app/review/outline: """The positions of a run's proposals: their turns, and the kept entries between them."""
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
+from urllib.parse import quote, unquote
+from zlib import crc32
 
-from compaction_app.core.review_fold import ReviewItem
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.core.review_fold import Review, ReviewItem
+from compaction_app.core.transcript import Transcript, TranscriptEntry
 from compaction_app.entries.words import ARGUMENT_CHARACTERS, author_of, call_path, call_words
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
-from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
-from sessions_app.sessionlog.noise import spoken
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
+from sessions_app.sessionlog.text import plural, spoken
 
 CACHED: Final = 4
 """The number of runs whose lines are cached."""
@@ -120,3 +124,115 @@ def _line(entry: TranscriptEntry, block: Block | None, texts: Mapping[str, Texts
     words = " ".join(spoken(text[:BEGINNING], entry.role).split())[:ARGUMENT_CHARACTERS]
     author = author_of(entry.role, entry.tool_name, block.type if block is not None else "", entry.entry_type)
     return ProposalLine(author, "thinking" if block is not None and block.is_thinking else "message", words, "")
+
+
+def ref_of(target: Target) -> str:
+    """A target in an address or a form: the entry's id, quoted, and the block after a colon."""
+    name = quote(target.entry_id, safe="")
+    return name if target.block_index is None else f"{name}:{target.block_index}"
+
+
+def target_of(text: str) -> Target | None:
+    """The target of a reference; None if it is not one."""
+    name, colon, index = text.partition(":")
+    if not name or (colon and not (index.isascii() and index.isdigit() and len(index) < 10)):
+        return None
+    return Target(unquote(name), int(index) if colon else None)
+
+
+def anchor(position: int, target: Target) -> str:
+    """The id of an article on its page: by position, because an entry's id may contain anything."""
+    if position < 0:
+        checksum = crc32(str(target).encode("utf-8", "surrogatepass"))
+        return f"p-x{checksum:08x}"
+    return f"p-{position}" if target.block_index is None else f"p-{position}-{target.block_index}"
+
+
+AROUND: Final = 6
+"""The number of kept entries unfolded before and after a proposal, up to the next deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Entries between proposals that are kept at least in part: positions, the end excluded, without deleted
+    entries."""
+
+    start: int
+    end: int
+    entries: Sequence[TranscriptEntry]
+
+
+class Outline:
+    """The turns of a review, and the kept entries between its proposals."""
+
+    def __init__(self, transcript: Transcript, review: Review) -> None:
+        self.transcript = transcript
+        self.review = review
+
+    @cached_property
+    def turn_starts(self) -> Sequence[int]:
+        """The positions of the user's messages."""
+        return [entry.position for entry in self.transcript.entries if entry.role == Role.USER]
+
+    @cached_property
+    def _covered(self) -> set[int]:
+        return set(self._covered_positions({*self.review.items, *self.review.would_go}))
+
+    def turn_number(self, position: int) -> int:
+        """The number of an entry's turn, from 1; 0 before the user's first message."""
+        return bisect_right(self.turn_starts, position)
+
+    def around(self, position: int) -> tuple[Stay, Stay]:
+        """The kept entries directly before an entry, and directly after it."""
+        start, end = position, position + 1
+        while start > max(0, position - AROUND) and start - 1 not in self._covered:
+            start -= 1
+        while end < min(len(self.transcript), position + 1 + AROUND) and end not in self._covered:
+            end += 1
+        return self.stays(start, position), self.stays(position + 1, end)
+
+    def stays(self, start: int, end: int) -> Stay:
+        """The entries between two positions that are kept, at least in part."""
+        entries = self.transcript.entries[start:end]
+        return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
+
+    def tokens_staying(self, entry: TranscriptEntry) -> int:
+        """The tokens of an entry, or of those of its blocks that are neither proposed nor deleted."""
+        blocks = [block for block in entry.blocks if not self._is_touched(Target(entry.entry_id, block.index))]
+        return entry.tokens if len(blocks) == len(entry.blocks) else sum(block.tokens for block in blocks)
+
+    def _is_touched(self, target: Target) -> bool:
+        return target in self.review.items or target in self.review.would_go
+
+    def _covered_positions(self, targets: Iterable[Target]) -> Iterator[int]:
+        """The entries that are completely covered: they, or each of their blocks, are proposed or deleted."""
+        blocks: dict[str, int] = {}
+        for target in targets:
+            entry = self.transcript.entry(target.entry_id)
+            if entry is None:
+                continue
+            if target.block_index is None:
+                yield entry.position
+            elif entry.slot(target.block_index) is not None:
+                blocks[target.entry_id] = blocks.get(target.entry_id, 0) + 1
+                if blocks[target.entry_id] == len(entry.blocks):
+                    yield entry.position
+
+
+def fold_words(entries: Sequence[TranscriptEntry]) -> str:
+    """Entries in words: 6 entries stay (2 writes, 1 bash)."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        name = {Role.COMMAND: "bash", Role.TOOL_RESULT: entry.tool_name}.get(entry.role, "")
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    among = sorted(counts.items(), key=lambda pair: -pair[1])[:4]
+    words = ", ".join(f"{count:,} {_plural(name[:40], count)}" for name, count in among)
+    entry_words = f"{plural(len(entries), 'entry')} {'stays' if len(entries) == 1 else 'stay'}"
+    return f"{entry_words} ({words})" if words else entry_words
+
+
+def _plural(name: str, count: int) -> str:
+    if count == 1 or not (name.isascii() and name.isalpha() and name.islower()):
+        return name
+    return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"

@@ -8,8 +8,8 @@ from itertools import accumulate
 from compaction_app.core.review_fold import Review
 from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw, pieces_of
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.measure import apportion
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import apportion
+from sessions_app.sessionlog.entries import Target
 
 _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
 """The strike is drawn on the same grid, with kinds for the fate of a piece."""

@@ -1,12 +1,28 @@
 """The review of a run: its page, one decision, and the kept entries between its proposals."""
+# WAS compaction_app/review/forms: """The decision that a button of the review page requests: its kind, and its targets.
+#
+# approve | reject | reopen | withdraw | add = REF        one target, as `target_ref.ref_of` writes it
+# narrow = REF, block = REF …                             the blocks of an entry that are deleted
+# approve_group | reject_group | reopen_group = KEY       the undecided objects of a group (decided: `reopen`), as
+# by, tool, kind, reason, over, q                         grouped and filtered on the page
+# approve_picked | reject_picked | reopen_picked = 1      the same for the selected objects:
+# pick = REF …
+# undo                                                    the last decision
+# seen = NUMBER                                           always: the version of the review that the page shows
+# mark                                                    the plan for which the page was made
+# rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          the part that the page shows
+# """
+# WAS compaction_app/review/review_place: """A place on the token map of a review: its entry by name, the decision about it, and a link to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -15,31 +31,244 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 from django_htmx.http import trigger_client_event
 
-from compaction_app.core.decisions import Step
 from compaction_app.core.groups import Grouping
-from compaction_app.core.review_fold import ReviewItem
+from compaction_app.core.review_fold import Kind, ReviewItem, ReviewStatus, Step
 from compaction_app.core.states import REVIEWABLE, RunState
+from compaction_app.core.transcript import TranscriptEntry
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.words import beginning_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
-from compaction_app.runs.openings import record_opened
-from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
+from compaction_app.runs.commands import record_opened
+from compaction_app.runs.reviews import DECIDED_ELSEWHERE, require_same_plan, undo
 from compaction_app.runs.reviews import decide as record_decision
-from compaction_app.runs.reviews import require_same_plan, undo
 from compaction_app.runs.unseen_proposals import mark_seen
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.text import plural
 from sessions_app.sqlite import left_out_if_busy
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.prefetching import is_shown
-from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+from sessions_app.templatetags.formatting import escape_line, in_measure
+from sessions_app.web.credentials import is_shown
+from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
 from .decision_report import decision_report
-from .filters import filter_of
-from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
+from .grouped_review import DECIDED, filter_of
+from .lines import anchor, line_of, ref_of, target_of
 from .presenter import Page, ReviewDesk, Shown
-from .review_place import place_at_point, place_of
-from .target_ref import anchor, ref_of, target_of
+
+UNDO: Final = "undo"
+_BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)
+ACTIONS: Final = (UNDO, *Kind, *(f"{kind}_{extent}" for kind in _BULK for extent in ("group", "picked")))
+NOT_DECIDED: Final = "Nothing was decided. Load the page again."
+_ANYWAY: Final = {
+    Kind.APPROVE: "Approve anyway",
+    Kind.REJECT: "Reject anyway",
+    Kind.REOPEN: "Reopen anyway",
+    Kind.NARROW: "Delete only these anyway",
+    Kind.ADD: "Delete anyway",
+    Kind.WITHDRAW: "Take back anyway",
+}
+_THE_REST: Final = {
+    Kind.APPROVE: "Approve the rest",
+    Kind.REJECT: "Reject the rest",
+    Kind.REOPEN: "Reopen the rest",
+}
+
+
+class DecisionRequest(NamedTuple):
+    """A decision to be stored. `kind` is None for undo. Without targets there is nothing to decide."""
+
+    kind: Kind | None
+    targets: tuple[Target, ...] = ()
+    scope: tuple[Target, ...] = ()
+    """For a bulk decision: every proposal to which it applied, decided or not."""
+
+
+class RepeatedDecision(NamedTuple):
+    """A decision that was refused because of another window: the button that makes it on the version now shown."""
+
+    name: str
+    value: str
+    words: str
+    blocks: tuple[str, ...]
+    picks: tuple[str, ...]
+
+
+class WordsField(forms.Field):
+    """Words separated by commas, in any number of inputs."""
+
+    widget = forms.MultipleHiddenInput
+
+    def clean(self, value: Any) -> list[str]:
+        return [word for text in value for word in str(text).split(",") if word]
+
+
+class DecisionForm(forms.Form):
+    """The pressed button, the version of the review, and the part that the browser shows."""
+
+    seen = forms.IntegerField(
+        min_value=0,
+        max_value=999_999_999,
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"),
+            "The form named no version of the review that it was made on.",
+        ),
+    )
+    mark = forms.CharField(required=False)
+    block = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    pick = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    rows = WordsField()
+    opened = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    groups = WordsField()
+    open = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+
+    @property
+    def shown(self) -> Shown:
+        data = self.cleaned_data
+        return Shown(
+            rows=frozenset(data["rows"]),
+            opened=frozenset(data["opened"]),
+            groups=frozenset(data["groups"]),
+            open_groups=tuple(data["open"]),
+        )
+
+    def decision(self, desk: ReviewDesk) -> DecisionRequest:
+        """The decision that the button requests. Raises FormInvalid."""
+        button = self._button
+        value, (kind, _, extent) = self.data.get(button, ""), button.partition("_")
+        if not button:
+            raise self._invalid("no decision")
+        if button == UNDO:
+            return DecisionRequest(None)
+        if extent == "group":
+            group = desk.group(value)
+            if group is None:
+                raise self._invalid("a group that has no proposals")
+            return _bulk(Kind(kind), group.leads)
+        if extent == "picked":
+            items = map(desk.review.items.get, map(self._target, self.cleaned_data["pick"]))
+            return _bulk(Kind(kind), [item for item in items if item is not None])
+        target = self._target(value)
+        if kind == Kind.NARROW:
+            blocks = map(self._target, self.cleaned_data["block"])
+            return DecisionRequest(Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id))
+        return DecisionRequest(Kind(kind), (target,))
+
+    def repeated(self, desk: ReviewDesk) -> RepeatedDecision | None:
+        """The same decision on the present review; None if nothing is left to decide. Raises FormInvalid.
+
+        A bulk decision is repeated only for proposals that are still undecided.
+        """
+        decision, name = self.decision(desk), self._button
+        if decision.kind is None or not decision.targets:
+            return None
+        words = _THE_REST[decision.kind] if "_" in name else _ANYWAY[decision.kind]
+        data = self.cleaned_data
+        return RepeatedDecision(name, self.data[name], words, tuple(data["block"]), tuple(data["pick"]))
+
+    @property
+    def is_undo(self) -> bool:
+        return self._button == UNDO
+
+    @property
+    def _button(self) -> str:
+        """The name of the pressed button; empty if none was."""
+        return next((name for name in ACTIONS if name in self.data), "")
+
+    def _target(self, key: str) -> Target:
+        target = target_of(key)
+        if target is None:
+            raise self._invalid("no object")
+        return target
+
+    def _invalid(self, what: str) -> FormInvalid:
+        self.add_error(None, f"The form named {what}.")
+        return FormInvalid(self, NOT_DECIDED)
+
+
+def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
+    """A decision about the undecided ones among these proposals; for `reopen`, about the decided ones."""
+    leads = [item for item in items if item.leader is None]
+    wanted = DECIDED if kind is Kind.REOPEN else (ReviewStatus.UNDECIDED,)
+    targets = tuple(item.target for item in leads if item.standing in wanted)
+    return DecisionRequest(kind, targets, tuple(item.target for item in leads))
+
+
+WORDS: Final = 60
+"""The maximum length of an entry's line in its name, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPlace:
+    """One entry of the planned context, by its position on the map."""
+
+    number: int
+    """Counted from 1."""
+    total: int
+    name: str
+    address: str
+    """Its proposal in the review; if it is kept, its entry in the session."""
+    top: int
+    height: int
+    """Its height on the map."""
+    previous_turn: int
+    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
+    keys."""
+    next_turn: int
+
+
+def place_at_point(desk: ReviewDesk, x: int, y: int) -> ReviewPlace:
+    """The place at a point of the map."""
+    drawn = desk.struck_map
+    return place_of(desk, bisect_right(drawn.before, drawn.ground.tokens_at(x, y)))
+
+
+def place_of(desk: ReviewDesk, number: int) -> ReviewPlace:
+    """The entry with this number, or the nearest one."""
+    total = len(desk.transcript)
+    number = min(max(number, 1), total)
+    entry, before = desk.transcript.entries[number - 1], desk.struck_map.before
+    top, height = desk.struck_map.ground.frame(before[number - 1], before[number] - before[number - 1])
+    item = _item_at(desk, entry)
+    starts = desk.outline.turn_starts
+    turn = desk.outline.turn_number(entry.position)
+    begun = starts[turn - 1] + 1 if turn else 1
+    return ReviewPlace(
+        number=number,
+        total=total,
+        name=_name(desk, entry, item, turn),
+        address=_place_address(desk, entry, item),
+        top=top,
+        height=height,
+        previous_turn=begun if begun < number else starts[turn - 2] + 1 if turn > 1 else 1,
+        next_turn=starts[turn] + 1 if turn < len(starts) else total,
+    )
+
+
+def _item_at(desk: ReviewDesk, entry: TranscriptEntry) -> ReviewItem | None:
+    """The proposal in which an entry is decided; None if no part of it is proposed."""
+    found = next((item for item in desk.review.items.values() if item.position == entry.position), None)
+    return desk.review.items[found.leader] if found is not None and found.leader is not None else found
+
+
+def _name(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None, turn: int) -> str:
+    line = line_of(desk.run, desk.transcript, entry)
+    where = f"turn {turn:,}" if turn else "before the first turn"
+    what = escape_line(beginning_of(f"{line.tool} {line.words}".strip(), WORDS))
+    if item is None:
+        return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, stays"
+    row = desk.proposal_rows([item])[0]
+    return f"{where}, {what}, {plural(significant(row.tokens), 'token')}, {row.mark.words}"
+
+
+def _place_address(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None) -> str:
+    if item is None:
+        return entry_address(desk.run.session.get_absolute_url(), entry.entry_id)
+    key = quote(ref_of(item.target), safe="")
+    return f"{desk.chosen.query()}&at={key}#{anchor(item.position, item.target)}"
+
 
 KEYS: Final = (
     ("j k ↓ ↑", "next and previous row"),

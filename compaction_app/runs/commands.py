@@ -1,8 +1,10 @@
 """The user's actions on a run: start it, stop it, resume it, plan it again on the current session."""
+# WAS compaction_app/runs/openings: """The objects of a review that a user opened: the page before a commit names those approved but never opened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +13,17 @@ from django.db import transaction
 from django.utils import timezone
 
 from compaction_app.core.states import REVIEWABLE, WRITTEN, RunState
-from compaction_app.models import Proposal, Run
+from compaction_app.models import WHOLE_ENTRY, Opening, Proposal, Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import level_for, model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
-from sessions_app.jobs.processes import wake_workers
+from sessions_app.jobs.pool import wake_workers
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
 
@@ -188,3 +190,22 @@ def plan_again(run: Run) -> Run:
         writer=run.writer,
         replaces=run,
     )
+
+
+def record_opened(run: Run, targets: Iterable[Target], now: datetime) -> None:
+    """Record that a user opened these objects; those opened before keep their time."""
+    rows = [
+        Opening(
+            run=run,
+            entry_id=target.entry_id,
+            block=WHOLE_ENTRY if target.block_index is None else target.block_index,
+            at=now,
+        )
+        for target in dict.fromkeys(targets)
+    ]
+    Opening.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def opened_targets(run: Run) -> frozenset[Target]:
+    """The objects that a user opened in the review of a run."""
+    return frozenset(opening.target for opening in run.openings.all())

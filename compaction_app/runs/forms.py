@@ -26,12 +26,12 @@ from compaction_app.planning.egress_preview import (
 )
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
 from compaction_app.planning.planners import EMBEDDED, is_llm
-from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.pure.format import SessionWriter
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.forms import CheckedField
+from sessions_app.web.pages import CheckedField
 
 PARAMETERS: Final[Mapping[str, str]] = {
     "keep": "compression_ratio",

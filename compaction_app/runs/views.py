@@ -22,9 +22,7 @@ from compaction_app.models import Run, RunQuerySet, SummaryDraft
 from compaction_app.planning.model_registry import model_of_session
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of, wants_fragment
 
 from .commands import plan_again, resume_run, start_run, stop_run
 from .forms import CompactForm

@@ -17,21 +17,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .checks import RequestFault, check_schema, check_tool_name, is_whole, known_only, require
-from .request import EarlierAnswer, EarlierCall, OfferedTool, ScriptedRequest
-from .response import (
+from .request import (
     CallTool,
+    EarlierAnswer,
+    EarlierCall,
     Frame,
     Kind,
+    OfferedTool,
     Part,
     Play,
     Refuse,
+    RequestFault,
     Say,
+    ScriptedRequest,
     Sealed,
     Stop,
     Think,
+    check_schema,
+    check_tool_name,
     fragments,
     is_sealed,
+    is_whole,
+    known_only,
+    require,
     sealed,
     shown_until,
     signature_of,

@@ -21,9 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from . import anthropic, openai
-from .checks import RequestFault
-from .request import ScriptedRequest
-from .response import Cut, Dialect, Foreign, Frame, Move, Play, Refuse, Silence
+from .request import Cut, Dialect, Foreign, Frame, Move, Play, Refuse, RequestFault, ScriptedRequest, Silence
 from .scripts import SCRIPTS, Script, script_named
 
 Receive = Callable[[], Awaitable[Any]]

@@ -18,22 +18,29 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from .checks import RequestFault, check_schema, check_tool_name, is_whole, require
-from .request import EarlierAnswer, EarlierCall, OfferedTool, ScriptedRequest
-from .response import (
+from .request import (
     CallTool,
+    EarlierAnswer,
+    EarlierCall,
     Frame,
     Kind,
+    OfferedTool,
     Part,
     Play,
     Refuse,
+    RequestFault,
     Say,
+    ScriptedRequest,
     Sealed,
     Stop,
     Think,
+    check_schema,
+    check_tool_name,
     fragments,
     is_checked,
     is_sealed,
+    is_whole,
+    require,
     sealed,
     shown_until,
     signature_of,

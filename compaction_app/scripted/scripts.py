@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from .request import EarlierCall, ScriptedRequest
-from .response import (
+from .request import (
     Break,
     CallTool,
     Cut,
+    EarlierCall,
     Foreign,
     Move,
     Part,
     Play,
     Refuse,
     Say,
+    ScriptedRequest,
     Sealed,
     Silence,
     Stop,

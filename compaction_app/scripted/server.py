@@ -19,7 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .app import CUT, Received, ScriptedApp
-from .response import Dialect
+from .request import Dialect
 
 HOST: Final = "127.0.0.1"
 

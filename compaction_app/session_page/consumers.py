@@ -24,7 +24,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.broadcast import SESSIONS
 from sessions_app.web.page_socket import PageConsumer
 
-from .live_signs import live_signs, title_of
+from .session_presenter import live_signs, title_of
 from .surroundings import surroundings_of, version_of, view_address
 
 IDLE_SECONDS: Final = 30

@@ -2,22 +2,31 @@
 
 The state of the branch comes from `branches`; the texts of a page are read from the file by offset.
 """
+# WAS compaction_app/session_page/time_lines: """The times of a page's entries: pauses between them, and the duration of each turn."""
+# WAS compaction_app/session_page/relatives: """The sessions related to a session: its parent, its forks, and the subagents that it started."""
+# WAS compaction_app/session_page/live_signs: """Whether a session is live, as its page shows it: by its file and by its agent's own signs."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from django.utils import timezone
+
 from compaction_app.entries.branches import BranchState, branch_state
-from compaction_app.entries.text import ShownText, calls_of, clamp, languages_of
 from compaction_app.entries.view import (
     EntryNote,
     EntryView,
+    ShownText,
+    calls_of,
+    clamp,
     is_minor,
     items_of,
+    languages_of,
     minor_item,
     shown_pictures,
     source_of,
@@ -25,17 +34,180 @@ from compaction_app.entries.view import (
     tied,
 )
 from compaction_app.models import Compaction
+from compaction_app.session_activity import Activity, activity_of
 from sessions_app.document.document import indexed_texts
+from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.provider_rules import Breakage
+from sessions_app.sessionlog.diagnosis import Breakage
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.session import DamageKind
+from sessions_app.sessionlog.text import duration_words, moment_of, plural
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
+from sessions_app.templatetags.formatting import heading
 
-from .relatives import subagents_of
-from .time_lines import pause_before, turn_line
+PAUSE: Final = timedelta(minutes=30)
+"""A shorter time between two entries is not mentioned."""
+SEARCHED: Final = 50
+STOPPED: Final = frozenset({"error", "aborted"})
+
+
+class TimeSpan(NamedTuple):
+    """The times of the first and the last of some entries that record one."""
+
+    first: datetime
+    last: datetime
+
+    @property
+    def words(self) -> str:
+        return duration_words(self.last - self.first)
+
+    @property
+    def is_one_day(self) -> bool:
+        return day_of(self.first) == day_of(self.last)
+
+
+class TurnFacts(NamedTuple):
+    """The facts about one turn."""
+
+    span: TimeSpan | None
+    """None if its entries record no times."""
+    tokens: int
+    """The tokens of its part in the context."""
+    calls: int
+    failed: int
+    """The number of failed calls."""
+    is_troubled: bool
+    """Whether an answer stopped or failed."""
+
+
+def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
+    """The span of the entries that record a time; None if none does."""
+    first = next((at for entry in entries if (at := moment_of(entry.timestamp)) is not None), None)
+    last = next((at for entry in reversed(entries) if (at := moment_of(entry.timestamp)) is not None), None)
+    return TimeSpan(first, last) if first is not None and last is not None else None
+
+
+def turn_facts(state: BranchState, number: int) -> TurnFacts:
+    """The facts of a turn of the branch, counted from 1."""
+    begin = state.turns[number - 1][0]
+    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
+    entries = state.branch[begin:end]
+    kept = state.kept
+    return TurnFacts(
+        span_of(entries),
+        sum(kept[one.id].tokens for one in entries if one.id in kept),
+        sum(one.result_for is not None for one in entries),
+        sum(one.result_for is not None and one.failed for one in entries),
+        any(one.role == Role.ASSISTANT and one.stop_reason in STOPPED for one in entries),
+    )
+
+
+def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
+    """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
+
+    For the first entry of a branch it is the day, if the branch has several.
+    """
+    at = moment_of(listed[position].timestamp)
+    if at is None:
+        return None
+    before = _last_moment(listed, position)
+    if before is None:
+        span = span_of(state.branch)
+        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
+    words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
+    is_next_day = day_of(at) != day_of(before)
+    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
+
+
+def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
+    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
+    times."""
+    place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
+    if place == len(state.turns) or state.turns[place][1].id != entry.id:
+        return None
+    facts = turn_facts(state, place + 1)
+    if facts.span is None or facts.span.first == facts.span.last:
+        return None
+    words = [f"turn {place + 1:,} took {facts.span.words}"]
+    if facts.calls:
+        words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
+    if facts.failed:
+        words.append(f"{facts.failed:,} failed")
+    return EntryView("time", ", ".join(words))
+
+
+def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
+    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
+    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
+        at = moment_of(listed[place].timestamp)
+        if at is not None:
+            return at
+    return None
+
+
+def day_of(at: datetime | None) -> date | None:
+    """The day of a time in the zone of this computer."""
+    return timezone.localtime(at).date() if at is not None else None
+
+
+RELATIVES_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Relatives:
+    """The indexed sessions that are related to one."""
+
+    parent: Session | None
+    """The session from which it was forked, or that started it."""
+    subagents: list[Session]
+    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
+    forks: list[Session]
+    start: StartingCall | None
+    """The call that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingCall:
+    """The call that started a subagent, in the session of this call."""
+
+    session: Session
+    entry_id: str
+    tool: str
+
+
+def relatives_of(session: Session) -> Relatives:
+    """The shown sessions that are related to this one."""
+    shown = Session.objects.shown().for_display()
+    children = shown.children_of(session).order_by("mtime_ns", "pk")
+    parent = shown.parent_of(session)
+    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
+    return Relatives(
+        parent,
+        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
+        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
+    )
+
+
+def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
+    """The call in these sessions that started a subagent; None if none of them has one."""
+    if not subagent.header_id:
+        return None
+    for session, result in entries_naming(sessions, subagent.header_id):
+        if result.subagent == subagent.header_id and result.result_for is not None:
+            naming = (entry for _, entry in entries_naming([session], result.result_for))
+            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
+            return StartingCall(session, call.id, result.tool_name)
+    return None
+
+
+def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
+    """The sessions that calls of these entries started, by `Entry.subagent`."""
+    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
+    ids = {result.subagent for result in results if result.subagent}
+    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
+
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
@@ -327,3 +499,17 @@ def _with_pictures(session: Session, state: BranchState, item: EntryView) -> Ent
     block = next((one for one in entry.blocks or () if one.index == item.block), None)
     pictures = shown_pictures(session, entry, block, item.shown.text)
     return replace(item, pictures=pictures) if pictures else item
+
+
+def title_of(session: Session, activity: Activity) -> str:
+    """The title of its page: the session and its states."""
+    states = {"due": session.due, "live": activity.is_live}
+    return ", ".join([heading(session), *(state for state, applies in states.items() if applies)])
+
+
+def live_signs(session: Session, now: datetime) -> Activity:
+    """The known activity of others in the session, without a search of all processes.
+
+    Raises the errors of opening it.
+    """
+    return activity_of(session, session.agent.store.state(session.real_path()), now, with_writers=False)

@@ -1,10 +1,14 @@
 """The pages of one session. Each view is a page; htmx gets a part of the page's own template."""
+# WAS compaction_app/session_page/reader_selection: """The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
+# WAS compaction_app/session_page/whole_text: """One text of a session in full: of an entry, or of one of its blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,32 +23,127 @@ from compaction_app.core.branch_views import VIEWS, messages_in
 from compaction_app.core.states import FINISHED
 from compaction_app.entries.branches import branch_state, find_leaf
 from compaction_app.entries.links import place_address
+from compaction_app.entries.view import (
+    EntryPicture,
+    ShownText,
+    beginning,
+    calls_of,
+    kind_of,
+    languages_of,
+    pictures_of,
+    shown_pictures,
+    source_of_text,
+    whole,
+)
 from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
 from compaction_app.navigation.offers import offers_of
-from compaction_app.rendering.spoken_entry import ExportHead
+from compaction_app.rendering.exported import ExportHead
+from compaction_app.rendering.pictures import Picture
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import reader_named, readers_of
+from sessions_app.document.document import indexed_texts
+from sessions_app.index.indexer import index_file
 from sessions_app.index.session_copies import write_version_3
 from sessions_app.models import Session
-from sessions_app.search.session_search import SessionSearch, search_session
+from sessions_app.search.results import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.printable import plural
-from sessions_app.storage.files import Fingerprint
+from sessions_app.sessionlog.text import plural
+from sessions_app.storage.files import Fingerprint, opened, pread
 from sessions_app.templatetags.formatting import escape_text
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import CheckedField, require_valid
-from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .live_signs import live_signs, title_of
-from .map_place import place_at_point, place_of
-from .reader_selection import reindex, select_reader
-from .relatives import relatives_of
-from .session_presenter import SessionView, row_compactions, view_session
-from .surroundings import surroundings_of, view_address
-from .whole_text import whole_picture, whole_text
+from .session_presenter import SessionView, live_signs, relatives_of, row_compactions, title_of, view_session
+from .surroundings import place_at_point, place_of, surroundings_of, view_address
+
+
+def select_reader(session: Session, name: str) -> None:
+    """Store the reader chosen for a session, and count its context with it; "" lets Redline choose again.
+
+    Raises the errors of indexing: then the choice is stored, but the count is not.
+    """
+    Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
+    reindex(session)
+
+
+def reindex(session: Session) -> None:
+    """Bring the index of one session up to date. Raises the errors of indexing."""
+    index_file(session.real_path())
+
+
+WHOLE_CHARACTERS: Final = 400_000
+"""Characters of one text that are shown; the page states the number of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeText:
+    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryView`."""
+
+    entry_id: str
+    block: int | None
+    kind: str
+    shown: ShownText
+    left_out: int
+    call: tuple[str, str] | None = None
+    """A tool's name and its arguments in short."""
+    pictures: Sequence[EntryPicture] = ()
+    companion: str = ""
+    """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
+
+
+def whole_text(
+    session: Session,
+    entry_id: str,
+    block: int | None,
+    *,
+    as_recorded: bool = False,
+    is_beginning: bool = False,
+) -> WholeText:
+    """The text of an entry or a block, or its beginning as on the page of its session.
+
+    Raises BadInput `unknown_entry` and `unknown_block`.
+    """
+    state = branch_state(session)
+    entry = state.tree.entry(entry_id)
+    calls = calls_of(state, [entry])
+    texts = indexed_texts(session, [entry, *calls])
+    own = texts[entry_id]
+    if block is not None and block >= len(own.blocks):
+        raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
+    text = own.block(block) if block is not None else own.joined(entry.blocks)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    kind = kind_of(entry, found)
+    companion = session.agent.store.companion_of(session.real_path(), text) if kind == "out" else None
+    if companion is not None:
+        text = _text_of_file(companion)
+    source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))
+    show = beginning if is_beginning else whole
+    return WholeText(
+        entry_id,
+        block,
+        kind,
+        show(source, as_recorded=as_recorded),
+        0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
+        call,
+        [] if as_recorded else shown_pictures(session, entry, found, text),
+        companion.name if companion is not None else "",
+    )
+
+
+def whole_picture(session: Session, entry_id: str, block: int | None, number: int) -> Picture | None:
+    """One picture of an entry or a block; None if there is none. Raises BadInput `unknown_entry`."""
+    entry = branch_state(session).tree.entry(entry_id)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    pictures = pictures_of(session, entry, found) if (found is None) == (block is None) else []
+    return pictures[number] if number < len(pictures) else None
+
+
+def _text_of_file(path: Path) -> str:
+    """The text of a file, of which at most four bytes for each shown character are read."""
+    with opened(path, os.O_RDONLY, "It was not read.") as fd:
+        return pread(fd, 0, 4 * WHOLE_CHARACTERS).decode("utf-8", "replace")
 
 
 def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:

@@ -15,14 +15,13 @@ from typing import Any, Final
 from compaction_app.core.states import EventKind
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
-from compaction_app.planning.summarizer import Summarizer
+from compaction_app.planning.model_request import Summarizer
 from compaction_app.planning.usage import UsageTotals
 from sessions_app.jobs.recorder import JobRecorder, work_under_lease
 from sessions_app.sessionlog.errors import BadInput, Stopped
-from sessions_app.sessionlog.printable import editable
+from sessions_app.sessionlog.text import editable
 
-from .drafts import State, supplied_as_row, task_of
-from .hooks_asked import ask_hooks_about
+from .drafts import State, ask_hooks_about, supplied_as_row, task_of
 
 STORE_SECONDS: Final = 0.3
 """The shortest time between two updates of the streamed text."""

@@ -9,24 +9,24 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from compaction_app.changes.change import RequiredConfirmation
-from compaction_app.core.replaced_turns import turn_numbers
 from compaction_app.core.summary_prompt import SummaryKind
+from compaction_app.core.summary_ranges import turn_numbers
 from compaction_app.entries.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
-from compaction_app.entries.text import ShownText, TextSource, whole
+from compaction_app.entries.view import ShownText, TextSource, whole
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel
-from compaction_app.planning.summarizer import request_for_summary
+from compaction_app.planning.model_request import request_for_summary
 from compaction_app.planning.usage import CHARACTERS_PER_TOKEN, dollars
 from compaction_app.providers.client import size_of
 from compaction_app.providers.types import ReportedUsage
-from compaction_app.rendering.diffs import TextChange, counts, diff_markup, diff_of
+from compaction_app.rendering.code import TextChange, counts, diff_markup, diff_of
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized
-from sessions_app.agents.pure.summary_format import FileLists
+from sessions_app.agents.pure.format import FileLists
 from sessions_app.models import Session
+from sessions_app.sessionlog.context import Basis, ContextSize
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
 from sessions_app.sessionlog.jsjson import utf16_length
-from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.text import moment_of
 
 from .drafts import plan_draft, shown_task_of
 from .summary_task import SummaryTask

@@ -18,14 +18,14 @@ from compaction_app.changes.change import lines_of
 from compaction_app.changes.compaction import require_writable
 from compaction_app.changes.entries import NOT_APPENDED, EntryChange, MakeChange, destination_of
 from compaction_app.changes.proof import ReadLine
-from compaction_app.core.draft_check import (
+from compaction_app.core.summary_loss import (
     DraftCheck,
     DraftJudgement,
+    Replacement,
     drafted_branch_summary,
     drafted_compaction,
     with_draft,
 )
-from compaction_app.core.summary_loss import Replacement
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.core.summary_ranges import (
     BRANCH_OUTPUT,
@@ -44,16 +44,15 @@ from compaction_app.core.summary_ranges import (
 )
 from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
-from compaction_app.planning.summarizer import SummaryPart
-from compaction_app.planning.tree_hooks import TreeMove
-from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.pure.summary_format import FileLists, SummaryFormat
+from compaction_app.planning.hook_runner import TreeMove
+from compaction_app.planning.model_request import SummaryPart
+from sessions_app.agents.pure.format import FileLists, SummaryFormat, WriteFacts
 from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import Message, model_of
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.printable import plural, printable
+from sessions_app.sessionlog.text import plural, printable
 from sessions_app.storage.session_loader import LoadedSession
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})

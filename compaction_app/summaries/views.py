@@ -1,10 +1,13 @@
 """The pages of summaries: the request for a draft, the draft itself, and the effect of appending it."""
+# WAS compaction_app/summaries/forms: """The forms of summaries: the request for a draft, its text, and the confirmations before it is appended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,17 +18,20 @@ from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRefresh
 
 from compaction_app.changes.entries import first_id
-from compaction_app.changes.forms import missing_in
+from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.entries.links import lost_address
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft
-from compaction_app.planning.model_registry import models
+from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
+from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session, models
+from compaction_app.planning.planners import MANUAL_PLANNER
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
 from .drafts import (
+    LONGEST_TEXT,
+    WantedSummary,
     append_draft,
     discard_draft,
     edit_partial_text,
@@ -35,7 +41,6 @@ from .drafts import (
     start_draft,
     stop_draft,
 )
-from .forms import AppendDraftForm, SummaryForm, TextForm
 from .presenter import (
     AppendView,
     DraftView,
@@ -48,6 +53,86 @@ from .presenter import (
     view_draft,
     view_task,
 )
+
+LONGEST_FOCUS = 4_000
+
+
+def _planner(name: str) -> str:
+    return name if name == MANUAL_PLANNER else model_named(name).planner
+
+
+class SummaryForm(forms.Form):
+    """The requested summary, its model, and its focus."""
+
+    entry = forms.CharField(required=False, strip=False)
+    leaf = forms.BooleanField(required=False)
+    planner = CheckedField(_planner, required=False)
+    focus = forms.CharField(required=False, max_length=LONGEST_FOCUS)
+    disclosed = forms.CharField(required=False)
+
+    def __init__(self, session: Session, data: Mapping[str, Any]) -> None:
+        self.session = session
+        super().__init__(data)
+        self.full_clean()
+
+    @property
+    def wanted(self) -> WantedSummary:
+        return WantedSummary(
+            str(self.cleaned_data.get("entry", "")),
+            bool(self.cleaned_data.get("leaf")),
+            str(self.cleaned_data.get("focus", "")),
+        )
+
+    @cached_property
+    def model(self) -> ResolvedModel | None:
+        """The chosen model, otherwise the session's own; None if the user writes the summary."""
+        if self.data.get("planner"):
+            name = str(self.cleaned_data.get("planner", MANUAL_PLANNER))
+            return None if name == MANUAL_PLANNER else model_named(name)
+        return model_of_session(self.session)
+
+    @property
+    def planner_name(self) -> str:
+        """The chosen model, even if no such model exists."""
+        if self.data.get("planner"):
+            return str(self.data["planner"])
+        return self.model.planner if self.model is not None else MANUAL_PLANNER
+
+    @property
+    def disclosure_mark(self) -> str:
+        return disclosure_mark(self.model)
+
+    def require_disclosure(self) -> None:
+        """Raise Conflict `not_disclosed` unless the form had shown the data to be sent, and its destination; and
+        BadInput `no_model`."""
+        if self.model is not None and self.model.fault:
+            raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
+        require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent.")
+
+
+class TextForm(forms.Form):
+    """The text of a draft, exactly as typed, a name to be inserted at its end, and the digest of the text that the page
+    had shown."""
+
+    digest = forms.CharField(required=False)
+
+    text = forms.CharField(required=False, strip=False, max_length=LONGEST_TEXT)
+    insert = forms.CharField(required=False)
+
+    @property
+    def edited(self) -> str:
+        """The text, with the name at its end."""
+        text = str(self.cleaned_data["text"])
+        name = str(self.cleaned_data["insert"])
+        return f"{text.rstrip()}\n\n{name}\n" if name else text
+
+
+class AppendDraftForm(forms.Form):
+    """The confirmations, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField()
+
 
 START: Final = "summaries/start.html"
 DRAFT: Final = "summaries/draft.html"

@@ -15,15 +15,13 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.agent_vectors import WRITTEN_AT, RecordedSession, read_recorded, session_after, write_facts
-from sessions_app.agents.changes import SessionWriter
-from sessions_app.agents.format import Generation
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pure.format import Generation, SessionWriter
 from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS
-from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Deletion, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.storage.files import SessionReader
 
 from .figures import Figure, median_ms

@@ -20,17 +20,13 @@ from compaction_app.changes.proof import Rebuilt, certificate_of, require_approv
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.format import Generation
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, WriteFacts, note_text
 from sessions_app.agents.reading import WriterRules
-from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Deletion, Entry, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .figures import Figure

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from compaction_app.core.airlock import validate
 from compaction_app.core.embedded import EmbeddedPlanner
-from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import Refusal
 from compaction_app.core.loop import Ended, Outcome, drive
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.pure.records import describe
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Target, request_of
 
 from .figures import Figure, median_ms
 from .sessions import RealBranch, base_branch, parsed, read_branch, real_sessions, repeated

@@ -12,8 +12,7 @@ import msgspec
 
 from devtools.bench.sessions import generate, real_sessions
 from sessions_app.agents.pi.agent import PI
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import parse, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairChange
 from sessions_app.sessionlog.session import Header
 

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from compaction_app.core.prompt import SYSTEM, manifest_of, user_prompt
-from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.tools import Workbench
-from compaction_app.scripted.response import Dialect
+from compaction_app.core.tools import TOOL_SCHEMAS, Workbench
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider
 
 from .core import transcript_of

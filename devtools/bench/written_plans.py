@@ -16,15 +16,12 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import Append, NewFile, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.format import Generation
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.entries import Deletion, Stats, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .figures import Figure

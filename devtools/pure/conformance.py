@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import Refusal
 from compaction_app.core.parameters import QUERY_LENGTH
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript import Transcript, prepare
-from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.core.transcript import Transcript, TranscriptEntry, prepare
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.agents.atomic.pure.filters import Filters, effective_filters, recorded_filters
+from sessions_app.agents.atomic.pure.reader import Filters, effective_filters, recorded_filters
 from sessions_app.sessionlog.context import ActiveContext, model_of, thinking_level_of
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.jsjson import stringify, utf16_slice, well_formed
-from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.entries import Entry, Target
+from sessions_app.sessionlog.jsjson import Line, stringify, utf16_slice, well_formed
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 
 ABSENT: Final = "(absent)"

@@ -14,7 +14,7 @@ from django.db.models.functions import TruncMonth
 
 from compaction_app.entries.lost_subjects import below_project
 from compaction_app.models import written_by_redline
-from compaction_app.planning.model_prices import prices_of_session
+from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.usage import dollars
 from lab_app.models import CompactionCost
 from lab_app.pure.hindsight import Fetched, Hindsight, Returned, Way
@@ -22,9 +22,9 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.model_prices import InputPrices
-from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
+from sessions_app.sessionlog.text import moment_of
 
 from .service import Figures, due_sessions, figures_of, look_back
 

@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from compaction_app.core.cost import MILLION, input_cost
+from compaction_app.core.stats import MILLION, input_cost
 from compaction_app.entries.branches import BranchState, branch_state
 from compaction_app.models import Compaction, written_by_redline
-from compaction_app.planning.model_prices import prices_of_session
+from compaction_app.planning.model_registry import prices_of_session
 from lab_app.models import CompactionCost, HindsightCheck
 from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.document.document import Document
 from sessions_app.models import HAS_ENTRIES, Session
+from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.measure import ContextSize
-from sessions_app.sessionlog.model_prices import InputPrices
-from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.model_facts import InputPrices
+from sessions_app.sessionlog.text import moment_of
 
 VERSION: Final = 2
 """The version of the figures: rows of another version are computed again."""

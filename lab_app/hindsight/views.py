@@ -9,8 +9,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.redirects import wants_fragment
+from sessions_app.web.pages import status_of, wants_fragment
 
 from .presenter import view_overview, view_session
 

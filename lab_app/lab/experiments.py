@@ -11,7 +11,7 @@ from django.utils import timezone
 from compaction_app.planning.model_registry import ResolvedModel
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import Strategy
-from sessions_app.jobs.processes import wake_workers
+from sessions_app.jobs.pool import wake_workers
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 

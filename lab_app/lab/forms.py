@@ -15,7 +15,7 @@ from lab_app.pure.strategies import KEYS, STRATEGIES, SUMMARIES
 from lab_app.pure.trials import KEEPS
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.web.forms import CheckedField
+from sessions_app.web.pages import CheckedField
 
 NO_MODEL: Final = "none"
 MOST_SESSIONS: Final = 200

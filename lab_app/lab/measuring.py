@@ -21,15 +21,14 @@ from compaction_app.core.loop import Event
 from compaction_app.core.transcript import Transcript
 from compaction_app.planning.effective_parameters import EffectiveParameters
 from compaction_app.planning.model_registry import ResolvedModel, model_named
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import planner_named
+from compaction_app.planning.planners import Plan, planner_named
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import Strategy, strategies_named
 from lab_app.pure.trials import Trial, trials_of
 from sessions_app.document.document import Document
 from sessions_app.jobs.recorder import JobRecorder, work_under_lease
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import BadInput, RedlineError, Stopped
-from sessions_app.sessionlog.targets import Target
 
 from .branches import branch_to_measure
 from .experiments import State

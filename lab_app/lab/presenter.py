@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from django.db.models import QuerySet
 
-from compaction_app.planning.model_prices import prices_of_session
+from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.usage import dollars
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.loss_plot import LossPlot, loss_plot

@@ -17,9 +17,7 @@ from lab_app.models import Experiment
 from lab_app.pure.report import as_csv, as_document
 from lab_app.pure.strategies import strategies_named
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of, wants_fragment
 
 from .experiments import delete_experiment, start_experiment, stop_experiment
 from .forms import ExperimentForm

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from compaction_app.core.scoring import Unit, units_of
-from compaction_app.core.transcript_entries import WHOLE, Object
+from compaction_app.core.embedded import Unit, units_of
+from compaction_app.core.transcript import WHOLE, Object
 
 from .measure import Loss, Needs
 

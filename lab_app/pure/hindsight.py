@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from compaction_app.core.file_touches import comparable, decoded_path, new_text, touch_of
-from compaction_app.core.references import decoded
+from compaction_app.core.mentions import decoded
 from compaction_app.core.summary_loss import summary_of
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, BlockType, Entry, Role, Texts

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import WHOLE, Object, TranscriptEntry
-from sessions_app.sessionlog.entries import BlockType, Entry, Role
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from compaction_app.core.transcript import WHOLE, Object, Transcript, TranscriptEntry
+from sessions_app.sessionlog.entries import BlockType, Entry, Role, Target, blocks_by_entry
 
 from .names import NameIndex, ReplayMeasure
 

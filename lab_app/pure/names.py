@@ -19,8 +19,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
-from compaction_app.core.references import decoded
-from compaction_app.core.references import references as tokens
+from compaction_app.core.mentions import decoded
+from compaction_app.core.mentions import references as tokens
 
 Place = TypeVar("Place", bound=Hashable)
 

@@ -12,10 +12,8 @@ from typing import Final
 
 from compaction_app.core.stats import tokens_to_go
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object, TranscriptEntry
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.targets import Target, request_of
+from compaction_app.core.transcript import Object, Transcript, TranscriptEntry
+from sessions_app.sessionlog.entries import Role, Target, request_of
 
 Order = Callable[[Transcript, float], tuple[Target, ...]]
 """The targets of a transcript that an order deletes, given the share of its tokens to delete."""

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from compaction_app.core.cost import InputCost, input_cost
-from sessions_app.sessionlog.model_prices import InputPrices
+from compaction_app.core.stats import InputCost, input_cost
+from sessions_app.sessionlog.model_facts import InputPrices
 
 from .measure import HORIZON
 from .samples import Interval, interval, mean

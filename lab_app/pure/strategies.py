@@ -25,9 +25,8 @@ from compaction_app.core.prune import PrunePlanner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.targets import Target
 
 from .orders import Order, delete_entries, largest, old_results, oldest
 

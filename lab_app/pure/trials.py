@@ -16,16 +16,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.errors import Refusal
-from compaction_app.core.scoring import units_of
+from compaction_app.core.embedded import units_of
+from compaction_app.core.gates import Refusal
 from compaction_app.core.summary_loss import replacement_by, summaries_on
-from compaction_app.core.transcript import Transcript, prepare
-from compaction_app.core.transcript_entries import WHOLE, Object
-from sessions_app.agents.pure.contexts import PlanRules, Reader
-from sessions_app.sessionlog.entries import Entry, Role, Texts
+from compaction_app.core.transcript import WHOLE, Object, Transcript, prepare
+from sessions_app.agents.pure.format import PlanRules, Reader
+from sessions_app.sessionlog.entries import Entry, Role, Target, Texts, request_of
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
-from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.text import is_noise
 from sessions_app.sessionlog.tree import SessionTree
 
 from .bound import bound

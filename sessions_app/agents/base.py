@@ -2,16 +2,443 @@
 
 Code outside `agents` never uses a field name of an agent's files; it uses the agent's `Agent` object.
 """
+# WAS sessions_app/agents/programs: """The programs and packages of agents: how they are found, and how they rebuild or send a context to compare."""
+# WAS sessions_app/agents/store: """EDGE: where the sessions of an agent are, and how their bytes are reached."""
+# WAS sessions_app/agents/bridges: """What a bridge is: the file, or the entry in a file, that makes an agent ask Redline before it compacts.
+#
+# It is one change of the agent's own configuration. The parts here are pure but for `path`, which looks at the
+# environment, and `try_out`, which runs the agent's program.
+# """
+# WAS sessions_app/agents/agent_settings: """An agent's settings of its own compaction, and where they are read."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
-from .agent_settings import Settings
-from .bridges import Bridge
-from .format import Format
-from .programs import Client
-from .store import Store
+from sessions_app.agents.pure.format import Format, Reader
+from sessions_app.agents.pure.hooks import CompactionHook
+from sessions_app.sessionlog.certificate import PackageResult
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.jsjson import canonical
+from sessions_app.sessionlog.model_facts import InputPrices
+from sessions_app.sessionlog.session import HEAD_BYTES
+from sessions_app.storage.discovery import Discovery, discover
+from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
+
+from .settings_in_force import SettingInForce
+
+
+class RebuiltMessage(NamedTuple):
+    """A message of a rebuilt context: its role, and a hash of everything of it that the model receives."""
+
+    role: str
+    digest: str
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> RebuiltMessage:
+        """A message in the form of `Format.message_json`."""
+        digest = hashlib.sha256(canonical(message).encode()).hexdigest()
+        return cls(str(message.get("role")), digest)
+
+
+class PackageContext(NamedTuple):
+    """What an agent's own package made of a session: a context, a refusal to open it, or a failure to run."""
+
+    messages: tuple[RebuiltMessage, ...] = ()
+    refusal: str = ""
+    failure: str = ""
+
+
+class AgentPackage(Protocol):
+    """An installed package of an agent, which can rebuild a context itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def reader(self) -> Reader:
+        """The reader for sessions of this version."""
+        ...
+
+    def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
+        """The context of a session with this content, at this leaf or at its own."""
+        ...
+
+
+class AgentServer(Protocol):
+    """A running server of an agent that alone has the database of a session open: rows are changed through it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def changes(self, table: str) -> bool:
+        """Whether it can change the rows of a table."""
+        ...
+
+    def require_ready(self, connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Require that it serves the session as this connection sees it, is not working on it, and can write these rows
+        again without loss.
+
+        Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password` and
+        `server_version`, SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
+        """
+        ...
+
+    def require_answer(self) -> None:
+        """Require that it answers. A call that it left without one may still be waiting for it, and be made later.
+
+        Raises as `require_ready`.
+        """
+        ...
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
+        ...
+
+    def delete(self, row: Mapping[str, Any]) -> None:
+        """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
+        ...
+
+
+class AgentClient(Protocol):
+    """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
+        """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
+        ...
+
+
+class Client:
+    """How an agent's own program and package are found. This base is that of an agent of which none is used."""
+
+    program: str = ""
+    """The name of its program on the PATH."""
+    has_package: bool = False
+    """Whether its own package can rebuild a context: see `find_package`."""
+    can_be_run: bool = False
+    """Whether its program can continue a copy of a session: see `find_installed`."""
+
+    def find_package(self, directory: Path | None) -> AgentPackage | None:
+        """The agent's own package in a directory, or without one the installed package; None if there is none.
+
+        Raises BadInput `no_agent_package` if the directory has no package.
+        """
+        del directory
+        return None
+
+    def find_installed(self, program: Path | None) -> AgentClient | None:
+        """The client with this program, or the one on the PATH; None if there is none, or none that can be run so.
+
+        Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
+        """
+        del program
+        return None
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        """The command that continues a session in the agent, as arguments. Empty if there is none."""
+        del path
+        return ()
+
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
+        continue it, nor another one beside it. Empty if it is not archived."""
+        del path
+        return ()
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a regular file; nothing if it cannot be read, which is reported when it is opened."""
+    try:
+        fd = open_regular(path.absolute(), os.O_RDONLY, "It was not read.")
+        with os.fdopen(fd, "rb") as file:
+            return file.read(HEAD_BYTES)
+    except (RedlineError, OSError):
+        return b""
+
+
+class OpenElsewhere(NamedTuple):
+    """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
+
+    sentence: str
+    """What is known, as in "is open in Codex (process 4711)"."""
+    is_certain: bool = True
+    """False if the sign may have been left behind, and the system does not show whether it was."""
+
+
+class Store(ABC):
+    """The sessions of an agent. This base is for files, each with one session, to which an agent appends."""
+
+    keeps_database: bool = False
+    """Whether its sessions are in databases directly in a root. Then only these are watched for changes."""
+    session_tables: Mapping[str, str] = MappingProxyType({})
+    """The tables of a database that have rows of a session, each with the column that has the session's id."""
+    has_server: bool = False
+    """Whether its sessions can be changed through a running server of the agent."""
+    is_append_only: bool = False
+    """Whether other files of the agent's name positions in its sessions, so that these never lose bytes."""
+
+    @abstractmethod
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        """The agent's default session directories; `~` is the home directory."""
+
+    @abstractmethod
+    def owns(self, path: Path) -> bool:
+        """Whether a path is among the agent's own files."""
+
+    @abstractmethod
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins with these bytes is certainly a session in the agent's format."""
+
+    def discover(self, root: Path) -> Discovery:
+        """The sessions below a root, which is a real path. Raises BadInput `no_such_root`."""
+        return discover(root)
+
+    def open(self, path: Path) -> SessionReader:
+        """The bytes of a session, as a context manager; nothing is read before it is entered."""
+        return SessionReader(path)
+
+    def state(self, path: Path) -> FileState | None:
+        """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
+        return file_state(path)
+
+    def read_only(self, path: Path) -> str:
+        """Why nothing can be written for a session, and what can be done instead, in sentences; empty if it can."""
+        del path
+        return ""
+
+    def taken_over(self, path: Path) -> str:
+        """What a newer version of the agent has done with a session that it keeps elsewhere, as in "taken over by
+        OpenCode 2"; empty if the agent continues what is read. `read_only` says more."""
+        del path
+        return ""
+
+    def export(self, path: Path) -> Iterator[bytes] | None:
+        """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
+        del path
+        return None
+
+    def database(self, path: Path) -> Path | None:
+        """The database that has a session; None if a session is not in one."""
+        del path
+        return None
+
+    def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
+        """The bytes of a session in a database, as a transaction of this connection sees it. Raises ValueError if the
+        agent has none."""
+        del connection
+        raise ValueError(f"{path} is not in a database")
+
+    def companion_of(self, path: Path, text: str) -> Path | None:
+        """The agent's file that has the whole of a text, of which a session's entry has a part."""
+        del path, text
+        return None
+
+    def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
+        """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
+        del path
+        return None
+
+    def open_sessions(self, root: Path) -> set[str]:
+        """The header ids of the sessions below a root that the agent certainly has open, so far as it leaves a sign for
+        each of them. It costs the same however many sessions there are."""
+        del root
+        return set()
+
+    def server(self, path: Path, address: str) -> AgentServer | None:
+        """The server at an address, if its process is the only other one that has the database of a session open.
+
+        Raises ValueError if the address is not on this machine.
+        """
+        del path, address
+        return None
+
+    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+        """Whether two rows of a database mean the same, however they are written; None is no row."""
+        return one == other
+
+    def write_lock(self, path: Path) -> AbstractContextManager[object]:
+        """The agent's own lock on a session, held while Redline writes to it. Raises Conflict `open_in_agent`."""
+        del path
+        return nullcontext()
+
+    def sessions_based_on(self, path: Path) -> Sequence[Path]:
+        """The sessions that continue the bytes of another one, and are lost without it: none if forks have copies.
+        Raises SystemFailure."""
+        del path
+        return ()
+
+
+TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
+"""If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
+
+OUT_OF_REPOSITORY: Final = "Keep this file out of version control: it names a path of this computer."
+
+
+class Bridge(Protocol):
+    """How an agent is made to ask."""
+
+    @property
+    def version(self) -> int:
+        """The version of the bridge that `content` makes."""
+        ...
+
+    @property
+    def hook(self) -> CompactionHook | None:
+        """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
+        ...
+
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        """What the user does after connecting an agent, in all projects or in one; sentences."""
+        ...
+
+    def path(self, home: Path, project: Path | None) -> Path:
+        """The file that has the bridge, for all projects or for one. Raises BadInput `no_project_bridge`."""
+        ...
+
+    def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
+        """The file with the bridge, given its content without it, or with an older one; None if there is no file.
+
+        `connection` is the path of the connection file; `program` is Redline's command as a shell takes it.
+        Raises BadInput, if the file cannot have it.
+        """
+        ...
+
+    def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
+        """The file without the bridge, although somebody changed it since; None if nothing is left of it.
+
+        `before` is the file as it was before the bridge came; None if there was none. Raises BadInput.
+        """
+        ...
+
+    def is_edited(self, content: bytes) -> bool:
+        """Whether somebody changed the bridge itself, so that a removal would lose what they wrote."""
+        ...
+
+    def installed_version(self, content: bytes, path: Path) -> int | None:
+        """The version of the bridge in a file; None if it has none. Raises BadInput."""
+        ...
+
+    def remarks(self, content: bytes, path: Path) -> Sequence[str]:
+        """What else is in the file that keeps the bridge from working, in sentences."""
+        ...
+
+    def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
+        """Run the agent's program so that the bridge asks, in an empty home, which nothing of the user's is in.
+
+        Returns its last words. Raises ClientUnusable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The compaction settings in one of an agent's settings files."""
+
+    path: Path
+    exists: bool
+    compaction: Mapping[str, Any]
+    """The compaction section, with the agent's names; it may have parameters of plans."""
+    fault: str = ""
+    """The reason why it cannot be used."""
+    branch_summary: Mapping[str, Any] = field(default_factory=dict)
+    """Its section on summaries of branches that are left, with the agent's names."""
+    hooks: tuple[str, ...] = ()
+    """What it says takes part in a compaction: commands and plugins, in words."""
+
+
+class CompactionBudget(NamedTuple):
+    """How many tokens decide whether an agent compacts, and what it keeps."""
+
+    reserve_tokens: int = 0
+    """The tokens of the context window that the agent leaves free."""
+    keep_recent_tokens: int = 0
+    """The latest tokens that it keeps; it does not compact if there is nothing before them."""
+    reserve_percent: int = 0
+    """The part of the window that it leaves free, if that is more."""
+    limit: int | None = None
+    """The tokens of the largest context that it allows, if that leaves more free."""
+
+    def reserve(self, window: int | None) -> int:
+        """The tokens that it leaves free of a window."""
+        if window is None:
+            return self.reserve_tokens
+        allowed = window * (100 - self.reserve_percent) // 100
+        if self.limit is not None:
+            allowed = min(allowed, self.limit)
+        return max(self.reserve_tokens, window - allowed)
+
+
+class BranchSummarySettings(NamedTuple):
+    """How an agent summarises a branch that is left."""
+
+    reserve_tokens: int
+    """The tokens of the model's window that the summarised messages leave free."""
+    skips_question: bool
+    """Whether the agent does not ask for a summary: then none is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The agent's effective settings for a project and a model."""
+
+    files: Sequence[SettingsFile]
+    """The existing files, in order of precedence."""
+    budget: CompactionBudget
+    switched_off_in: Path | None
+    """The file that disables the agent's automatic compaction."""
+    branch_summary: BranchSummarySettings | None = None
+    """None if the agent does not summarise branches."""
+    in_force: tuple[SettingInForce, ...] = ()
+    """Each setting of the agent's own that matters, with its value."""
+    parameters_within: tuple[str, ...] | None = None
+    """The keys of the object of its files that may have parameters of plans; None if they are not read there."""
+
+    @property
+    def compacts_automatically(self) -> bool:
+        """Whether the agent compacts at all, and no file disables that."""
+        return bool(self.in_force) and self.switched_off_in is None
+
+
+class Settings:
+    """Reads an agent's files of settings. This base is that of an agent without any: it does not compact."""
+
+    def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """The effective settings for a project and a model, given by provider and id; both are data from a session."""
+        del cwd, home, model
+        return AgentSettings((), CompactionBudget(), None)
+
+    def user_file(self, home: Path) -> SettingsFile | None:
+        """The user's own settings, for all projects; None if the agent has no such file."""
+        del home
+        return None
+
+    def model_windows(self, home: Path) -> Mapping[str, int]:
+        """Context windows in tokens by model id, from the user's configuration of the agent."""
+        del home
+        return {}
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        """Prices by model id, from the user's configuration of the agent."""
+        del home
+        return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

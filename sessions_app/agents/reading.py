@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sessions_app.agents.pure.format import Generation, PlanRules, Reader, SessionWriter
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Protection
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
 
 from .base import Agent
-from .changes import SessionWriter
-from .format import Generation
-from .pure.contexts import PlanRules, Reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,37 @@
 """The agents by their keys, and the choice of agent and reader for a session."""
+# WAS sessions_app/agents/broken_pairs: """What providers would refuse in a session, in each generation of the agents: calls without results, and so on.
+#
+# The branch that the agents continue comes first, then the others: a fault that they share is found once.
+# """
+# WAS sessions_app/agents/fitting_reader: """Another reader for a branch, if what the provider reported is far too little for what the present one reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from sessions_app.sessionlog.controls import SummaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.agents.amp.agent import AMP
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.edge.installed_version import Version, installed_version
+from sessions_app.agents.opencode.agent import OPENCODE
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pure.format import Generation, Reader
+from sessions_app.sessionlog.context import Measure, Measured, last_report
+from sessions_app.sessionlog.diagnosis import AgentConsequence, Finding, ProviderRule, Severity, Violation, violations
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role, SummaryControl
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.model_prices import InputPrices
+from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 
-from .amp.agent import AMP
-from .atomic.agent import ATOMIC
-from .base import Agent
-from .claude_code.agent import CLAUDE_CODE
-from .codex.agent import CODEX
-from .edge.installed_version import Version, installed_version
-from .format import Generation
-from .opencode.agent import OPENCODE
-from .pi.agent import PI
-from .programs import AgentPackage
-from .pure.contexts import Reader
+from .base import Agent, AgentPackage, head_of
 from .reading import Reading
-from .store import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
@@ -331,3 +336,94 @@ def _mark_of_pi(entry: Entry) -> str:
     if not entry.is_message:
         return f"a {entry.type} entry"
     return "a system message" if entry.role == Role.SYSTEM else "an assistant message with a thinking level"
+
+
+MOST_ENTRIES: Final = 500_000
+"""Branches are examined until they have this many entries together; the first one always is."""
+REPAIRS: Final = {
+    ProviderRule.UNANSWERED_CALL: "answers the call with a result of its own",
+    ProviderRule.REPEATED_CALL_ID: "leaves the second call out",
+    ProviderRule.STRAY_RESULT: "leaves the result out",
+    ProviderRule.REPEATED_RESULT: "leaves the result out",
+    ProviderRule.EMPTY_CONTENT: "leaves the message out",
+}
+"""What agents do about a violation before they send the conversation."""
+
+_Identity = tuple[ProviderRule, str, str]
+
+
+def broken_pairs(tree: SessionTree, generations: Sequence[Generation]) -> Iterator[Finding]:
+    """The violations of providers' rules at the leaves of a tree."""
+    known: set[_Identity] = set()
+    budget = MOST_ENTRIES
+    for leaf in _leaves(tree):
+        if budget <= 0:
+            return
+        branch = tree.branch(leaf.id)
+        budget -= len(branch)
+        places = {entry.id: entry for entry in branch}
+        found = [_by_identity(violations(one.reader.rebuild(branch))) for one in generations]
+        for identity in dict.fromkeys(identity for one in found for identity in one):
+            if identity not in known:
+                known.add(identity)
+                yield _finding(places[identity[1]], identity, found, generations)
+
+
+def _leaves(tree: SessionTree) -> Iterator[Entry]:
+    """The entries without children, the one that the agents continue from first."""
+    parents = set(tree.parents)
+    for position in range(len(tree.entries) - 1, -1, -1):
+        entry = tree.entries[position]
+        if position not in parents and tree.position(entry.id) == position:
+            yield entry
+
+
+def _by_identity(found: Iterable[Violation]) -> dict[_Identity, Violation]:
+    return {(one.rule, one.entry_id, one.call_id): one for one in found}
+
+
+def _finding(
+    entry: Entry,
+    identity: _Identity,
+    found: Sequence[dict[_Identity, Violation]],
+    generations: Sequence[Generation],
+) -> Finding:
+    fault = next(one[identity].fault for one in found if identity in one)
+    consequences = tuple(
+        _consequence(generation.label, one.get(identity)) for generation, one in zip(generations, found, strict=True)
+    )
+    rule = identity[0].value
+    return Finding(rule, entry.number, entry.offset, entry.length, fault, consequences, is_repairable=False)
+
+
+def _consequence(agent: str, violation: Violation | None) -> AgentConsequence:
+    if violation is None:
+        return AgentConsequence(agent, Severity.NONE, "is not affected")
+    if violation.is_repaired:
+        repair = REPAIRS.get(violation.rule, "repairs it before it sends the conversation")
+        return AgentConsequence(agent, Severity.LOSS, repair)
+    return AgentConsequence(agent, Severity.FATAL, f"sends it, and providers refuse: {violation.error}")
+
+
+def fitting_reader(agent: Agent, branch: Sequence[Entry], reader: Reader) -> str:
+    """The name of the reader whose context the last report fits best; empty if it can be of the present one's.
+
+    A report may be much larger than what a reader finds, because instructions and tools are not in the session.
+    """
+    place = last_report(branch)
+    if place is None:
+        return ""
+
+    def measure(other: Reader) -> Measure:
+        estimate = other.rebuild(branch[: place + 1]).estimate
+        return Measure(Measured(branch[place].usage or 0, estimate))
+
+    if not measure(reader).is_of_another_context:
+        return ""
+    others = {name: measure(READERS[name]) for name in readers_of(agent) if name != reader.name}
+    ratios = {
+        name: found.report.ratio
+        for name, found in others.items()
+        if found.report is not None and found.report.estimate and not found.is_of_another_context
+    }
+    return min(ratios, key=lambda name: abs(math.log(ratios[name])), default="")

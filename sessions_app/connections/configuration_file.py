@@ -16,8 +16,7 @@ from typing import Final
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.storage.copies import created
-from sessions_app.storage.files import open_regular, real_path, reported, sync_directory, write_all
-from sessions_app.storage.nofollow import stat_file
+from sessions_app.storage.files import open_regular, real_path, reported, stat_file, sync_directory, write_all
 
 SIZE_LIMIT: Final = 1_000_000
 NOTHING: Final = "Nothing was changed."

@@ -5,30 +5,34 @@
 
 The connection file is written first: a bridge without one lets its agent compact as usual.
 """
+# WAS sessions_app/connections/configuration_change: """A planned change of an agent's file, which makes or removes a connection."""
+# WAS sessions_app/connections/states: """The state of a connection: whether the agent's file still has the bridge, in the version of this Redline."""
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from django.conf import settings
 
-from sessions_app.agents.base import Agent
-from sessions_app.agents.bridges import Bridge
+from sessions_app.agents.base import Agent, Bridge
 from sessions_app.agents.registry import AGENTS
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.storage.files import other_names_note, real_path, reported, sha256_of
 from sessions_app.web.running_server import running_server
 
-from .configuration_change import ConfigurationChange, is_as_written
 from .configuration_file import (
     NOTHING,
     ConfigurationFile,
@@ -48,6 +52,95 @@ from .connection_files import (
     only_one_change,
     write_connection,
 )
+
+
+class ChangedLine(NamedTuple):
+    """A line of a unified diff: `+`, `-`, a blank, or `@` for a heading."""
+
+    sign: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationChange:
+    """A planned change of an agent's file."""
+
+    agent: Agent
+    bridge: Bridge
+    name: str
+    """The name of the connection."""
+    project: Path | None
+    file: ConfigurationFile
+    after: bytes | None
+    """The content of the file after the change; None if the change deletes it."""
+    baseline: bytes | None
+    """Its content without the bridge; None if there would be no file."""
+    known: ConnectedAgent | None
+    """The existing connection, if there is one."""
+    remarks: Sequence[str] = ()
+    """Sentences about what prevents the bridge from working, and about links that are followed or separated."""
+
+    @property
+    def changes_file(self) -> bool:
+        return self.file.content != self.after
+
+    @property
+    def next_steps(self) -> Sequence[str]:
+        """What the user does after connecting, in sentences."""
+        return self.bridge.next_steps(in_project=self.project is not None)
+
+    @property
+    def is_new(self) -> bool:
+        return self.file.content is None
+
+    @property
+    def is_deletion(self) -> bool:
+        return self.after is None
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether a removal leaves the file byte for byte as it was before the connection."""
+        return self.known is not None and is_as_written(self.file, self.known)
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return str(self.file.real)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the change, so that only the one that was shown is made."""
+        remarks = "\0".join(self.remarks).encode(errors="surrogateescape")
+        pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"", remarks)
+        flags = bytes([self.file.content is None, self.after is None])
+        return hashlib.sha256(b"\0".join((flags, *(sha256_of(one).encode() for one in pieces)))).hexdigest()
+
+    def diff(self) -> list[ChangedLine]:
+        """The change, line by line."""
+        old, new = _lines(self.file.content), _lines(self.after)
+        found = difflib.unified_diff(
+            old,
+            new,
+            str(self.file.real) if self.file.content is not None else "/dev/null",
+            str(self.file.real) if self.after is not None else "/dev/null",
+            lineterm="",
+        )
+        heads = ("---", "+++", "@@")
+        return [
+            ChangedLine("@", line) if number < 2 or line.startswith(heads[2]) else ChangedLine(line[0], line[1:])
+            for number, line in enumerate(found)
+        ]
+
+
+def is_as_written(file: ConfigurationFile, known: ConnectedAgent | None) -> bool:
+    """Whether a file is byte for byte what Redline wrote for a connection."""
+    return known is not None and file.content is not None and known.sha256 == sha256_of(file.content)
+
+
+def _lines(content: bytes | None) -> list[str]:
+    text = (content or b"").decode("utf-8", "replace")
+    return text.removesuffix("\n").split("\n") if text else []
+
 
 DATA_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME")
 """The variables that determine the data directory."""
@@ -347,3 +440,52 @@ def _known(name: str) -> ConnectedAgent | None:
             raise SystemFailure(
                 "damaged_connection", f"{path} is damaged: {fault}. {NOTHING} Delete it, then connect again."
             ) from fault
+
+
+class ConnectionState(StrEnum):
+    """Whether a bridge is in force."""
+
+    CURRENT = "current"
+    OUTDATED = "outdated"
+    CHANGED = "changed"
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+
+
+class ConnectionStatus(NamedTuple):
+    """The state of a connection, and a sentence about it; empty if all is well."""
+
+    state: ConnectionState
+    sentence: str = ""
+
+
+def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
+    """The state of a connection, by the agent's file."""
+    agent = AGENTS.get(one.agent)
+    bridge = agent.bridge if agent is not None else None
+    if agent is None or bridge is None:
+        return ConnectionStatus(ConnectionState.UNREADABLE, f"There is no agent {one.agent}.")
+    path = Path(one.changed)
+    try:
+        content = read_configuration_file(path).content
+        version = bridge.installed_version(content, path) if content is not None else None
+        if content is None or version is None:
+            return ConnectionStatus(
+                ConnectionState.MISSING,
+                f"{path} does not have the bridge any more. Connect again, or remove it.",
+            )
+        if version < bridge.version:
+            return ConnectionStatus(
+                ConnectionState.OUTDATED,
+                f"The bridge has version {version}; {bridge.version} is current. Connect again to update it.",
+            )
+        own = connection_path(settings.REDLINE_DATA_DIR, one.name)
+        if bridge.content(content, path, own, redline_command()) != content:
+            return ConnectionStatus(
+                ConnectionState.CHANGED,
+                f"The bridge in {path} is not as Redline writes it. Connect again to update it.",
+            )
+        remarks = bridge.remarks(content, path)
+    except RedlineError as fault:
+        return ConnectionStatus(ConnectionState.UNREADABLE, fault.message)
+    return ConnectionStatus(ConnectionState.CURRENT, " ".join(remarks))

@@ -1,13 +1,17 @@
 """The pages on which agents are connected, so that they ask before they compact."""
+# WAS sessions_app/connections/forms: """The forms by which agents are connected, and connections tested and removed."""
+# WAS sessions_app/connections/presenter: """The content of the pages about connected agents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,17 +20,17 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.installed_version import program_on_path
+from sessions_app.agents.registry import version_installed
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import acts_on_post, redirect
+from sessions_app.web.pages import CheckedField, InlineField, acts_on_post, redirect, require_valid, status_of
 
-from .configuration_change import ConfigurationChange
+from .configuration_file import read_configuration_file
 from .connection_files import ConnectedAgent
-from .forms import ConnectionForm
-from .presenter import shown_agents
 from .service import (
     AGENTS_WITH_BRIDGES,
+    ConfigurationChange,
+    ConnectionState,
+    ConnectionStatus,
     all_connections,
     connect,
     connection_of,
@@ -36,8 +40,101 @@ from .service import (
     redline_command,
     revocation_note,
     revoke,
+    status_of_connection,
 )
 from .trial import ConnectionTest, try_connection
+
+
+def _directory(text: str) -> str:
+    """The directory that a text names. Raises BadInput `no_such_project`."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as unknown:
+        raise BadInput("no_such_project", f"{text}: {unknown}") from unknown
+    if "\0" in text or not path.is_absolute():
+        raise BadInput("no_such_project", "Give the whole path of a directory, beginning with / or ~.")
+    return str(path)
+
+
+class ConnectionForm(forms.Form):
+    """A connection of an agent, and the change that was shown."""
+
+    bound_field_class = InlineField
+
+    project = CheckedField(
+        _directory,
+        max_length=4_000,
+        required=False,
+        label="Project",
+        widget=forms.TextInput(attrs={"class": "input mono", "placeholder": "~/work/project"}),
+    )
+    digest = forms.CharField(max_length=64, required=False)
+
+    @property
+    def directory(self) -> Path | None:
+        """The project; None for all projects."""
+        named = self.cleaned_data.get("project")
+        return Path(named) if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConnection:
+    """A connection with its state."""
+
+    one: ConnectedAgent
+    status: ConnectionStatus
+
+    @property
+    def is_current(self) -> bool:
+        return self.status.state is ConnectionState.CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAgent:
+    """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
+    ones."""
+
+    agent: Agent
+    program: str
+    """The path of its program; empty if it was not found."""
+    version: str
+    connections: list[ShownConnection]
+    unconnected_bridge: str
+    """The file for all projects, if it has a bridge without a connection; otherwise empty."""
+
+    @property
+    def is_everywhere(self) -> bool:
+        return any(not shown.one.project for shown in self.connections)
+
+
+def shown_agents() -> list[ShownAgent]:
+    """The agents that can request reviews, installed ones first. Raises SystemFailure."""
+    connected = all_connections()
+    found = [_shown(agent, connected) for agent in AGENTS_WITH_BRIDGES.values()]
+    return sorted(found, key=lambda shown: (not shown.connections, not shown.program))
+
+
+def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
+    version = version_installed(agent.key)
+    own = [one for one in connected if one.agent == agent.key]
+    return ShownAgent(
+        agent,
+        program_on_path(agent.client.program) or "",
+        ".".join(map(str, version)) if version is not None else "",
+        [ShownConnection(one, status_of_connection(one)) for one in own],
+        _unconnected_bridge(agent) if all(one.project for one in own) else "",
+    )
+
+
+def _unconnected_bridge(agent: Agent) -> str:
+    assert agent.bridge is not None  # noqa: S101  # as all AGENTS_WITH_BRIDGES
+    path = agent.bridge.path(Path.home(), None)
+    with suppress(RedlineError):  # what cannot be read is reported when the agent is connected
+        content = read_configuration_file(path).content
+        if content is not None and agent.bridge.installed_version(content, path) is not None:
+            return str(path)
+    return ""
+
 
 ACTIVE_NAV: Final = {"active_nav": "agents"}
 Plan = Callable[[str, Path | None], ConfigurationChange]

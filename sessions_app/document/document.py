@@ -25,9 +25,8 @@ import msgspec
 from sessions_app.agents.base import Agent
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, agent_at, require_reader_of
-from sessions_app.index.index_store import session_row
-from sessions_app.index.indexed_entries import indexed_tree
-from sessions_app.index.known_session import known_session
+from sessions_app.index.index_store import indexed_tree, session_row
+from sessions_app.index.named_session import known_session
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext

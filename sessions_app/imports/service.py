@@ -26,11 +26,10 @@ from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.backups import Backup, delete_backup, list_backups
-from sessions_app.storage.documents import DOCUMENT_SUFFIX
 from sessions_app.storage.files import (
     SESSION_SUFFIX,
     opened,
@@ -39,6 +38,7 @@ from sessions_app.storage.files import (
     sync,
     sync_directory,
 )
+from sessions_app.storage.rendered import DOCUMENT_SUFFIX
 
 LONGEST_NAME: Final = 120
 """The maximum length of a name in the managed root, including its suffix, in characters."""

@@ -15,9 +15,7 @@ from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods
 
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.error_handlers import status_of
-from sessions_app.web.forms import require_valid
-from sessions_app.web.redirects import redirect
+from sessions_app.web.pages import redirect, require_valid, status_of
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
 from .service import ImportResult, import_removal, import_session, imported_sessions

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from sessions_app.agents.agent_settings import AgentSettings
-from sessions_app.agents.base import Agent
+from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.edge.installed_version import Version
 from sessions_app.agents.registry import model_windows, version_installed
 from sessions_app.models import ChosenWindow, Session
-from sessions_app.sessionlog.context_windows import window_of
+from sessions_app.sessionlog.model_facts import window_of
 from sessions_app.sessionlog.sourced_value import SourcedValue
 
 UPDATED_AT_ONCE: Final = 200

@@ -25,8 +25,16 @@ from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
-from .index_store import mark_missing, missing_below
-from .indexed_files import IndexedFile, SeenFile, known_files, present_files, seen_file, seen_session
+from .index_store import (
+    IndexedFile,
+    SeenFile,
+    known_files,
+    mark_missing,
+    missing_below,
+    present_files,
+    seen_file,
+    seen_session,
+)
 from .indexer import IndexTotals, batches, index_batch
 from .progress import ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread

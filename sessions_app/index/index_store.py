@@ -1,9 +1,12 @@
 """The database rows of sessions: found by path, written by one indexing process at a time. No session file is read
 here."""
+# WAS sessions_app/index/indexed_entries: """The entries of a session as the index has them."""
+# WAS sessions_app/index/indexed_files: """The files of sessions as the index has them, without their entries, and whether they have changed since."""
 
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,17 +19,20 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import DateTimeField, F, Func, IntegerField, JSONField, Value
+from django.db.models import BooleanField, DateTimeField, ExpressionWrapper, F, Func, IntegerField, JSONField, Q, Value
 
 from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
 from sessions_app.models import Entry as EntryRow
+from sessions_app.sessionlog.context import InheritedMeasure, Measure
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.measure import InheritedMeasure, Measure
-from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.packing import pack, unpack
-from sessions_app.storage.files import file_state, reported
+from sessions_app.sessionlog.session import SCHEMA, pack, unpack
+from sessions_app.sessionlog.text import moment_of
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader, file_state, reported, stat_file
+from sessions_app.storage.rendered import DOCUMENT_SUFFIX
+from sessions_app.storage.session_loader import reparse_entry
 
 from .roots import known_roots, root_for
 
@@ -274,3 +280,96 @@ def entries_naming(sessions: Iterable[Session], name: str) -> Iterator[tuple[Ses
     )
     for key, number, offset, length, entry_id, parent_id, digest in columns.iterator():
         yield by_key[key], unpack(number, offset, length, entry_id, parent_id, digest)
+
+
+_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+
+
+def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
+    """The entries with these keys of their rows, without controls; those without a row are left out."""
+    rows = EntryRow.objects.filter(pk__in=set(keys)).values_list("pk", *_COLUMNS)
+    return {key: unpack(*columns) for key, *columns in rows}
+
+
+def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
+    """The indexed entries of a session in file order; control entries are read from the file again."""
+    rows = session.entries.order_by("offset")
+    agent = session.agent
+    columns = rows.values_list(*_COLUMNS)
+    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
+        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+        if entry.has_control:
+            again, _ = reparse_entry(agent, reader, entry, version)
+            entry = msgspec.structs.replace(entry, control=again.control)
+        yield entry
+
+
+def indexed_tree(session: Session, reader: SessionReader) -> SessionTree:
+    """The tree of a session's indexed entries."""
+    return session.agent.format.tree(list(read_entries(session, reader, session.version)))
+
+
+class SeenFile(NamedTuple):
+    """The state of a file, without opening it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+class IndexedFile(NamedTuple):
+    """The state of a file in the index. If it is not settled, it is indexed again, whatever its size and time."""
+
+    key: int
+    size: int
+    mtime_ns: int | None
+    missing: bool
+    settled: bool
+    entries: int
+    damaged: int
+
+    def is_still(self, seen: SeenFile) -> bool:
+        """Whether the file, as seen, is the one that was indexed."""
+        return self.settled and (self.size, self.mtime_ns) == (seen.size, seen.mtime_ns)
+
+
+def known_files() -> dict[Path, IndexedFile]:
+    """The state of every session in the index, by real path."""
+    valid = Q(state__isnull=False, schema=SCHEMA, fault="", missing=False)
+    rows = Session.objects.annotate(valid=ExpressionWrapper(valid, BooleanField())).values_list(
+        *("root__path", "relative_path", "pk", "size", "mtime_ns", "missing", "entry_count", "damage_count"),
+        *("valid", "read_as", "reader", "root__chosen_reader", "root__reader"),
+    )
+    known = {}
+    for root, relative, key, size, mtime_ns, missing, entries, damaged, *rest in rows.iterator():
+        is_valid, read_as, *readers = rest
+        chosen = next(filter(None, readers), read_as)
+        settled = is_valid and read_as != "" and chosen == read_as
+        known[Path(root, relative)] = IndexedFile(key, size, mtime_ns, missing, settled, entries, damaged)
+    return known
+
+
+def present_files(known: Mapping[Path, IndexedFile]) -> list[tuple[int, Path]]:
+    """Keys and paths of the sessions that are not marked as missing."""
+    return [(row.key, path) for path, row in known.items() if not row.missing]
+
+
+def seen_file(path: Path) -> SeenFile | None:
+    """The state of a file; None if there is no regular file at this real path."""
+    try:
+        found = stat_file(path)
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return SeenFile(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def seen_session(path: Path, row: IndexedFile | None, changed_ns: int | None) -> SeenFile | None:
+    """The state of a session, to compare with the index. For rendered lines the index has their own size, so only the
+    time is compared. `changed_ns` is the time that a database or a document records for it."""
+    size = row.size if row is not None else 0
+    if changed_ns is not None:
+        return SeenFile(size, changed_ns, 0)
+    seen = seen_file(path)
+    return seen._replace(size=size) if seen is not None and path.suffix == DOCUMENT_SUFFIX else seen

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from django.db import connections
 
-from sessions_app.forked import in_two_processes, may_fork
+from sessions_app.children import in_two_processes, may_fork
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import RefusedPath
@@ -23,16 +23,18 @@ from sessions_app.storage.files import real_path, reported
 
 from .context_window_lookup import ContextWindowLookup, refresh_windows
 from .index_store import (
+    IndexedFile,
     find_rows,
+    known_files,
     known_paths,
     mark_missing,
     missing_below,
     only_indexer,
     record_fault,
     require_name,
+    seen_session,
     write_read,
 )
-from .indexed_files import IndexedFile, known_files, seen_session
 from .progress import Report
 from .roots import configured_roots, discover_in, record_unread, root_for
 from .scan import ReadTexts, Scan

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 
 
 class ReadSoFar(NamedTuple):

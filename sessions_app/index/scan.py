@@ -15,37 +15,30 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sessions_app.agents.edge.installed_version import Version
-from sessions_app.agents.fitting_reader import fitting_reader
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import (
     AGENTS,
     NOTHING_APPENDED,
     READERS,
     choose_reader,
+    fitting_reader,
     generation_of,
     may_show_another,
 )
 from sessions_app.models import Session
-from sessions_app.sessionlog.context import ActiveContext, Tally, model_of
-from sessions_app.sessionlog.controls import NameControl
-from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.measure import Measured
-from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.packing import SCHEMA
-from sessions_app.sessionlog.provider_rules import SentConversation
-from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session
-from sessions_app.sessionlog.titles import title_of, title_of_prompt
+from sessions_app.sessionlog.context import ActiveContext, Measured, Tally, model_of
+from sessions_app.sessionlog.diagnosis import SentConversation
+from sessions_app.sessionlog.entries import Entry, NameControl, Role, Texts
+from sessions_app.sessionlog.jsjson import Line, split_lines
+from sessions_app.sessionlog.session import SCHEMA, Damage, ParserState, Recorded, require_session
+from sessions_app.sessionlog.text import is_noise, moment_of, title_of, title_of_prompt
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import read_place
-from sessions_app.storage.token_sample import branch_sample
+from sessions_app.storage.session_loader import branch_sample, read_place
 
 from .context_window_lookup import ContextWindowLookup
-from .index_store import BATCH, insert_entries, remove_entries
-from .indexed_entries import read_entries
+from .index_store import BATCH, insert_entries, read_entries, remove_entries
 from .progress import ReadSoFar, Report
 
 

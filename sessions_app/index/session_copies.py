@@ -15,7 +15,7 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.repair_pieces import RepairAccount
 from sessions_app.sessionlog.session import Header
 from sessions_app.storage.backups import create_beside

@@ -15,8 +15,7 @@ from django.db import DatabaseError, OperationalError, connection
 from sessions_app.sessionlog.errors import RedlineError, Stopped
 from sessions_app.sqlite import failure_of
 
-from .job import Job
-from .lease import BEAT_SECONDS
+from .job import BEAT_SECONDS, Job
 
 STOP_LOOK_SECONDS: Final = 0.15
 """How often to check whether a stop was requested."""

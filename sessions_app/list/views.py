@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from sessions_app.web.redirects import wants_fragment
+from sessions_app.web.pages import wants_fragment
 
 from .service import ListFilters, browse
 

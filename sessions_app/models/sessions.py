@@ -23,13 +23,10 @@ from django.conf import settings
 from django.db import connection, models
 from django.db.models import F, Q
 
-from sessions_app.agents.agent_settings import AgentSettings
-from sessions_app.agents.base import Agent
+from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.registry import AGENTS, READERS, agent_by, agent_of, agent_with_reader, key_of_reader
-from sessions_app.sessionlog.context import has_overflown, why_due
+from sessions_app.sessionlog.context import ANY_WINDOW, Basis, ContextSize, InheritedMeasure, has_overflown, why_due
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import Basis, ContextSize, InheritedMeasure
-from sessions_app.sessionlog.overflow import ANY_WINDOW
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage.files import real_path
 

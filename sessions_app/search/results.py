@@ -4,38 +4,193 @@
 
 All counts are exact. Only the texts of the places that are shown are read, from the session files.
 """
+# WAS sessions_app/search/matches: """The passages that a query finds, counted in groups.
+#
+# The index knows which words a passage has, but not their order: positions would make it three times as large. So a
+# query with a phrase, or with a word that the tokenizer divides, is compared with the texts themselves, of up to COMPARED
+# passages.
+# """
+# WAS sessions_app/search/session_search: """The search within one session: how many entries match, and which of them come before and after a given one."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from heapq import nsmallest
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from django.conf import settings
 from django.db.models import Aggregate, Min, TextField
 from django.db.models.functions import Coalesce
 
+from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.index.indexed_entries import entries_at
+from sessions_app.index.index_store import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session, SessionQuerySet
-from sessions_app.search.pure.passages import PassageKind, PassageState
-from sessions_app.search.pure.query import SearchQuery, TermPattern
-from sessions_app.search.pure.snippet import SnippetPart, snippet
+from sessions_app.search.pure.passages import PassageKind, PassageState, passages
+from sessions_app.search.pure.query import SearchQuery, SnippetPart, TermPattern, snippet
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.printable import printable
+from sessions_app.sessionlog.errors import RedlineError, SystemFailure
+from sessions_app.sessionlog.text import moment_of, printable
 from sessions_app.sqlite import UntilWritten
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.session_loader import reparse_entry
 
 from .filters import KINDS, STATES, SearchFilters
-from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
-from .store import KIND_MASK, TextStore
+from .store import KIND_BITS, KIND_MASK, TextStore
 from .text_index import text_progress
+
+COMPARED: Final = 400
+"""Passages whose texts are compared with a query: some 40 ms."""
+
+
+class MatchGroup(msgspec.Struct, frozen=True):
+    """The found passages of one session that are alike."""
+
+    session: int
+    kind: int
+    tool: str
+    state: int
+    places: int
+    ids: str
+    """The ids of the passages, separated by commas, in any order: few of them are ever used."""
+
+    @property
+    def passages(self) -> list[int]:
+        """The ids of the passages."""
+        return [int(one) for one in self.ids.split(",")]
+
+
+class MatchPlace(NamedTuple):
+    """One found passage."""
+
+    passage: int
+    tool: str
+    state: int
+
+    @property
+    def entry(self) -> int:
+        return self.passage >> KIND_BITS
+
+    @property
+    def kind(self) -> PassageKind:
+        return PassageKind(self.passage & KIND_MASK)
+
+
+def first_places(groups: Iterable[MatchGroup], limit: int) -> list[MatchPlace]:
+    """The first places of groups of one session: kind by kind, in the order of the file."""
+    places = [MatchPlace(number, group.tool, group.state) for group in groups for number in group.passages]
+    return nsmallest(limit, places, key=lambda place: (place.passage & KIND_MASK, place.passage))
+
+
+def entries_of(groups: Iterable[MatchGroup]) -> list[int]:
+    """The keys of the entries of groups, in ascending order."""
+    return sorted({number >> KIND_BITS for group in groups for number in group.passages})
+
+
+class Matches:
+    """The passages that a query finds, within the filters that the index can apply: the period and the session.
+
+    Raises SystemFailure `search_failed`.
+    """
+
+    def __init__(self, store: TextStore, filters: SearchFilters) -> None:
+        self.left_out = 0
+        """Passages that have all words and were not compared with the query, because there are too many."""
+        try:
+            self._query = filters.query.for_index(store)
+            self.groups = _find(store, self._query.expression, filters)
+        except sqlite3.DatabaseError as fault:
+            raise SystemFailure(
+                "search_failed",
+                f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
+                "builds a new one.",
+            ) from fault
+        if self._query.compared or self._query.refused:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Keep only the passages whose texts match the query; the most informative kinds are compared first."""
+        candidates = [(number, group.session) for group in self.groups for number in group.passages]
+        first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
+        self.left_out = len(candidates) - len(first)
+        ids: dict[int, list[int]] = {}
+        for number, session in first:
+            ids.setdefault(session, []).append(number)
+        entries = entries_at(number >> KIND_BITS for number, _ in first)
+        accepted = {
+            number
+            for key, session in Session.objects.for_reading().in_bulk(ids).items()
+            for number, text in _texts(session, ids[key], entries)
+            if self._accepts(text)
+        }
+        self.groups = [
+            msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
+            for group in self.groups
+            if (left := accepted.intersection(group.passages))
+        ]
+
+    def _accepts(self, text: str) -> bool:
+        query = self._query
+        return all(wanted.is_in(text) for wanted in query.compared) and not any(
+            unwanted.is_in(text) for unwanted in query.refused
+        )
+
+
+def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[MatchGroup]:
+    conditions, values = ["words MATCH ?"], [expression, *map(_seconds, filters.period)]
+    if filters.since is not None:
+        conditions.append("moment >= ?")
+    if filters.until is not None:
+        conditions.append("moment < ?")
+    if filters.session is not None:
+        conditions.append("alike IN (SELECT id FROM alike WHERE session = ?)")
+        values.append(filters.session)
+    found = (
+        "SELECT alike AS key, count(*) AS places, group_concat(words.rowid) AS ids"  # noqa: S608  # constants
+        " FROM words CROSS JOIN passage ON passage.id = words.rowid"
+        f" WHERE {' AND '.join(conditions)} GROUP BY alike"
+    )
+    columns = "session, kind, tool, state, places, ids"
+    rows = store.connection.execute(
+        f"SELECT {columns} FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608  # constants
+        values,
+    )
+    return [MatchGroup(*row) for row in rows]
+
+
+def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -> Iterator[tuple[int, str]]:
+    """The texts of passages of a session by id; those that cannot be read are left out."""
+    agent = session.agent
+    try:
+        with agent.store.open(session.real_path()) as reader:
+            for number in ids:
+                entry = entries.get(number >> KIND_BITS)
+                if entry is not None:
+                    kind = PassageKind(number & KIND_MASK)
+                    yield number, passage_text(agent, session.version, reader, entry, kind)
+    except RedlineError:
+        # The file was removed or rewritten: its passages leave the index as soon as it is indexed again.
+        return
+
+
+def passage_text(agent: Agent, version: int, reader: SessionReader, entry: Entry, kind: PassageKind) -> str:
+    """The text of one kind in an entry, read from the file. Raises what `reparse_entry` raises."""
+    _, texts = reparse_entry(agent, reader, entry, version)
+    return next((found.text for found in passages(entry, texts) if found.kind is kind), "")
+
+
+def _seconds(moment: Any) -> int:
+    return int(moment.timestamp())
+
 
 SESSIONS_ON_PAGE: Final = 10
 PLACES_OF_SESSION: Final = 3
@@ -403,3 +558,46 @@ def _hits(
 def _hit(place: MatchPlace, entry: Entry, parts: list[SnippetPart], fault: str = "") -> SearchHit:
     kind, state = place.kind, PassageState(place.state)
     return SearchHit(entry.id, entry.number, kind, place.tool, state, moment_of(entry.timestamp), parts, fault)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSearch:
+    """The matching entries of a session, in the order of the file, relative to one of its entries."""
+
+    typed: str
+    query: SearchQuery
+    entries: int
+    position: int
+    """The place of the entry among them, from 1; 0 if it is not one of them."""
+    previous: str
+    next: str
+    """The ids of the entries before and after it; after the last comes the first. Empty if nothing was found."""
+    is_searchable: bool
+
+    @property
+    def marks(self) -> str:
+        """What a script marks on the page, as JSON: the words of each term, and whether it also finds longer words."""
+        return json.dumps([term.marks for term in self.query.terms if not term.excluded])
+
+
+def search_session(session: Session, typed: str, entry_id: str = "") -> SessionSearch:
+    """The matches of a typed query, with its filters, relative to an entry or to the beginning.
+
+    Raises SystemFailure `search_failed`.
+    """
+    filters = SearchFilters.of(typed, session=session.pk)
+    keys: list[int] = []
+    with TextStore(settings.REDLINE_DATA_DIR) as store:
+        is_searchable = session.pk in store.sessions()
+        if filters.query.finds:
+            matches = Matches(store, filters)
+            wanted = [group for group in matches.groups if filters.accepts(group.kind, group.state, group.tool)]
+            keys = entries_of(wanted)
+    current = session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
+    before = bisect_left(keys, current) if current is not None else 0
+    after = bisect_right(keys, current) if current is not None else 0
+    ends = [keys[before - 1], keys[after % len(keys)]] if keys else []
+    ids = dict(session.entries.filter(pk__in=ends).values_list("pk", "entry_id"))
+    previous, following = [ids.get(key, "") for key in ends] or ("", "")
+    position = after if after > before else 0
+    return SessionSearch(filters.text, filters.query, len(keys), position, previous, following, is_searchable)

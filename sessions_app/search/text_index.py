@@ -19,7 +19,7 @@ import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
-from sessions_app.index.indexed_entries import indexed_tree
+from sessions_app.index.index_store import indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts
 from sessions_app.index.progress import TextProgress
 from sessions_app.index.scan import RebuiltSession
@@ -29,8 +29,8 @@ from sessions_app.search.pure.passages import PassageState, index_text, passages
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
-from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.sessionlog.session import SCHEMA, unpack
+from sessions_app.sessionlog.text import moment_of
 from sessions_app.sqlite import UntilWritten
 from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import reparse_entry

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_safe
 
 from sessions_app.models import Session
 from sessions_app.search.pure.query import FILTERS
-from sessions_app.sessionlog.printable import plural
-from sessions_app.web.redirects import wants_fragment
+from sessions_app.sessionlog.text import plural
+from sessions_app.web.pages import wants_fragment
 
 from .filters import SORTS, SearchFilters
 from .results import PLACES_OF_SESSION, SearchResults, search

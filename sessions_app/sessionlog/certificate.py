@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from .printable import plural
-from .provider_rules import Violation
+from .diagnosis import Violation
+from .text import plural
 
 
 class PackageOutcome(StrEnum):

@@ -1,24 +1,143 @@
-"""Digests of recorded entries: everything that the rules need, without the content.
-
-An `Entry` is the digest of one line: its author, what it answers, how its content is divided into blocks, and the
-weight of each. Filters, readers, context, protection and pairing work on digests only, so that a session of 100 MB
-takes a few megabytes; texts are read from the file by offset when they are needed.
-
-An agent's parser creates the digests (see `agents`). They are the same for every agent: code outside the parsers does
-not know how an agent names a field.
-"""
+"""Digests of recorded entries, their control contents, and the parts of them that a plan may delete: everything that the rules need, without the content."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from enum import IntEnum
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from .controls import Control
 from .jsjson import trim, utf16_length
 from .opaque import Opaque
+
+
+class Target(NamedTuple):
+    """An entry, or one of its content blocks if `block_index` is given."""
+
+    entry_id: str
+    block_index: int | None = None
+
+    def __str__(self) -> str:
+        if self.block_index is None:
+            return f"entry {self.entry_id}"
+        return f"block {self.block_index} of entry {self.entry_id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The target in the form of a deletion request."""
+        if self.block_index is None:
+            return {"kind": "entry", "entryId": self.entry_id}
+        return {"kind": "content_block", "entryId": self.entry_id, "blockIndex": self.block_index}
+
+
+def request_of(targets: Iterable[Target]) -> dict[str, Any]:
+    """A deletion request for these targets, in this order."""
+    return {"deletions": [target.to_json() for target in targets]}
+
+
+def blocks_by_entry(targets: Iterable[Target]) -> Mapping[str, frozenset[int] | None]:
+    """For each entry that targets name: the indexes of the named blocks, or None if it is named as a whole."""
+    whole: set[str] = set()
+    blocks: dict[str, set[int]] = {}
+    for target in targets:
+        if target.block_index is None:
+            whole.add(target.entry_id)
+        else:
+            blocks.setdefault(target.entry_id, set()).add(target.block_index)
+    partly = {entry_id: frozenset(indexes) for entry_id, indexes in blocks.items() if entry_id not in whole}
+    return {**dict.fromkeys(whole), **partly}
+
+
+class DeletionControl(msgspec.Struct, frozen=True):
+    """Entries and blocks that are hidden from this point on."""
+
+    targets: tuple[Target, ...]
+    percent: float | None
+    """The reduction of the context in percent, as counted by the writer: 0 to 100."""
+    backup: str
+    """The path of the backup made before it. This is data from the file and must not be trusted as a path."""
+
+
+class SummaryControl(msgspec.Struct, frozen=True):
+    """A summary that replaces earlier entries."""
+
+    first_kept_id: str | None
+    """The first entry before the summary that is still sent."""
+    is_verbatim: bool
+    """Whether the summary consists of lines of the conversation itself."""
+    system_tokens: int | None = None
+    """The estimate of the system message that it repeats; None if it has none."""
+
+
+class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
+    """What replaces everything before a boundary: entries recorded before it, or on the same line."""
+
+    kept: tuple[str, ...] = ()
+    """The ids of the entries that remain, in the order in which they are sent."""
+    anchor_id: str | None = None
+    """The entry that they follow; None for the boundary itself."""
+    segment: tuple[str, str] | None = None
+    """The first and the last entry that versions keep which do not honour a list."""
+    trigger: str = ""
+    """What caused it, as recorded."""
+    tokens_before: int | None = None
+    """The context before it and after it, in tokens, as its writer counted them."""
+    tokens_after: int | None = None
+    turns: int | None = None
+    """How many of the user's last messages it takes back with what follows them; None if it does not count them."""
+    began_id: str | None = None
+    """The first entry of the compaction's own question or answer, if these are recorded before the boundary: the
+    conversation was without them."""
+
+
+class EditControl(msgspec.Struct, frozen=True):
+    """A replacement for an entry's content, or its removal. The new content is the edit's own: its blocks and texts."""
+
+    target_id: str | None
+    effect: Literal["removes", "replaces", "undefined"]
+    """`undefined` if it does not say what the content is replaced by."""
+    is_text: bool = False
+    """Whether the new content is a text instead of an array; as blocks, it is one block of text."""
+
+
+class LabelControl(msgspec.Struct, frozen=True):
+    """A label of an entry; an empty one removes it."""
+
+    target_id: str | None
+    text: str
+
+
+class ModelControl(msgspec.Struct, frozen=True):
+    """The model from this point on."""
+
+    provider: str
+    model: str
+
+
+class NameControl(msgspec.Struct, frozen=True):
+    """The name of the session."""
+
+    name: str | None
+
+
+class ThinkingLevelControl(msgspec.Struct, frozen=True):
+    """How much the model thinks from this point on."""
+
+    level: str | None
+
+
+Control = (
+    DeletionControl
+    | SummaryControl
+    | BoundaryControl
+    | EditControl
+    | LabelControl
+    | ModelControl
+    | NameControl
+    | ThinkingLevelControl
+)
+
 
 UNITS_PER_TOKEN: Final = 4
 
@@ -246,3 +365,81 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
 ENCRYPTED: Final = "[encrypted]"
 """The text of a summary that only its provider can read."""
 NO_TEXTS: Final = Texts(whole="", blocks=())
+
+
+class Stats(msgspec.Struct, frozen=True, rename="camel"):
+    """The effect of a deletion, in objects (entries and blocks) and in estimated tokens."""
+
+    objects_before: int = 0
+    objects_after: int = 0
+    objects_deleted: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    percent_reduction: float = 0.0
+
+    def to_json(self) -> dict[str, int | float]:
+        """The stats by name; a whole percentage is an integer, as JavaScript prints it."""
+        recorded: dict[str, int | float] = msgspec.to_builtins(self)
+        if self.percent_reduction.is_integer():
+            recorded["percentReduction"] = int(self.percent_reduction)
+        return recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Exactly what was approved. A commit creates it from a plan that the airlock accepted."""
+
+    targets: tuple[Target, ...]
+    protected_entry_ids: tuple[str, ...]
+    stats: Stats
+
+
+class Protection(StrEnum):
+    """Why an entry must not be deleted. RECENT may apply together with another reason."""
+
+    USER = "user"
+    CUSTOM = "custom"
+    INJECTED = "injected"
+    BRANCH_SUMMARY = "branch_summary"
+    SUMMARY = "summary"
+    ASSISTANT_ERROR = "assistant_error"
+    TOOL_ERROR = "tool_error"
+    FAILED_COMMAND = "failed_command"
+    NOT_EDITABLE = "not_editable"
+    RECENT = "recent"
+
+    @property
+    def label(self) -> str:
+        """The reason in one or two words."""
+        return _LABELS[self]
+
+    @property
+    def sentence(self) -> str:
+        """The reason as a sentence."""
+        return _SENTENCES[self]
+
+
+_LABELS: Final = {
+    Protection.USER: "user message",
+    Protection.CUSTOM: "added context",
+    Protection.INJECTED: "agent's context",
+    Protection.BRANCH_SUMMARY: "branch summary",
+    Protection.SUMMARY: "summary",
+    Protection.ASSISTANT_ERROR: "error",
+    Protection.TOOL_ERROR: "tool error",
+    Protection.FAILED_COMMAND: "failed command",
+    Protection.NOT_EDITABLE: "not editable",
+    Protection.RECENT: "recent",
+}
+_SENTENCES: Final = {
+    Protection.USER: "it contains what the user said",
+    Protection.CUSTOM: "it was added by an extension as context",
+    Protection.INJECTED: "the agent adds it again itself, so deleting it saves nothing",
+    Protection.BRANCH_SUMMARY: "it summarises a branch",
+    Protection.SUMMARY: "it summarises what the agent compacted",
+    Protection.ASSISTANT_ERROR: "the assistant stopped there with an error",
+    Protection.TOOL_ERROR: "it contains a tool's error",
+    Protection.FAILED_COMMAND: "it contains a command that failed",
+    Protection.NOT_EDITABLE: "the agent cannot leave it out of this session, only out of a fork",
+    Protection.RECENT: "it is among the most recent entries",
+}

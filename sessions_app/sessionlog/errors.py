@@ -8,7 +8,7 @@
     └── SystemFailure       exit 6  the disk, a permission or a lock failed
 
 `code` is for programs and does not change; the message is for people and names the object. A refused deletion is not an
-exception but a value, `compaction_app.core.errors.Refusal`.
+exception but a value, `compaction_app.core.gates.Refusal`.
 """
 
 from __future__ import annotations

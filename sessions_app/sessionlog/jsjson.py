@@ -6,6 +6,15 @@ depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
 
 This module is not used to write recorded lines: an entry that is kept keeps its bytes.
 """
+# WAS sessions_app/sessionlog/raw_json: """The bytes of values inside recorded JSON, so that what is kept of a line stays exactly as it was recorded.
+#
+# Only for JSON that a parser has accepted; positions are bytes.
+# """
+# WAS sessions_app/sessionlog/lines: """Splitting bytes into lines, with byte offsets. Only a newline ends a line.
+#
+# The last line of a file may lack its newline, because an agent may be writing it at this moment. It is returned with
+# `complete` False, and the next reading starts at its offset again.
+# """
 
 from __future__ import annotations
 
@@ -13,7 +22,7 @@ import json
 import math
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -289,3 +298,124 @@ def _print_number(number: int | float) -> str:
         return f"{sign}0.{'0' * -point}{digits}"
     tail = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{sign}{digits[0]}{tail}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+
+
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]:,]', re.DOTALL)
+"""Strings and marks. Possessive: an image of 10 MB is one string, and to remember each of its bytes takes 1 GB."""
+_BLANKS: Final = b" \t\r\n"
+
+
+class Span(NamedTuple):
+    """The position of a value: from `start` up to, but without, `end`."""
+
+    start: int
+    end: int
+
+    def of(self, raw: bytes) -> bytes:
+        return raw[self.start : self.end]
+
+
+def members(raw: bytes, start: int = 0) -> dict[str, Span]:
+    """The values of the object that begins at or after `start`, by key; of a repeated key the last one counts."""
+    found: dict[str, Span] = {}
+    for key, span in _parts(raw, start):
+        name = parse(key)
+        if isinstance(name, str):
+            found[name] = span
+    return found
+
+
+def items(raw: bytes, start: int = 0) -> list[Span]:
+    """The items of the array that begins at or after `start`."""
+    return [span for _, span in _parts(raw, start)]
+
+
+def first_object(raw: bytes) -> Span:
+    """The position of the object or array with which bytes begin; empty if they begin with anything else or it does not
+    end."""
+    depth, start = 0, len(raw) - len(raw.lstrip(_BLANKS))
+    if raw[start : start + 1] in (b"{", b"["):
+        for token in _TOKEN.finditer(raw, start):
+            mark = token.group()
+            depth += (mark in (b"{", b"[")) - (mark in (b"}", b"]"))
+            if not depth:
+                return Span(start, token.end())
+    return Span(start, start)
+
+
+def splice(raw: bytes, changes: Iterable[tuple[Span, bytes]]) -> bytes:
+    """The bytes with other bytes in place of these spans, which do not overlap."""
+    pieces, at = [], 0
+    for span, instead in sorted(changes):
+        pieces += [raw[at : span.start], instead]
+        at = span.end
+    return b"".join([*pieces, raw[at:]])
+
+
+def _parts(raw: bytes, start: int) -> Iterator[tuple[bytes, Span]]:
+    """Each value of an object or array, with its key as recorded (empty in an array)."""
+    depth, begin, key, text = 0, start, b"", b""
+    for token in _TOKEN.finditer(raw, start):
+        mark = token.group()
+        if mark in (b"{", b"["):
+            depth += 1
+            if depth == 1:
+                begin = token.end()
+        elif mark in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                last = _trimmed(raw, begin, token.start())
+                if last.start < last.end:
+                    yield key, last
+                return
+        elif depth != 1:
+            continue
+        elif mark == b":":
+            key, begin = text, token.end()
+        elif mark == b",":
+            yield key, _trimmed(raw, begin, token.start())
+            begin = token.end()
+        else:
+            text = mark
+
+
+def _trimmed(raw: bytes, start: int, end: int) -> Span:
+    """The span without the blanks around its value."""
+    value = raw[start:end]
+    return Span(start + len(value) - len(value.lstrip(_BLANKS)), start + len(value.rstrip(_BLANKS)))
+
+
+class Line(NamedTuple):
+    """One line of a session file: its number from 1, its byte offset, and its bytes without the newline."""
+
+    number: int
+    offset: int
+    raw: bytes
+    complete: bool = True
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after the line, including its newline."""
+        return self.offset + len(self.raw) + self.complete
+
+
+def split_lines(chunks: Iterable[bytes], *, offset: int = 0, number: int = 1) -> Iterator[Line]:
+    """The lines of a file that is read in chunks, starting at a line's start at `offset`.
+
+    Keeps one chunk and one line in memory, whatever the length of the file.
+    """
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        *ended, rest = chunk.split(b"\n")
+        if ended and pieces:
+            pieces.append(ended[0])
+            ended[0] = b"".join(pieces)
+            pieces.clear()
+        for raw in ended:
+            yield Line(number, offset, raw)
+            offset += len(raw) + 1
+            number += 1
+        if rest:
+            pieces.append(rest)
+    if pieces:
+        yield Line(number, offset, b"".join(pieces), complete=False)

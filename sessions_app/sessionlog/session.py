@@ -1,18 +1,23 @@
 """The parsed session: header, entries and damage. An agent's parser reads it from lines."""
+# WAS sessions_app/sessionlog/versions: """The version of a client that a session records."""
+# WAS sessions_app/sessionlog/packing: """The storage format of entries in the index: ids and position in columns, the rest as one small binary value."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import astuple
 
-from .entries import Entry, Texts
+from .entries import Block, BoundaryControl, Control, Entry, EntryKind, Texts
 from .errors import BadInput
-from .jsjson import parse
-from .lines import Line
+from .jsjson import Line, parse
 
 FIELDS_NAMED: Final = 6
 NAMED_LENGTH: Final = 40
@@ -185,3 +190,75 @@ def _first_line(head: bytes) -> str:
     named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
     fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
     return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."
+
+
+_RELEASED: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
+
+
+class RecordedVersion(NamedTuple):
+    """The version of the client that a session's lines record."""
+
+    numbers: tuple[int, ...]
+    sentence: str
+    """What the lines record, as in "Claude Code 2.1.330 continued it last"."""
+
+
+@lru_cache(maxsize=16)
+def released_version(name: str) -> tuple[int, ...]:
+    """The numbers of a released version; none if it is not the name of one."""
+    found = _RELEASED.fullmatch(name)
+    return tuple(map(int, found.groups())) if found is not None else ()
+
+
+class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    type: str
+    kind: EntryKind
+    timestamp: str
+    role: str
+    tokens: int
+    blocks: tuple[Block, ...] | None
+    result_for: str | None
+    tool_name: str
+    failed: bool
+    excluded: bool
+    empty: bool
+    stop_reason: str
+    usage: int | None
+    model: tuple[str, str] | None
+    overflown: int | None
+    sole_agent: str
+    reply: str
+    subagent: str
+    boundary: BoundaryControl | None = None
+    """The control of a boundary, which its line alone does not determine."""
+
+
+SCHEMA: Final = 21
+"""Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_rest_of: Final = attrgetter(*_Rest.__struct_fields__[:-1])
+_decode: Final = msgspec.msgpack.Decoder(_Rest).decode
+
+
+def pack(entry: Entry) -> bytes:
+    """The fields that are not columns. A control is omitted if it can be read from the file again."""
+    rest = _rest_of(entry)
+    return _encode((*rest, entry.control) if isinstance(entry.control, BoundaryControl) else rest)
+
+
+def unpack(
+    number: int,
+    offset: int,
+    length: int,
+    entry_id: str,
+    parent_id: str | None,
+    packed: bytes | memoryview,
+    control: Control | None = None,
+) -> Entry:
+    """The packed entry."""
+    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order; the last is a control.
+    rest: tuple[Any, ...] = astuple(_decode(packed))
+    if control is not None:
+        rest = (*rest[:-1], rest[-1] or control)
+    return Entry(number, offset, length, entry_id, parent_id, *rest)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from .context import ActiveContext, Message
-from .controls import BoundaryControl
-from .entries import Entry, EntryKind, Role
+from .entries import BoundaryControl, Entry, EntryKind, Role
 
 _UNSPOKEN: Final = frozenset({Role.INJECTED, Role.SYSTEM})
 

@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from .controls import BoundaryControl
-from .entries import Entry, Role
+from .entries import BoundaryControl, Entry, Role
 from .tree import NO_PARENT, SessionTree
 
 UNFOLDED: Final = 100

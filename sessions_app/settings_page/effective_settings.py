@@ -22,8 +22,8 @@ from sessions_app.index.context_window_lookup import chosen_windows, configured_
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import is_in_configuration, managed_path, shown_roots
 from sessions_app.models import Root, Session
-from sessions_app.sessionlog.context_windows import window_of
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.model_facts import window_of
 from sessions_app.sessionlog.sourced_value import DEFAULT_SOURCE, SourcedValue
 from sessions_app.storage.discovery import fault_of_root
 

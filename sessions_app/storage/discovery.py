@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput, Conflict
 
-from .files import BACKUP_SUFFIXES, SESSION_SUFFIX, real_path, reported
-from .nofollow import scan_directory
+from .files import BACKUP_SUFFIXES, SESSION_SUFFIX, real_path, reported, scan_directory
 
 
 class RefusedPath(NamedTuple):

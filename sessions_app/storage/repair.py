@@ -11,7 +11,7 @@ from typing import IO
 
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairPiece
 from sessions_app.sessionlog.session import Header
 

@@ -26,9 +26,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import RowChanges
-from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.base import Agent, AgentServer
+from sessions_app.agents.pure.format import RowChanges
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
@@ -44,8 +43,7 @@ from .backups import NO_BACKUP, Backup, list_backups, write_backup
 from .files import reported
 from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent, ServedRowsIntent
 from .open_files import describe, writers_of
-from .row_steps import RowStep, apply_step, backup_text, is_backup_of
-from .served_rows import change_through, put_back
+from .row_steps import RowStep, apply_step, backup_text, change_through, is_backup_of, put_back
 
 DIRECTORY: Final = "rows"
 """The directory of these backups, in Redline's data directory."""

@@ -8,9 +8,8 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
 
-from sessions_app.agents.base import Agent
-from sessions_app.agents.programs import AgentClient, AgentPackage, PackageContext, RebuiltMessage
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.base import Agent, AgentClient, AgentPackage, PackageContext, RebuiltMessage
+from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.certificate import (
     Certificate,
@@ -20,12 +19,11 @@ from sessions_app.sessionlog.certificate import (
     certified,
 )
 from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.diagnosis import violations
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.provider_rules import violations
+from sessions_app.sessionlog.jsjson import split_lines, stringify
+from sessions_app.sessionlog.text import plural
 
 from .files import GrowthKind, SessionReader
 from .session_loader import LoadedSession

@@ -19,8 +19,7 @@ from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from sessions_app.sessionlog.errors import Conflict
 
-from .files import SESSION_SUFFIX, real_path
-from .nofollow import scan_directory
+from .files import SESSION_SUFFIX, real_path, scan_directory
 
 DEBOUNCE_MILLISECONDS: Final = 200
 """Changes within this time are reported together."""

@@ -18,9 +18,9 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from sessions_app.models import Session
-from sessions_app.search.pure.snippet import SnippetPart
-from sessions_app.sessionlog.measure import Basis, ContextSize, significant
-from sessions_app.sessionlog.printable import one_line
+from sessions_app.search.pure.query import SnippetPart
+from sessions_app.sessionlog.context import Basis, ContextSize, significant
+from sessions_app.sessionlog.text import one_line
 
 from .formatting import ago, escape_line, escape_text
 

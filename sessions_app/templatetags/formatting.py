@@ -11,10 +11,9 @@ from django import template
 from django.utils import timezone
 
 from sessions_app.models import Session
-from sessions_app.sessionlog import measure
-from sessions_app.sessionlog.measure import ContextSize
-from sessions_app.sessionlog.moments import duration_words
-from sessions_app.sessionlog.printable import one_line, plural, printable, printable_lines
+from sessions_app.sessionlog import context
+from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.text import duration_words, one_line, plural, printable, printable_lines
 
 register = template.Library()
 register.filter(one_line)
@@ -118,31 +117,31 @@ def tokens(number: int) -> str:
 @register.filter
 def significant(number: int) -> int:
     """A number that is not exact, to three significant digits: 71,922 is 71,900."""
-    return measure.significant(number)
+    return context.significant(number)
 
 
 @register.filter
 def signed(tokens: int) -> str:
     """What a decision deletes, −71,900, or brings back, +71,900; 0 if nothing."""
-    return f"{'−' if tokens > 0 else '+' if tokens else ''}{count(measure.significant(abs(tokens)))}"
+    return f"{'−' if tokens > 0 else '+' if tokens else ''}{count(context.significant(abs(tokens)))}"
 
 
 @register.filter
 def in_measure(estimate: int, size: ContextSize | None) -> str:
     """An estimate in the measure of a context, to three significant digits: 71,900."""
-    return count(measure.significant(estimate if size is None else size.of(estimate)))
+    return count(context.significant(estimate if size is None else size.of(estimate)))
 
 
 @register.filter
 def tokens_in(estimate: int, size: ContextSize | None) -> str:
     """The same with its noun: 1 token, 71,900 tokens."""
-    return plural(measure.significant(estimate if size is None else size.of(estimate)), "token")
+    return plural(context.significant(estimate if size is None else size.of(estimate)), "token")
 
 
 @register.filter
 def short_in_measure(estimate: int, size: ContextSize | None) -> str:
     """The same, short: 71.9k."""
-    return tokens(measure.significant(estimate if size is None else size.of(estimate)))
+    return tokens(context.significant(estimate if size is None else size.of(estimate)))
 
 
 @register.filter

@@ -3,13 +3,18 @@
 Each rule is defined here once. The middleware reads credentials from a Django request; the socket authentication reads
 them from ASGI headers, before anything else is known about the request.
 """
+# WAS sessions_app/web/prefetching: """Requests whose response is not shown, or not yet: they must change nothing, not even what another GET request
+# does."""
+# WAS sessions_app/web/socket_auth: """Access to sockets: a browser that is logged in, on a page of this server, until its session ends."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core import signing
@@ -20,6 +25,7 @@ from django.utils.crypto import salted_hmac
 from sessions_app.connections.connection_files import PATH as HANDSHAKES
 from sessions_app.connections.connection_files import ConnectedAgent, connection_with
 
+from .connections import HEADERS, REFUSAL_HEADERS
 from .launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
@@ -169,3 +175,92 @@ def page_address(request: HttpRequest, path: str) -> str:
 
 def _salt(host: str) -> str:
     return f"{SALT}.{host}"
+
+
+PURPOSES: Final = ("Sec-Purpose", "Purpose", "X-Purpose", "X-Moz")
+"""The headers by which browsers indicate that they fetch a page in advance, or for a preview."""
+EARLY: Final = ("prefetch", "preview")
+
+
+def is_shown(request: HttpRequest) -> bool:
+    """Whether the user requested the response: not for HEAD, and not if a browser fetches it in advance."""
+    purposes = (request.headers.get(name, "").lower() for name in PURPOSES)
+    return request.method != "HEAD" and not any(early in purpose for purpose in purposes for early in EARLY)
+
+
+Application = Any
+
+LOGIN_CHECK_SECONDS: Final = 1.0
+"""Between two checks whether the session of an open socket has ended."""
+ENDED: Final = 4001
+"""The close code of a socket whose session has ended."""
+
+
+async def refuse_socket(scope: dict[str, Any], receive: Any, send: Any, status: int = 403) -> None:
+    """Refuse a handshake."""
+    del scope
+    await receive()
+    headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS]
+    start = {"status": status, "headers": [*headers, *REFUSAL_HEADERS, (b"content-length", b"0")]}
+    await send({"type": "websocket.http.response.start", **start})
+    await send({"type": "websocket.http.response.body", "body": b""})
+
+
+def only_known_browsers(application: Application) -> Application:
+    """Wrap the application: sockets need an Origin equal to their host, and the launch cookie.
+
+    A socket is closed when its session ends (by a log-out, a new name, or time). A page whose cookie was renewed
+    meanwhile connects again. Messages to a closed tab, or after the application closed the socket itself, are dropped:
+    the application learns of both from its next receive.
+    """
+
+    async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if not may_connect(scope["headers"]):
+            await refuse_socket(scope, receive, send)
+            return
+
+        is_open = True
+
+        async def send_while_open(message: Any) -> None:
+            nonlocal is_open
+            if is_open:
+                is_open = message["type"] != "websocket.close"
+                with contextlib.suppress(OSError):  # how ASGI reports that the client has disconnected
+                    await send(message)
+
+        watched = _Watched(Credentials.of_headers(scope["headers"]), receive)
+        await application(scope, watched.receive, send_while_open)
+        if watched.ended:
+            await send_while_open({"type": "websocket.close", "code": ENDED})
+
+    return guarded
+
+
+class _Watched:
+    """The receiving side of a socket, which ends with the session that opened it."""
+
+    def __init__(self, credentials: Credentials, receive: Any) -> None:
+        self._credentials = credentials
+        self._receive = receive
+        self.ended = False
+
+    async def receive(self) -> Any:
+        """The next message, or a disconnection once the session has ended."""
+        coming = asyncio.ensure_future(self._receive())
+        try:
+            while True:
+                await asyncio.wait({coming}, timeout=LOGIN_CHECK_SECONDS)
+                known = self._credentials.have_launch_cookie()
+                if coming.done() and (known or coming.result()["type"] == "websocket.disconnect"):
+                    return coming.result()
+                if not known:
+                    self.ended = True
+                    return {"type": "websocket.disconnect", "code": ENDED}
+        finally:
+            coming.cancel()
+
+
+def may_connect(headers: Headers) -> bool:
+    """Whether a handshake comes from a known browser on one of our pages."""
+    credentials = Credentials.of_headers(headers)
+    return credentials.name_our_host() and credentials.come_from_our_page() and credentials.have_launch_cookie()

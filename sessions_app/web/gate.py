@@ -24,9 +24,8 @@ from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils.http import parse_header_parameters
 
 from .connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
-from .credentials import Credentials, Headers
+from .credentials import Credentials, Headers, refuse_socket
 from .middleware import REFUSED_BODY
-from .socket_auth import refuse_socket
 from .uploads import is_for_uploads, upload_room
 
 MOST_PARTS: Final = 200

@@ -20,9 +20,8 @@ from django.utils.log import log_response
 from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .credentials import API, COOKIE, Credentials, is_for_agents, new_launch_cookie
+from .credentials import API, COOKIE, Credentials, is_for_agents, is_shown, new_launch_cookie
 from .launch_tokens import SESSION_SECONDS, use_token
-from .prefetching import is_shown
 from .stylesheet import Stylesheet
 
 LAUNCH_PATH: Final = "/launch"

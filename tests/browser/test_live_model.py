@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
+from compaction_app.runs.presenter import TEXT_SHOWN, THOUGHT_SHOWN
 from compaction_app.scripted.server import ScriptedProvider
 from tests.browser.chromium import poll
 from tests.browser.conftest import idle_place

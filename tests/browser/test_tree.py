@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, text, user
 from tests.server import place_in

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.storage.files import SessionReader

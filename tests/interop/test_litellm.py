@@ -18,12 +18,12 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 
 from compaction_app.core.messages import UserMessage
-from compaction_app.core.schemas import TOOL_SCHEMAS
+from compaction_app.core.tools import TOOL_SCHEMAS
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.providers.client import Patience, ask, close
-from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
+from compaction_app.providers.error_mapping import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.types import Endpoint, Request, ThoughtPiece
-from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot

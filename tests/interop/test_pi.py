@@ -24,18 +24,17 @@ from compaction_app.hooks import Adjust, session_before_tree
 from devtools.bench.damage import NEW_HEADER, damaged
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.edge.package import PiPackage
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.pure.format import note_text
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import PackageOutcome
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.diagnosis import Diagnosis
-from sessions_app.sessionlog.outline import labels
-from sessions_app.storage.examination import diagnose
+from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.repair import write_repaired
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession, diagnose, load_session
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place
 from tests.interop.install_atomic import NEW, OLD

@@ -18,7 +18,7 @@ from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.connections.connection_files import ConnectedAgent, connection_path, new_secret, write_connection
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.browser.scenarios import approve_everything, decide, run_number, undecided_keys
 from tests.interop.install_atomic import OLD

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sessions_app.agents.edge.dry_resume.answers import MESSAGES, Answer
-from sessions_app.agents.edge.dry_resume.model_server import ModelRequest
+from sessions_app.agents.edge.dry_resume.model_server import MESSAGES, Answer, ModelRequest
 
 from .scripted_model import PlayedModel
 

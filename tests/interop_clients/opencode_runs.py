@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from sessions_app.agents.edge.dry_resume.process import run_client
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.process import new_scratch, run_client
 from sessions_app.agents.opencode.edge import client
 from sessions_app.agents.opencode.edge.bridge import OFFLINE
 from tests.wait import wait_until

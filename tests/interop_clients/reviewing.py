@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.browser.scenarios import approve_everything, decide, undecided_keys
 from tests.server import Server
 from tests.wait import WAIT_SECONDS

@@ -13,13 +13,12 @@ import pytest
 
 from compaction_app.changes.change import lines_of, write_facts
 from devtools.bench import written_plans
-from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
-from sessions_app.agents.claude_code.pure.boundary import SINCE
+from sessions_app.agents.claude_code.edge.store import open_elsewhere
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.format import Generation
-from sessions_app.agents.store import OpenElsewhere
+from sessions_app.agents.claude_code.pure.writers import SINCE
+from sessions_app.agents.pure.format import Generation, SessionWriter
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.claude_sessions import ClaudeSession, at

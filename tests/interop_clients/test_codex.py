@@ -13,15 +13,11 @@ import pytest
 from compaction_app.changes.proof import approved_messages
 from devtools.bench.codex import certify_plan, facts_of, random_plan, write_plan
 from devtools.bench.written_plans import notes_on
-from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.edge.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.edge.store import thread_id_of, writer_lock
 from sessions_app.agents.codex.pure.records import METADATA, describe_item
-from sessions_app.agents.format import Generation
-from sessions_app.agents.pure.notes import note_text
-from sessions_app.sessionlog.deletion import Deletion, Stats
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.targets import Target
+from sessions_app.agents.pure.format import Generation, NewFile, SessionWriter, note_text
+from sessions_app.sessionlog.entries import Deletion, Role, Stats, Target
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 

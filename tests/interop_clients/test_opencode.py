@@ -21,11 +21,11 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction, Undo
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.edge.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.pure.format import note_text
 from sessions_app.document.document import Document
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.targets import Target
-from sessions_app.storage import served_rows
+from sessions_app.storage import row_steps
 from sessions_app.storage.locks import RecoveryKind, session_lock
 from sessions_app.storage.session_loader import load_session
 from tests.installation import override_configuration, refusal
@@ -258,7 +258,7 @@ def test_what_a_killed_process_left_is_put_back(redline, runs, path, served, mon
     targets = plan_of(path, writer, random.Random(9), 12)
     connection.close()
     with monkeypatch.context() as patch:
-        patch.setattr(served_rows, "_write", dying(served_rows._write, 2, is_over=True))
+        patch.setattr(row_steps, "_write", dying(row_steps._write, 2, is_over=True))
         killed(lambda: written(path, writer, targets))
     assert sent_of(load_session(path)) != whole
     if not is_served:

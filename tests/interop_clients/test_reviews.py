@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.changes.proof import approved_messages
-from sessions_app.agents.codex.edge.writer_lock import thread_id_of
+from sessions_app.agents.codex.edge.store import thread_id_of
 from sessions_app.storage.session_loader import load_session
 from tests.opencode_plans import WRITERS, approved_by
 from tests.server import start_server

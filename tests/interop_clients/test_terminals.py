@@ -18,8 +18,8 @@ import pytest
 
 from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app.agents.codex.edge.writer_lock import thread_id_of
-from sessions_app.agents.pure.hook_entry import STATUS
+from sessions_app.agents.codex.edge.store import thread_id_of
+from sessions_app.agents.pure.hooks import STATUS
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
 from tests.interop.install_atomic import NEW, OLD

@@ -16,7 +16,7 @@ import pytest
 
 from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, default_roots, load
-from redline.local_zone import local_zone
+from redline.settings import local_zone
 from sessions_app.index.demo import MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session

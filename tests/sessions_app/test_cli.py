@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sessions_app.cli import Progress, printable, report_failure, shell_quoted, text_lines
 from sessions_app.sessionlog import errors
-from sessions_app.sessionlog.printable import one_line
+from sessions_app.sessionlog.text import one_line
 from sessions_app.terminal import Column, Screen, display_width
 from tests.budget import examples
 

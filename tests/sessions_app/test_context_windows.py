@@ -1,7 +1,7 @@
 """Context windows: the order of precedence of their sources, and no guesses."""
 
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.context_windows import KNOWN_WINDOWS, window_of
+from sessions_app.sessionlog.model_facts import KNOWN_WINDOWS, window_of
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from tests.sessions_app.agents.codex.rollouts import Rollout, line, meta, turn_context, user
 

@@ -7,7 +7,7 @@ import pytest
 from django.urls import reverse
 
 from sessions_app.models import Root, Session, live
-from sessions_app.sessionlog.overflow import ANY_WINDOW
+from sessions_app.sessionlog.context import ANY_WINDOW
 from tests.installation import override_configuration
 
 pytestmark = pytest.mark.usefixtures("redline")

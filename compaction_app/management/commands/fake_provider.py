@@ -12,7 +12,7 @@ from compaction_app.scripted.server import base_url, server_of
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column
-from sessions_app.web.listeners import listening, shared_port
+from sessions_app.web.connections import listening, shared_port
 
 PORT: Final = 8099
 LONGEST_PACE: Final = 60.0

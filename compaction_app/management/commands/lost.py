@@ -14,7 +14,7 @@ from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import one_line, plural
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (

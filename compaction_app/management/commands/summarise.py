@@ -13,21 +13,29 @@ from compaction_app.changes.entries import (
     append_entries,
     plan_append,
 )
-from compaction_app.core.draft_check import DraftJudgement
 from compaction_app.core.mentions import MEASURES
+from compaction_app.core.summary_loss import DraftJudgement
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
-from compaction_app.planning.summarizer import Summarizer
+from compaction_app.planning.model_request import Summarizer
 from compaction_app.planning.usage import UsageTotals
-from compaction_app.summaries.drafts import WantedSummary, keep_supplied, kept_draft, save_text, supplied_by
-from compaction_app.summaries.hooks_asked import ask_hooks_about, keeping, tell_hooks
+from compaction_app.summaries.drafts import (
+    WantedSummary,
+    ask_hooks_about,
+    keep_supplied,
+    keeping,
+    kept_draft,
+    save_text,
+    supplied_by,
+    tell_hooks,
+)
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.files import real_path, reported
 
 LONGEST_TEXT: Final = 1_000_000

@@ -12,8 +12,8 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
 from sessions_app.document.document import Document
-from sessions_app.sessionlog.printable import plural
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
+from sessions_app.sessionlog.text import plural
 
 
 class Command(ChangeCommand):

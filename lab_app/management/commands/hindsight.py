@@ -13,7 +13,7 @@ from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import one_line, plural
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.agent_settings import Settings, SettingsFile
-from sessions_app.agents.base import Agent
+from sessions_app.agents.base import Agent, Settings, SettingsFile
 
 from .edge.store import AmpStore
 from .pure.format import AmpFormat

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.jsjson import Line, parse
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
 
 

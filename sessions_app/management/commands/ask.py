@@ -7,13 +7,11 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from sessions_app.agents.bridges import TEST_VARIABLE
-from sessions_app.agents.pure.compaction_hook import BRIDGE, CompactionHook, HookRequest
+from sessions_app.agents.base import TEST_VARIABLE
+from sessions_app.agents.pure.hooks import BRIDGE, CompactionHook, HookRequest
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
-from sessions_app.connections.caller import Caller, report_if_killed
-from sessions_app.connections.review_request import request_review
-from sessions_app.connections.server_requests import ServerRequests
+from sessions_app.connections.review_request import Caller, ServerRequests, report_if_killed, request_review
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 INPUT_LIMIT: Final = 1_000_000

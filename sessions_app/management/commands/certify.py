@@ -7,15 +7,14 @@ import msgspec
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from sessions_app.agents.base import Agent
-from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.base import Agent, AgentClient
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, package_at, reader_of_version
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.session_certificate import certify
 
 WITH_CLIENT: Final = tuple(agent.label for agent in AGENTS.values() if agent.client.can_be_run)

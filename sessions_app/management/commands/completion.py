@@ -11,8 +11,8 @@ from django.core.management.base import CommandParser
 
 from sessions_app.children import redline_command
 from sessions_app.cli import RedlineCommand
-from sessions_app.index.known_session import known_sessions
-from sessions_app.sessionlog.printable import one_line
+from sessions_app.index.named_session import known_sessions
+from sessions_app.sessionlog.text import one_line
 
 SESSIONS: Final = "sessions"
 MOST: Final = 200

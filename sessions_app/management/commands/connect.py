@@ -10,10 +10,11 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.connections.configuration_change import ConfigurationChange
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
     AGENTS_WITH_BRIDGES,
+    ConfigurationChange,
+    ConnectionState,
     agent_named,
     all_connections,
     connect,
@@ -24,11 +25,11 @@ from sessions_app.connections.service import (
     redline_command,
     revocation_note,
     revoke,
+    status_of_connection,
 )
-from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.connections.trial import ConnectionTest, try_connection
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.files import reported
 from sessions_app.web.running_server import running_server
 

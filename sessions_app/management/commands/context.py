@@ -4,17 +4,15 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from sessions_app.agents.fitting_reader import fitting_reader
-from sessions_app.agents.registry import READERS_HELP
+from sessions_app.agents.registry import READERS_HELP, fitting_reader
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, text_lines
 from sessions_app.document.document import Document
-from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.context import ActiveContext, ContextSize, Message, significant
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import ContextSize, significant
-from sessions_app.sessionlog.printable import one_line, plural
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.storage.session_certificate import reworded_entries, sent_messages
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import tally_of
 from sessions_app.terminal import Column
 
 BEGINNING: Final = 120

@@ -15,7 +15,7 @@ from sessions_app.index.progress import ReadSoFar, TextProgress
 from sessions_app.salvage import Salvage, SalvagedTable, salvage_database
 from sessions_app.search.text_index import TextIndexer, index_with_texts
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.web.broadcast import relay_through
 
 

@@ -6,7 +6,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.session_copies import write_version_3
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.storage.files import real_path
 
 

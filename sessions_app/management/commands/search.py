@@ -12,7 +12,7 @@ from sessions_app.search.pure.query import day_of
 from sessions_app.search.results import SearchHit, SearchResults, search
 from sessions_app.search.text_index import update_texts
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sessionlog.printable import one_line, plural
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.terminal import Column
 
 TEXT_WIDTH: Final = 200

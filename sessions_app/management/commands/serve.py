@@ -18,11 +18,15 @@ from sessions_app.web.connections import (
     HEADER_BYTES,
     HEADERS,
     IDLE_SECONDS,
+    IPV4,
+    IPV6,
     BoundedProtocol,
     RefusableSocket,
+    listening,
+    listening_from,
     raise_descriptor_limit,
+    shared_port,
 )
-from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, shared_port
 from sessions_app.web.running_server import RunningServer, launch_address, only_server
 from sessions_app.web.server_log import kept_log
 from sessions_app.web.uploads import upload_directory

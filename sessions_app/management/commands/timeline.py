@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.sessionlog.entries import EntryKind
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.text import plural
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.terminal import Column
 

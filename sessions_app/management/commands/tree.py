@@ -7,8 +7,8 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable
 from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.outline import OutlineRun, labels, runs
-from sessions_app.sessionlog.printable import one_line, plural
+from sessions_app.sessionlog.text import one_line, plural
+from sessions_app.sessionlog.tree import OutlineRun, labels, runs
 from sessions_app.storage.session_loader import LoadedSession
 
 

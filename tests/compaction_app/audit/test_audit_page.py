@@ -54,7 +54,7 @@ def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browse
     answer = browser.get("/audit")
     assert "No changes yet" in text_of(answer)
     assert "Verified" not in text_of(answer)
-    monkeypatch.setattr("compaction_app.audit.presenter.PAGE_SIZE", 3)
+    monkeypatch.setattr("compaction_app.audit.views.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
     first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))

@@ -15,9 +15,9 @@ from asgiref.sync import async_to_sync
 from django.http import HttpResponse
 from django.test import Client
 
-from compaction_app.backups import download
 from compaction_app.backups import presenter as backup_page
-from compaction_app.backups.download import SentFile, disposition
+from compaction_app.backups import views
+from compaction_app.backups.views import SentFile, disposition
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.models import Backup, Compaction
@@ -373,7 +373,7 @@ def test_a_download_is_sent_in_chunks(tmp_path):
 
     sizes = async_to_sync(received)()
     assert sum(sizes) == 5_000_000
-    assert max(sizes) <= download.CHUNK
+    assert max(sizes) <= views.CHUNK
 
 
 def test_a_discarded_response_leaves_no_file_open(browser, path):

@@ -25,8 +25,8 @@ from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import backups as files
+from sessions_app.storage.backups import Restored
 from sessions_app.storage.files import CHUNK
-from sessions_app.storage.restore import Restored
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot, unchanged
 from tests.html import missing

@@ -12,7 +12,7 @@ from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from sessions_app.agents.opencode.edge.server import is_same_row
 from sessions_app.document.document import Document
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation
 from tests.opencode_plans import every_row, sent_of

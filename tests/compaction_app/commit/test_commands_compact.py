@@ -27,7 +27,7 @@ from sessions_app.agents.registry import GENERATIONS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
-from sessions_app.sessionlog.measure import significant
+from sessions_app.sessionlog.context import significant
 from sessions_app.storage.open_files import Writer
 from sessions_app.storage.session_loader import load_session
 from tests.budget import some

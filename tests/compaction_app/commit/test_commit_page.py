@@ -22,14 +22,14 @@ from compaction_app.changes import compaction, records
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.records import record
 from compaction_app.changes.restore import restore
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.runs.commands import resume_run
 from compaction_app.runs.reviews import carried_from, decide
 from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session

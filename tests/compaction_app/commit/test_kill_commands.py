@@ -19,7 +19,7 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
-from compaction_app.session_page.reader_selection import select_reader
+from compaction_app.session_page.views import select_reader
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage import backups

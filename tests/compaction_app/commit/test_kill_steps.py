@@ -19,7 +19,7 @@ from compaction_app.changes.compaction import approval, commit
 from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.session_page.reader_selection import select_reader
+from compaction_app.session_page.views import select_reader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_interrupted

@@ -8,16 +8,16 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.last_look import LastLook, last_look, undecided_look
-from compaction_app.commit.removals import removals_of
+from compaction_app.commit.presenter import removals_of
 from compaction_app.commit.units import ReviewAccount, account_of
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.models import Run
-from compaction_app.runs.openings import opened_targets, record_opened
+from compaction_app.runs.commands import opened_targets, record_opened
 from compaction_app.runs.reviews import approve_undecided, decide, review_of, undo
 from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user, working_session
 from tests.files import backdate, place
 from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, missing, text_of, texts

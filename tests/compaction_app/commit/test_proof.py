@@ -14,16 +14,14 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Preflight, commit
 from compaction_app.commit.certificate import certify_again, stored_certificate
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.session_page.reader_selection import select_reader
-from sessions_app.agents.changes import Append, Change, NewFile, WriteFacts
+from compaction_app.session_page.views import select_reader
+from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Deletion, Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.targets import Target
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import place, snapshot
 from tests.installation import refusal

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from compaction_app.changes.proof import approved_messages
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.store import DeletionStore
-from sessions_app.agents.changes import Append
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pure.format import Append
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, reading_by
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Deletion, Target, request_of
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.jsjson import split_lines
 from tests import factories
 from tests.compaction_app.core.strategies import MESSAGES, WORDS, Recorded, accepts, objects, often
 

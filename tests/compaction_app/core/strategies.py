@@ -11,8 +11,7 @@ from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.gates import Restraints
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Entry, Target, Texts, request_of
 from tests import factories
 from tests.budget import examples
 

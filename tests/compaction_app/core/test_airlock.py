@@ -14,14 +14,12 @@ import pytest
 
 from compaction_app.core import airlock, stats
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
-from compaction_app.core.errors import Code, Refusal
-from compaction_app.core.gates import GATES, NO_RESTRAINTS, Judgement, Restraints
+from compaction_app.core.gates import GATES, NO_RESTRAINTS, Code, Judgement, Refusal, Restraints
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object
-from sessions_app.agents.pure.contexts import PlanRules
+from compaction_app.core.transcript import Object, Transcript
+from sessions_app.agents.pure.format import PlanRules
 from sessions_app.agents.registry import reading_by
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Target, request_of
 from tests.factories import (
     assistant,
     bash,

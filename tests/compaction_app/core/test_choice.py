@@ -5,12 +5,10 @@ import random
 
 import pytest
 
-from compaction_app.core import choice
-from compaction_app.core.choice import EFFORT, Choice, choose
-from compaction_app.core.embedded import given_query
+from compaction_app.core import embedded
+from compaction_app.core.embedded import CHANGED, EFFORT, SUPERSEDED, Choice, Worth, choose, given_query
 from compaction_app.core.parameters import AUTO_DETECTED
-from compaction_app.core.scoring import CHANGED, SUPERSEDED, Worth
-from compaction_app.core.transcript_entries import Object
+from compaction_app.core.transcript import Object
 from tests.budget import FACTOR
 from tests.compaction_app.core.test_embedded import Session, names, prose, work
 
@@ -175,11 +173,11 @@ def test_a_few_units_are_chosen_nearly_as_well_as_by_trying_everything():
 def test_the_effort_is_limited(monkeypatch):
     worth = worth_of(work(Session(), 3, 120))
     to_go = gone(worth, tuple(free_units(worth))) // 2
-    monkeypatch.setattr(choice, "SWAPPED_SHARE", 0.0)
+    monkeypatch.setattr(embedded, "SWAPPED_SHARE", 0.0)
     # One more trial may be under way when the limit is reached.
     most = 2 * len(worth.units)
     assert chosen(worth, to_go, effort=2_000).looked <= 2_000 + most
-    assert chosen(worth, to_go).looked <= 2 * most + choice.ROUNDS * choice.SWAPPED * most
+    assert chosen(worth, to_go).looked <= 2 * most + embedded.ROUNDS * embedded.SWAPPED * most
 
 
 def test_a_choice_leaves_the_worth_as_it_was():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.core.cost import NOTHING, input_cost
+from compaction_app.core.stats import NOTHING, input_cost
 
 tokens = st.integers(0, 1_000_000)
 prices = st.floats(0, 100)

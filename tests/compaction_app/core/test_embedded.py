@@ -18,14 +18,11 @@ from compaction_app.core.loop import Called, Event, Loop, Outcome, Planner, driv
 from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object
-from compaction_app.core.unanswered import unanswered
+from compaction_app.core.transcript import Object, Transcript, unanswered
 from lab_app.pure.measure import cuts
 from lab_app.pure.names import ReplayMeasure
 from lab_app.pure.orders import oldest
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Entry, Target, Texts, request_of
 from tests.budget import FACTOR, some
 from tests.factories import (
     assistant,

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from compaction_app.core.file_touches import (
     LINE_LENGTH,
     FileCall,
+    FileHistory,
+    Standing,
     Touch,
     comparable,
     file_calls,
     lines_of,
+    name_places,
     new_text,
     touch_of,
 )
-from compaction_app.core.name_places import name_places
-from compaction_app.core.references import references
-from compaction_app.core.standing_lines import FileHistory, Standing
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import WHOLE, Object
+from compaction_app.core.mentions import references
+from compaction_app.core.transcript import WHOLE, Object, Transcript
 from tests.budget import some
 from tests.compaction_app.core.test_embedded import Run
 from tests.factories import assistant, branch_and_texts, call, prepare, result, text, transcript_of, user

@@ -20,7 +20,7 @@ from compaction_app.core.loop import (
 )
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]

@@ -12,36 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from compaction_app.core import (
-    airlock,
-    budget,
-    errors,
-    gates,
-    parameters,
-    patterns,
-    review_fold,
-    stats,
-    target_shape,
-    tools,
-    transcript,
-    unanswered,
-)
+from compaction_app.core import airlock, gates, parameters, patterns, review_fold, stats, tools, transcript
 from compaction_app.core.airlock import Airlock, validate
-from compaction_app.core.decisions import Decided, Kind, Step
-from compaction_app.core.errors import Refusal
-from compaction_app.core.gates import Judgement, Restraints
-from compaction_app.core.pairing import Pairs, TargetPlan, ToolPair
-from compaction_app.core.review_fold import MANUAL_ORIGIN, Proposed, Reviewer
+from compaction_app.core.gates import Judgement, Refusal, Restraints
+from compaction_app.core.review_fold import MANUAL_ORIGIN, Decided, Kind, Proposed, Reviewer, Step
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object, TranscriptEntry
+from compaction_app.core.transcript import Object, Pairs, TargetPlan, ToolPair, Transcript, TranscriptEntry
 from devtools.pure.conformance import case_lines, differences
-from sessions_app.agents.atomic.pure import rules as atomic_rules
-from sessions_app.agents.atomic.pure.filters import Filters, recorded_filters
-from sessions_app.agents.pi.pure import rules
-from sessions_app.agents.pure.contexts import PlanRules
-from sessions_app.sessionlog.targets import Target
+from sessions_app.agents.atomic.pure import reader as atomic_rules
+from sessions_app.agents.atomic.pure.reader import Filters, recorded_filters
+from sessions_app.agents.pi.pure import reader
+from sessions_app.agents.pure.format import PlanRules
+from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000
 from tests.compaction_app.core.test_airlock import unrepaired as refused_unrepaired
 from tests.compaction_app.core.test_vectors import CASES
@@ -81,10 +64,10 @@ WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 
 
 def judged(
-    request: str, messages: list[Recorded], pins: str = "", guard: str = "latest", rules: PlanRules = RULES
+    request: str, messages: list[Recorded], pins: str = "", guard: str = "latest", reader: PlanRules = RULES
 ) -> str:
     """The refusal's code, or the targets as they are written in a request."""
-    transcript = transcript_of(*messages, rules=rules)
+    transcript = transcript_of(*messages, reader=reader)
     answer = validate(deletions(request), transcript, Restraints(frozenset(targets(pins)), guard))
     return answer.code.value if isinstance(answer, Refusal) else named(*answer.targets)
 
@@ -96,11 +79,11 @@ def unrepaired(chosen: Object, **settings: object) -> str | None:
 
 
 def grep(
-    messages: list[Recorded], pins: str = "", guard: str = "latest", rules: PlanRules = RULES, **arguments: Any
+    messages: list[Recorded], pins: str = "", guard: str = "latest", reader: PlanRules = RULES, **arguments: Any
 ) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(targets(pins)), guard)
-    bench = Workbench(DeletionStore(transcript_of(*messages, rules=rules), restraints))
+    bench = Workbench(DeletionStore(transcript_of(*messages, reader=reader), restraints))
     arguments = {"pattern": "needle", "target": "content_block", **arguments}
     details = bench.call(ToolCall("context_grep_delete", arguments)).details
     found = [Target(match["entryId"], match.get("blockIndex")) for match in details["matches"]]
@@ -123,7 +106,7 @@ def reviewed(proposed: str, *steps: tuple[Kind, Target]) -> Any:
 
 def left_unanswered(plan: str, messages: list[Recorded]) -> dict[str, list[str]]:
     """Under each target of a plan, the blocks that it leaves without an answer."""
-    left = unanswered.unanswered(transcript_of(*messages), targets(plan))
+    left = transcript.unanswered(transcript_of(*messages), targets(plan))
     return {named(taker): [named(target) for target in staying] for taker, staying in left.items()}
 
 
@@ -148,8 +131,8 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged("e3", TALK, guard="all"), "thinking"),
     (lambda: judged("e2[9]", FAILED, guard="all"), "thinking"),
     (lambda: judged("e5", TALK, "e5"), "protected"),
-    (lambda: judged("e9", WITH_COMMAND, rules=EDITS), "not_editable"),
-    (lambda: judged("e2[0]", ABORTED, rules=EDITS), "latest_thinking"),
+    (lambda: judged("e9", WITH_COMMAND, reader=EDITS), "not_editable"),
+    (lambda: judged("e2[0]", ABORTED, reader=EDITS), "latest_thinking"),
     (lambda: judged("e5", TALK, "e5[0]"), "protected"),
     (lambda: judged("e5[9]", TALK, "e5"), "protected"),
     (lambda: judged("e2", TALK, "e4"), "protected_pair"),
@@ -159,7 +142,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: unrepaired(Object(1, 2)), "orphaned_result"),
     (lambda: unrepaired(Object(7), preserve_recent=1), "recent_context"),
     (lambda: grep(TALK), ("e2[1] e4 e5[0]", [])),
-    (lambda: grep(ABORTED, rules=EDITS, pattern="hm"), ("", ["protected_block"])),
+    (lambda: grep(ABORTED, reader=EDITS, pattern="hm"), ("", ["protected_block"])),
     (lambda: grep(TALK, guard="all"), ("e5[0]", ["protected_block", "protected_entry"])),
     (lambda: grep(UNANSWERED, "e2[1]", pattern="toolcall"), ("e2[2]", ["protected_block"])),
     (lambda: grep(TALK, maxMatches=1, expectedMatchCount=0)[1], ["expected_match_count_mismatch"]),
@@ -206,7 +189,7 @@ MUTATIONS: dict[str, Mutation] = {
     "protected is judged before recent": (airlock, "TARGET_GATES", [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT]),
     "an unfit block is judged before protection": (airlock, "TARGET_GATES", gates.TARGET_GATES[::-1]),
     "the plan is judged backwards": (airlock, "PLAN_GATES", gates.PLAN_GATES[::-1]),
-    "text may be sent with a target": (target_shape, "_KEYS", dict.fromkeys(target_shape._KEYS, ANY_KEY)),
+    "text may be sent with a target": (gates, "_KEYS", dict.fromkeys(gates._KEYS, ANY_KEY)),
     "repair brings nothing": (TargetPlan, "_repair_call", always(None)),
     "an entry leaves its blocks in the plan": (TargetPlan, "add_entry", lambda plan, at: plan.add(Object(at))),
     "no entry is ever complete": (TargetPlan, "is_complete", always(False)),
@@ -225,7 +208,7 @@ MUTATIONS: dict[str, Mutation] = {
         "_pinned_block",
         lambda plan, call_, may_go: next((o for o in call_.blocks if o not in plan and not may_go(o)), None),
     ),
-    "no call is left unanswered": (unanswered, "unanswered", always({})),
+    "no call is left unanswered": (transcript, "unanswered", always({})),
     "the target is met by tokens": (
         stats,
         "target_met",
@@ -242,10 +225,10 @@ MUTATIONS: dict[str, Mutation] = {
     "all candidates share one verdict": (DeletionStore, "_shared_verdict", always((True, 0))),
     "what is deleted already is found again": (DeletionStore, "__contains__", always(False)),
     "a percentage is cut": (stats, "percent", lambda part, of: math.floor(part / of * 1000) / 10 if of else 0.0),
-    "a percentage of the budget is cut": (budget, "round_percent", lambda value: math.floor(value * 10) / 10),
+    "a percentage of the budget is cut": (stats, "round_percent", lambda value: math.floor(value * 10) / 10),
     "deleted blocks count as one object with their entry": (TranscriptEntry, "objects", property(always(1))),
     "the budget rounds its target up": (
-        budget.Budget,
+        stats.Budget,
         "target_tokens_after",
         property(lambda one: math.ceil(one.stats.tokens_before * one.compression_ratio)),
     ),
@@ -269,9 +252,9 @@ for table in ("TARGET_GATES", "PLAN_GATES", "SKIPPING_GATES"):
 # A recent candidate is skipped before any gate, and a recent partner by the repair: this is never reached.
 del MUTATIONS["SKIPPING_GATES without refuse_recent_in_plan"]
 for role in ("user", "custom", "branchSummary"):
-    MUTATIONS[f"{role} is not protected"] = (rules, "_BY_ROLE", without(rules._BY_ROLE, role))
+    MUTATIONS[f"{role} is not protected"] = (reader, "_BY_ROLE", without(reader._BY_ROLE, role))
 for role in ("assistant", "toolResult", "bashExecution"):
-    MUTATIONS[f"a failed {role} is not protected"] = (rules, "_BY_FAILURE", without(rules._BY_FAILURE, role))
+    MUTATIONS[f"a failed {role} is not protected"] = (reader, "_BY_FAILURE", without(reader._BY_FAILURE, role))
 
 
 def broken(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -330,7 +313,7 @@ def refuse_a_block_that_stays(judge: Judgement, plan: TargetPlan) -> Refusal | N
     for call_ in plan.touched_calls.values():
         left = next((block_ for block_ in call_.blocks if block_ not in plan), None)
         if left is not None and call_.owner not in plan and all(one in plan for one in call_.results):
-            return gates.refuse(errors.Code.DANGLING_CALL, judge.target(left), "it stays", "Delete it.")
+            return gates.refuse(gates.Code.DANGLING_CALL, judge.target(left), "it stays", "Delete it.")
     return None
 
 
@@ -341,13 +324,13 @@ MUTATIONS["a call goes only with all of its blocks"] = (
 )
 
 
-@broken(unanswered, "unanswered")
+@broken(transcript, "unanswered")
 def a_call_is_left_unanswered_by_what_keeps_its_answer(_: Any, transcript_: Transcript, plan: Any) -> Any:
     gone = set(plan)
     left: dict[Target, tuple[Target, ...]] = {}
     for shared in transcript_.pairs.shared:
-        takers = {found: unanswered._taken_by(transcript_, found, gone) for found in shared.objects}
-        staying = tuple(unanswered._target(transcript_, found) for found in takers if takers[found] is None)
+        takers = {found: transcript._taken_by(transcript_, found, gone) for found in shared.objects}
+        staying = tuple(transcript._target(transcript_, found) for found in takers if takers[found] is None)
         left.update({taker: staying for taker in takers.values() if taker is not None and staying})
     return left
 

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
-from compaction_app.core.errors import Code, Refusal
-from compaction_app.core.gates import Restraints
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object
+from compaction_app.core.gates import Code, Refusal, Restraints
+from compaction_app.core.transcript import Object, Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import (
     assistant,
     block,

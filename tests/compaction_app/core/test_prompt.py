@@ -8,12 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from compaction_app.core.prompt import PROMPT_VERSION, SYSTEM, manifest_of, user_prompt
-from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.summary_prompt import SummaryKind, summary_prompt
-from compaction_app.core.tools import TOOLS, ToolCall, Workbench
+from compaction_app.core.tools import TOOL_SCHEMAS, TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Target, request_of
 from tests.factories import assistant, bash, branch_summary, call, custom, deletions, result, text, transcript_of, user
 
 

@@ -22,10 +22,8 @@ from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import ActiveContext, keep
-from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.provider_rules import new_violations, violations
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.diagnosis import new_violations, violations
+from sessions_app.sessionlog.entries import DeletionControl, Entry, EntryKind, Target, request_of
 from tests.compaction_app.core.strategies import (
     BLOCKS,
     CALL_IDS,

@@ -16,7 +16,7 @@ from compaction_app.core.prune import DONE, PrunePlanner
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.entries import Target, request_of
 from tests.compaction_app.core.strategies import MESSAGES, Recorded, given_often, objects
 from tests.compaction_app.core.test_embedded import Run
 from tests.compaction_app.core.test_pairing import Joined

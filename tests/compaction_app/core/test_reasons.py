@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from compaction_app.core import reasons
 from compaction_app.core.embedded import ELSEWHERE
+from compaction_app.core.file_touches import Standing
 from compaction_app.core.groups import (
     NO_REASON,
     ONLY_HERE,
@@ -27,8 +28,7 @@ from compaction_app.core.groups import (
 )
 from compaction_app.core.loop import Origin
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.standing_lines import Standing
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: " in " not in name)
 IDS = st.text("0123456789abcdef-", min_size=1)

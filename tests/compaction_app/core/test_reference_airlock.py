@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.errors import Code, Refusal
-from compaction_app.core.gates import GATES, Restraints
+from compaction_app.core.gates import GATES, Code, Refusal, Restraints
 from compaction_app.core.patterns import compile_pattern
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from devtools.pure.conformance import case_lines
 from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 from tests import factories
 from tests.budget import FACTOR

@@ -1,12 +1,12 @@
 """Replies of the model that are recorded as several entries: their thinking is that of one message."""
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.errors import Refusal
+from compaction_app.core.gates import Refusal
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.entries import Target, request_of
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target, request_of
 from tests.claude_sessions import Object, call, reply, result, thinking, timed, user
 from tests.sessions_app.agents.claude_code.sent_messages import CURRENT
 

@@ -14,10 +14,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import validate
-from compaction_app.core.consequences import Consequences
-from compaction_app.core.decisions import Kind, Step, approvals
 from compaction_app.core.effects import (
     STAYING,
+    Consequences,
     PlanPart,
     full_effect,
     in_measure,
@@ -31,15 +30,14 @@ from compaction_app.core.effects import (
     unit_sizes,
 )
 from compaction_app.core.embedded import EmbeddedPlanner
-from compaction_app.core.errors import Code
-from compaction_app.core.gates import Restraints
+from compaction_app.core.gates import Code, Restraints
 from compaction_app.core.loop import Origin, drive
-from compaction_app.core.review_fold import ACCEPTED, Proposed, Review, Reviewer, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Kind, Proposed, Review, Reviewer, ReviewStatus, Step, approvals
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.context import Basis, ContextSize
+from sessions_app.sessionlog.entries import Target, request_of
 from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, given_often, objects
 from tests.compaction_app.core.test_pairing import joined_talk
 from tests.factories import (

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.core.decisions import Kind, Step
-from compaction_app.core.errors import Code, Refusal
+from compaction_app.core.embedded import Unit, units_of
+from compaction_app.core.gates import Code, Refusal
 from compaction_app.core.loop import Origin
 from compaction_app.core.patterns import PATTERN_LENGTH, Pattern, compile_pattern
-from compaction_app.core.review_fold import Proposed, Reviewer, ReviewStatus
-from compaction_app.core.scoring import Unit, units_of
+from compaction_app.core.review_fold import Kind, Proposed, Reviewer, ReviewStatus, Step
 from compaction_app.core.selection import Criterion, SelectionKind, pattern_of, review_selection, select, targets_of
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, call, named, result, text, thinking, transcript_of, user
 
 

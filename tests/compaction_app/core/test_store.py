@@ -4,7 +4,7 @@ from typing import Any
 
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.core.transcript_entries import Object
+from compaction_app.core.transcript import Object
 from tests.factories import assistant, call, deletions, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]

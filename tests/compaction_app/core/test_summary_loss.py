@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from compaction_app.core.draft_check import DraftCheck, draft_texts, drafted_branch_summary, drafted_compaction
 from compaction_app.core.mentions import MEASURES, Subjects
-from compaction_app.core.summary_loss import SummaryLoss, is_summary, loss_of, replacement_by, summaries_on
+from compaction_app.core.summary_loss import (
+    DraftCheck,
+    SummaryLoss,
+    draft_texts,
+    drafted_branch_summary,
+    drafted_compaction,
+    is_summary,
+    loss_of,
+    replacement_by,
+    summaries_on,
+)
 from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.reader import PiReader

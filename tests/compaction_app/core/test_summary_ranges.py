@@ -26,7 +26,7 @@ from compaction_app.core.summary_ranges import (
 )
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.reader import PiReader
-from sessions_app.agents.pure.summary_format import FileLists
+from sessions_app.agents.pure.format import FileLists
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput

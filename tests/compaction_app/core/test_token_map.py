@@ -6,8 +6,7 @@ import pytest
 
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece, pieces_of
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Role, Target
 from tests.compaction_app.core.strategies import accepted_deletions, given_often
 from tests.factories import assistant, text, thinking, transcript_of, user
 

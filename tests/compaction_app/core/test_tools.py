@@ -6,7 +6,7 @@ import pytest
 
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import (
     assistant,
     bash,

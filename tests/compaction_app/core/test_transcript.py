@@ -9,10 +9,9 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.entries import Protection, Target
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.noise import is_noise
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.text import is_noise
 from tests.factories import (
     assistant,
     bash,

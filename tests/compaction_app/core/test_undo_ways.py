@@ -6,7 +6,7 @@ import pytest
 
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
 from sessions_app.agents.pi.pure.reader import PiReader
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, branch_of, call, chain, result, targets, text, user
 
 A = {"can_move": True, "can_edit": False, "can_plan": True}

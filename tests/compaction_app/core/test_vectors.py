@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from devtools.pure.conformance import case_lines, differences
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.jsjson import Line, parse, split_lines
 from tests.paths import PROJECT
 
 Case = dict[str, Any]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.reviews import decide, reviewed
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.clients import page
 from tests.compaction_app.review.review_page import HTMX, planned
 from tests.compaction_app.review.test_review_page import NOW

@@ -11,7 +11,7 @@ from django.test import Client
 from markdown_it import MarkdownIt
 from selectolax.lexbor import LexborHTMLParser
 
-from compaction_app.rendering.exported_markdown import is_harmless
+from compaction_app.rendering.exported import is_harmless
 from sessions_app.index.indexer import index_file
 from tests.browser.agent_sessions import AgentHome, opencode_session
 from tests.clients import fetched, page

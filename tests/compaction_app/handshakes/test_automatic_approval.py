@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from compaction_app.core.decisions import Kind
-from compaction_app.handshakes import automatic_approval
+from compaction_app.core.review_fold import Kind
+from compaction_app.handshakes import approval
 from compaction_app.models import AuditEntry, Compaction, Handshake, PassRule, Proposal, Run
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import decide
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests import claude_sessions
 from tests.claude_sessions import ClaudeSession
 from tests.compaction_app.handshakes.conftest import AskingAgent, asking
@@ -212,18 +212,18 @@ def test_a_plan_that_changes_the_order_of_what_stays_does_not_pass(idle_root, se
     chosen = {"compression_ratio": 0.9, "preserve_recent": 0}
     run = start_run(found, planner="hand", requested_parameters=chosen, selected=[Target(empty)], writer="fork")
     given = PassRule(empty=True, most_tokens=100_000)
-    assert automatic_approval.passes(finish_run(run), given) is not bool(attached)
+    assert approval.passes(finish_run(run), given) is not bool(attached)
 
 
 def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent, monkeypatch):
-    judge = automatic_approval.passes
+    judge = approval.passes
 
     def judged_then_decided(run: Run, rule: PassRule) -> bool:
         has_passed = judge(run, rule)
         decide(run, Kind.ADD, [Target("e13")], timezone.now())
         return has_passed
 
-    monkeypatch.setattr(automatic_approval, "passes", judged_then_decided)
+    monkeypatch.setattr(approval, "passes", judged_then_decided)
     rule(agent, empty=True)
     handshake = asked(agent, EMPTY)
     assert (handshake.state, handshake.handed) == ("waiting", None)
@@ -231,13 +231,13 @@ def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent
 
 def test_a_plan_that_a_rule_refuses_is_judged_once(agent, monkeypatch):
     """Reading all texts takes long in a large session, and an agent asks twice a second."""
-    judged, judge = [], automatic_approval.passes
+    judged, judge = [], approval.passes
 
     def counted(run: Run, rule: PassRule) -> bool:
         judged.append(rule.most_tokens)
         return judge(run, rule)
 
-    monkeypatch.setattr(automatic_approval, "passes", counted)
+    monkeypatch.setattr(approval, "passes", counted)
     rule(agent, empty=True)
     handshake = asked(agent, REPEATED)
     for _ in range(3):

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit_run
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.review_requests import branch_of

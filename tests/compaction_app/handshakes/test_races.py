@@ -23,7 +23,7 @@ from compaction_app.models import AuditEntry, Backup, Compaction, Handshake, Run
 from compaction_app.runs.commands import start_run
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.handshakes.conftest import (
     GIVEN,
     AskingAgent,

@@ -16,7 +16,7 @@ from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind, Role
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import load_session
 from tests.budget import some
 from tests.claude_sessions import text as claude_text

@@ -25,11 +25,11 @@ from compaction_app.changes.entries import (
 from compaction_app.hooks import Adjust, Cancel, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
 from compaction_app.summaries.summary_task import branch_task
-from sessions_app.agents.pi.pure.lines import new_line
+from sessions_app.agents.pi.pure.writers import new_line
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
-from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, refused, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user

@@ -14,8 +14,7 @@ from compaction_app import hooks
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
 from compaction_app.checks import check_hooks, check_hooks_connect
-from compaction_app.core.decisions import Kind
-from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.hooks import (
     AFTER,

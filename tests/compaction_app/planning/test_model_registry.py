@@ -27,7 +27,7 @@ from compaction_app.planning.model_registry import (
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.web.forms import FormInvalid
+from sessions_app.web.pages import FormInvalid
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.installation import refusal
 

@@ -32,15 +32,15 @@ from compaction_app.hooks import (
     session_compact,
     session_tree,
 )
-from compaction_app.planning import tree_hooks
-from compaction_app.planning.summary_hooks import (
+from compaction_app.planning import hook_runner
+from compaction_app.planning.hook_runner import (
     SummaryAnswers,
     after_summary,
     ask_summary_hooks,
     require_summary_not_cancelled,
 )
-from sessions_app.agents.agent_settings import CompactionBudget
-from sessions_app.agents.pure.summary_format import FileLists
+from sessions_app.agents.base import CompactionBudget
+from sessions_app.agents.pure.format import FileLists
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -81,17 +81,17 @@ def code_of(act: Callable[[], object]) -> tuple[str, str]:
     return refused.value.code, refused.value.message
 
 
-def move(loaded: LoadedSession, **values: Any) -> tree_hooks.TreeMove:
+def move(loaded: LoadedSession, **values: Any) -> hook_runner.TreeMove:
     """Back from the second branch to the first one."""
-    return tree_hooks.TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
+    return hook_runner.TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
 
 
-def asked(loaded: LoadedSession, **values: Any) -> tree_hooks.TreeAnswers:
-    return tree_hooks.ask_tree_hooks(loaded, move(loaded, **values))
+def asked(loaded: LoadedSession, **values: Any) -> hook_runner.TreeAnswers:
+    return hook_runner.ask_tree_hooks(loaded, move(loaded, **values))
 
 
 def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_wins(loaded):
-    assert asked(loaded, focus="tests", label="x") == tree_hooks.TreeAnswers("tests", "x")
+    assert asked(loaded, focus="tests", label="x") == hook_runner.TreeAnswers("tests", "x")
     seen: list[tuple[str, str]] = []
     answer(session_before_tree, Adjust(focus="a", label="one"))
     connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
@@ -104,7 +104,7 @@ def test_later_hooks_see_what_earlier_ones_changed_of_a_users_move_and_the_last_
 
 def test_a_hook_receives_what_is_left_behind(loaded, session):
     seen = heard(session_before_tree)
-    tree_hooks.ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
+    hook_runner.ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
     (sent,) = seen
     assert set(sent) == {"signal", "sender", *BEFORE_TREE}
     assert [entry.id for entry in sent["entries"]] == ["other"]
@@ -131,11 +131,11 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
     answer(session_before_tree, found)
     later = heard(session_before_tree)
     answers = asked(loaded)
-    code, words = code_of(lambda: tree_hooks.require_move_not_cancelled(answers))
+    code, words = code_of(lambda: hook_runner.require_move_not_cancelled(answers))
     assert (code, later) == ("cancelled_by_hook", [])
     assert "answer.<locals>" in words
     assert words.endswith("Nothing was moved.")
-    tree_hooks.require_move_not_cancelled(tree_hooks.TreeAnswers("", ""))
+    hook_runner.require_move_not_cancelled(hook_runner.TreeAnswers("", ""))
 
 
 def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
@@ -173,7 +173,7 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tm
     received = heard(session_tree)
     line = {"type": "branch_summary", "id": "n", "summary": WORDS}
     lines = [json.dumps(line).encode()]
-    tree_hooks.after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
+    hook_runner.after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
     (sent,) = received
     assert set(sent) == {"signal", "sender", *AFTER_TREE}
     assert (sent["entries"], sent["summary"], sent["from_hook"]) == ([line], WORDS, True)

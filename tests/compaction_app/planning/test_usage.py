@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.planning.model_prices import prices_of_session
-from compaction_app.planning.model_registry import model_named
+from compaction_app.planning.model_registry import model_named, prices_of_session
 from compaction_app.planning.usage import Prices, UsageTotals
 from compaction_app.providers.types import ReportedUsage
 from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.model_prices import InputPrices
+from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from compaction_app.providers.client import Patience, ask, close
-from compaction_app.providers.errors import ProviderError
+from compaction_app.providers.error_mapping import ProviderError
 from compaction_app.providers.types import Dialect, Endpoint, Piece, Request
 from tests.compaction_app.providers.streams import small_request
 from tests.wait import WAIT_SECONDS

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from compaction_app.core.messages import CallPart, Message, UserMessage
-from compaction_app.core.schemas import ToolSchema
+from compaction_app.core.tools import ToolSchema
 from compaction_app.providers.anthropic import AnthropicReader
+from compaction_app.providers.client import Body
 from compaction_app.providers.openai import OpenAIReader
-from compaction_app.providers.transport import Body
 from compaction_app.providers.types import (
     AnswerEnd,
     ArgumentsPiece,

@@ -12,7 +12,15 @@ import pytest
 
 from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, UserMessage
 from compaction_app.providers.client import Patience, ask, size_of
-from compaction_app.providers.errors import Broken, Overflow, QuotaUsed, Rejected, TimedOut, Unavailable, Unreachable
+from compaction_app.providers.error_mapping import (
+    Broken,
+    Overflow,
+    QuotaUsed,
+    Rejected,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
 from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Retrying, Sent, TextPiece
 from sessions_app.sessionlog.errors import BadInput
 from tests.compaction_app.providers.raw_server import (

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.providers import error_mapping
-from compaction_app.providers.errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
+from compaction_app.providers.error_mapping import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.types import Dialect, Endpoint
 
 KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"

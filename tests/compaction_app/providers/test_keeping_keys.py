@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from compaction_app.providers.connection_test import try_model
-from compaction_app.providers.errors import Rejected
+from compaction_app.providers.error_mapping import Rejected
 from compaction_app.providers.types import AnswerEnd, Dialect, Endpoint
 from tests.compaction_app.providers.raw_server import (
     QUICK,

@@ -16,9 +16,9 @@ from typing import ClassVar, Final
 
 import pytest
 
-from compaction_app.providers import transport
+from compaction_app.providers import client
 from compaction_app.providers.client import Patience, ask
-from compaction_app.providers.errors import Broken, TimedOut
+from compaction_app.providers.error_mapping import Broken, TimedOut
 from compaction_app.providers.types import AnswerEnd, ArgumentsPiece
 from tests.compaction_app.providers.raw_server import (
     QUICK,
@@ -138,7 +138,7 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
 async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect):
     play = repeating(STREAM, chunked(b"event: ping\ndata: {}\n\n" * 1_000), 0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(transport, "STREAM_BYTES", 200_000)
+        patched.setattr(client, "STREAM_BYTES", 200_000)
         error = await failed(play, dialect)
     assert isinstance(error, Broken)
     assert "it is longer than 200,000 bytes" in error.message

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, ThinkingPart
-from compaction_app.providers import accumulator, transport
+from compaction_app.providers import accumulator, client
 from compaction_app.providers.error_mapping import Reported, Unreadable
 from compaction_app.providers.types import Dialect
 from tests.budget import examples
@@ -185,9 +185,9 @@ def test_a_body_without_an_end_is_read_up_to_its_limit():
             yield b"x" * 10_000
 
     async def take() -> bytes:
-        return await transport.Body(httpx.Response(500, content=sent()), 5, 5).value(transport.ERROR_BYTES)
+        return await client.Body(httpx.Response(500, content=sent()), 5, 5).value(client.ERROR_BYTES)
 
-    assert len(asyncio.run(take())) == transport.ERROR_BYTES
+    assert len(asyncio.run(take())) == client.ERROR_BYTES
 
 
 class InNoTime(asyncio.SelectorEventLoop):
@@ -221,7 +221,7 @@ def test_every_byte_extends_the_wait(pauses, is_read):
         yield b"data: {}\n\n"
 
     async def take() -> list[Any]:
-        return [event async for event in transport.Body(httpx.Response(200, content=sent()), 3, 1.5).events()]
+        return [event async for event in client.Body(httpx.Response(200, content=sent()), 3, 1.5).events()]
 
     with asyncio.Runner(loop_factory=InNoTime) as runner:
         if is_read:

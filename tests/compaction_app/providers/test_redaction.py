@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.planning.model_request import SecretRedactor, StreamBuffer
-from compaction_app.providers.error_mapping import without_key
-from compaction_app.providers.redaction import GAP, KeyForms
+from compaction_app.providers.error_mapping import GAP, KeyForms, without_key
 from compaction_app.providers.types import ArgumentsPiece, CallBegun, Piece, TextPiece, ThoughtPiece
 from tests.budget import examples
 

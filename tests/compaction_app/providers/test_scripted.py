@@ -8,9 +8,17 @@ from dataclasses import replace
 import pytest
 
 from compaction_app.core.messages import AssistantMessage, CallResult, Message, ToolResults, UserMessage
-from compaction_app.core.schemas import TOOL_SCHEMAS
+from compaction_app.core.tools import TOOL_SCHEMAS
 from compaction_app.providers.client import Patience, ask, close
-from compaction_app.providers.errors import Broken, Overflow, QuotaUsed, Rejected, TimedOut, Unavailable, Unreachable
+from compaction_app.providers.error_mapping import (
+    Broken,
+    Overflow,
+    QuotaUsed,
+    Rejected,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
 from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Request, Retrying
 from compaction_app.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.streams import both, shown

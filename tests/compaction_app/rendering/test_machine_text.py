@@ -2,22 +2,23 @@
 
 import pytest
 
-from compaction_app.rendering import diffs
-from compaction_app.rendering.ansi import coloured, without_styles
+from compaction_app.rendering import code as diffs
 from compaction_app.rendering.code import (
     LANGUAGES,
     LIMIT,
     LINE_LIMIT,
     LINES,
     REACH,
+    coloured,
     highlighted,
     highlighted_file,
     language_of,
     lexer_of,
     pretty_json,
+    without_styles,
 )
+from compaction_app.rendering.markdown import ENTRY_CHARACTERS, RenderedTexts
 from compaction_app.rendering.markup import sanitized
-from compaction_app.rendering.memory import ENTRY_CHARACTERS, RenderedTexts
 from tests.html import active_markup, elements, texts
 
 

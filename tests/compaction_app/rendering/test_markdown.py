@@ -6,7 +6,7 @@ import pytest
 
 from compaction_app.rendering.markdown import CELLS, LIMIT, rendered_markdown
 from compaction_app.rendering.markup import CLASSES, sanitized
-from sessions_app.sessionlog.printable import printable_lines
+from sessions_app.sessionlog.text import printable_lines
 from tests.html import HOSTILE_TEXTS, active_markup, classes, elements, link, links, text_of, texts
 
 TAGS: Final = frozenset(

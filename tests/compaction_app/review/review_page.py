@@ -8,11 +8,11 @@ from django.test import Client
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
-from compaction_app.review.target_ref import ref_of, target_of
+from compaction_app.review.lines import ref_of, target_of
 from compaction_app.runs.reviews import review_of, reviewed
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import session_bytes
 from tests.files import backdate
 from tests.html import Source, elements, values

@@ -19,12 +19,12 @@ from django.test import Client
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import ACCEPTED
 from compaction_app.models import Run
-from compaction_app.review.filters import ReviewFilter
+from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.reviews import reviewed
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
 from sessions_app.templatetags.formatting import escape_line
 from tests.budget import FACTOR
 from tests.compaction_app.review.review_page import HTMX, extent, group_keys, page, planned_again, post

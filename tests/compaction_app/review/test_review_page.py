@@ -8,24 +8,21 @@ from urllib.parse import urlencode
 
 import pytest
 
-from compaction_app.core.decisions import Kind
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.groups import Grouping
-from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.entries.words import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.review import presenter as review_pages
-from compaction_app.review.filters import ReviewFilter
-from compaction_app.review.outline import fold_words
+from compaction_app.review.grouped_review import ReviewFilter
+from compaction_app.review.lines import fold_words, ref_of, target_of
 from compaction_app.review.presenter import ReviewDesk
-from compaction_app.review.target_ref import ref_of, target_of
-from compaction_app.runs.commands import plan_again
-from compaction_app.runs.openings import opened_targets
+from compaction_app.runs.commands import opened_targets, plan_again
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.review.review_page import (
     HTMX,
     everything,

@@ -9,9 +9,9 @@ from django.test import Client
 
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.models import Decision, Run
-from compaction_app.review.target_ref import ref_of
+from compaction_app.review.lines import ref_of
 from compaction_app.runs.reviews import review_of
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
 from tests.compaction_app.review.review_page import HTMX, extent, group_keys, leads, page, post, shown_entries, version
 from tests.html import addresses, element, elements, field, text_of, values

@@ -11,16 +11,16 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
-from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning import planners
 from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.job import LEASE_SECONDS, LeaseWatch
 from sessions_app.models import Session
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import fields, text_of

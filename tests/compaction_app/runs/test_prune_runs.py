@@ -10,10 +10,10 @@ from django.utils import timezone
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run
 from compaction_app.runs.automatic import automatic_planner
-from compaction_app.runs.openings import opened_targets, record_opened
+from compaction_app.runs.commands import opened_targets, record_opened
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Root, Session
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import backdate, place
 from tests.html import element, elements, field, missing, text_of, texts

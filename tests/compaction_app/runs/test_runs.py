@@ -17,26 +17,25 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from compaction_app.core.decisions import Kind
 from compaction_app.core.loop import PlannerTurn, Report
+from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.models import Decision, Proposal, Run, RunEvent
 from compaction_app.planning import planners
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
-from compaction_app.runs import commands, recorder, worker
+from compaction_app.runs import commands, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.worker import work
 from compaction_app.scripted.server import ScriptedProvider
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs import lease
-from sessions_app.jobs import recorder as job_recorder
-from sessions_app.jobs.job import worker_name
-from sessions_app.jobs.lease import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs import job
+from sessions_app.jobs import worker as job_recorder
+from sessions_app.jobs.job import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch, worker_name
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.sessionlog.targets import Target
 from sessions_app.web import broadcast
 from sessions_app.web.server_log import kept_log
 from tests.factories import session_bytes, whole, working_session
@@ -72,7 +71,7 @@ def swept() -> list[int]:
     """The runs that are given up when no heartbeat comes for the length of a lease."""
     with pytest.MonkeyPatch.context() as patched:
         clock = Clock()
-        patched.setattr(lease, "time", clock)
+        patched.setattr(job, "time", clock)
         watch = LeaseWatch(Run)
         assert watch.give_up_dead() == []
         return clock.watch(watch, LEASE_SECONDS)
@@ -340,7 +339,7 @@ def test_a_run_continues_if_its_announcements_fail(session, monkeypatch):
 
 
 def test_a_run_whose_database_failed_is_resumed_to_its_end(session):
-    step = recorder.Recorder.step
+    step = worker.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
         if self.job.proposals.exists():
@@ -348,7 +347,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session):
         step(self, *arguments, **named)
 
     run = started(session, compression_ratio=0.1)
-    with patch.object(recorder.Recorder, "step", fail), pytest.raises(SystemFailure, match="database is locked"):
+    with patch.object(worker.Recorder, "step", fail), pytest.raises(SystemFailure, match="database is locked"):
         work(run.pk, worker_name())
     assert state_of(run) == RunState.INTERRUPTED
     assert "Redline's own database" in run.failure
@@ -427,7 +426,7 @@ def test_a_run_ends_though_the_database_is_busy(session):
     run = started(session)
     begun = Run.claim(run.pk, "one", started_at=timezone.now())
     with held_database(0.4):
-        recorder.Recorder(begun, "one").end(RunState.INTERRUPTED, "Its worker was stopped")
+        worker.Recorder(begun, "one").end(RunState.INTERRUPTED, "Its worker was stopped")
     assert state_of(run) == RunState.INTERRUPTED
 
 
@@ -485,10 +484,10 @@ def test_a_new_watcher_waits_for_the_whole_lease(session, clock):
 
 
 def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time():
-    assert lease.LEASE_SECONDS >= 5 * lease.BEAT_SECONDS
+    assert job.LEASE_SECONDS >= 5 * job.BEAT_SECONDS
     # A server needs some seconds to start, and the run is given up at the look after the end of its lease.
-    assert lease.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
-    assert SWEEP_SECONDS <= lease.LONGEST_CHECK_SECONDS
+    assert job.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
+    assert SWEEP_SECONDS <= job.LONGEST_CHECK_SECONDS
 
 
 def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, clock):
@@ -496,7 +495,7 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, cl
 
     @contextmanager
     def after_a_while(usual: Callable[[], Any] = transaction.atomic) -> Iterator[None]:
-        clock.now += lease.AT_ONCE_SECONDS + 1
+        clock.now += job.AT_ONCE_SECONDS + 1
         with usual():
             yield
 

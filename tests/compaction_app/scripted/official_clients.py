@@ -12,8 +12,8 @@ from typing import Any
 import anthropic
 import openai
 
-from compaction_app.core.schemas import TOOL_SCHEMAS
-from compaction_app.scripted.response import Dialect
+from compaction_app.core.tools import TOOL_SCHEMAS
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider
 
 KEY = "sk-dummy-0123456789"

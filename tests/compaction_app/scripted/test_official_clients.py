@@ -13,8 +13,18 @@ import openai
 import pytest
 
 from compaction_app.scripted.openai import COST
-from compaction_app.scripted.request import OfferedTool, ScriptedRequest
-from compaction_app.scripted.response import CallTool, Dialect, Play, Say, Sealed, Think, sealed, signature_of
+from compaction_app.scripted.request import (
+    CallTool,
+    Dialect,
+    OfferedTool,
+    Play,
+    Say,
+    ScriptedRequest,
+    Sealed,
+    Think,
+    sealed,
+    signature_of,
+)
 from compaction_app.scripted.scripts import SCRIPTS, script_named
 from compaction_app.scripted.server import ScriptedProvider
 from tests.compaction_app.scripted.official_clients import (

@@ -14,7 +14,7 @@ from compaction_app.core.messages import result_text
 from compaction_app.core.prompt import manifest_of, user_prompt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
-from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider
 from tests.budget import FACTOR
 from tests.compaction_app.scripted.official_clients import DIALECTS, Read, ask, results

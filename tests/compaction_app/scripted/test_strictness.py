@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider
 from tests.compaction_app.scripted.official_clients import PATHS, TOOLS
 

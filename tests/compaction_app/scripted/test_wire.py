@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from compaction_app.management.commands import fake_provider
-from compaction_app.scripted.response import Dialect
+from compaction_app.scripted.request import Dialect
 from compaction_app.scripted.server import ScriptedProvider, listening
 from tests.compaction_app.scripted.official_clients import DIALECTS, PATHS, TOOLS, ask
 from tests.installation import Installation

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.core.decisions import Kind
-from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
 from compaction_app.review.presenter import ReviewDesk
@@ -16,8 +15,8 @@ from compaction_app.runs.reviews import decide, review_of, undo
 from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.sessionlog.measure import significant
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user

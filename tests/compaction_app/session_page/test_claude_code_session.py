@@ -7,12 +7,12 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.states import RunState
-from compaction_app.review.target_ref import ref_of
+from compaction_app.review.lines import ref_of
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import reviewed
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from tests.claude_sessions import SESSION_ID as ID
 from tests.claude_sessions import ClaudeSession, call, prompted, reply, system, talk, text, timed, user
 from tests.files import place

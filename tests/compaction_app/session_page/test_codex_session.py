@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.review.target_ref import ref_of
+from compaction_app.review.lines import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session

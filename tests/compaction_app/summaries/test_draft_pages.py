@@ -10,7 +10,7 @@ import pytest
 from compaction_app.models import PlannerModel, Provider, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
 from sessions_app.models import Session
-from sessions_app.sessionlog.printable import editable
+from sessions_app.sessionlog.text import editable
 from tests.clients import page
 from tests.compaction_app.hostile import TOGETHER
 from tests.factories import assistant, call, chain, image, result, text, turns_of_work, user

@@ -15,7 +15,7 @@ from compaction_app.models import Provider, SummaryDraft
 from compaction_app.summaries import drafts
 from compaction_app.summaries.drafting import DraftRecorder, write_draft
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.job import LEASE_SECONDS, LeaseWatch
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict

@@ -16,8 +16,8 @@ from compaction_app.runs.automatic import left_because
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.forms import CompactForm
 from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.targets import Target
 from tests.claude_sessions import SESSION_ID, VERSION, ClaudeSession, call, text
 from tests.files import backdate, place
 from tests.installation import refusal

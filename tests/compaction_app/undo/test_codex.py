@@ -18,12 +18,12 @@ from compaction_app.changes.restore import restore
 from compaction_app.changes.undo import UndoPlan
 from compaction_app.core.undo_ways import UndoWay
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.edge.writer_lock import thread_id_of
+from sessions_app.agents.codex.edge.store import thread_id_of
 from sessions_app.agents.codex.pure.format import READER
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
-from sessions_app.storage import held_locks
+from sessions_app.storage import open_files
 from sessions_app.storage.session_loader import load_session
 from tests.files import backdate, place, unchanged
 from tests.installation import Installation
@@ -223,7 +223,7 @@ def test_an_undo_does_not_append_to_an_open_thread_either_and_each_line_has_the_
 def test_a_thread_that_may_be_open_is_appended_to_after_a_confirmation(redline, tmp_path, monkeypatch):
     scene = codex_scene(redline, work(), "compacted")
     scene.compact()
-    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    monkeypatch.setattr(open_files, "_SYSTEM", tmp_path / "nothing")
     place(scene.path.parents[4] / "thread-writer-locks" / f"{THREAD}.lock", b"")
     assert refused(scene.undo) == "session_live"
     assert scene.undo(live=True).plan.way is UndoWay.EDITS

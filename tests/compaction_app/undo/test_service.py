@@ -20,8 +20,8 @@ from sessions_app.agents.pi.pure.format import PiFormat
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.budget import long_except, some
 from tests.factories import assistant, call, compaction, message, result

@@ -14,7 +14,7 @@ from lab_app.lab.presenter import trials_in
 from lab_app.models import Experiment
 from lab_app.pure.strategies import STRATEGIES, strategies_named
 from sessions_app.index.indexer import index_file
-from sessions_app.jobs.lease import LEASE_SECONDS, LeaseWatch
+from sessions_app.jobs.job import LEASE_SECONDS, LeaseWatch
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict

@@ -14,8 +14,7 @@ from lab_app.pure.measure import HORIZON, HORIZONS, Loss, Needs, ReplayCut, cuts
 from lab_app.pure.names import NameIndex, ReplayMeasure
 from lab_app.pure.orders import ORDERS
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Entry, Target
 from tests.factories import assistant, branch_and_texts, call, chain, result, session_bytes, text, user
 
 Recorded = dict[str, Any]

@@ -11,7 +11,7 @@ from lab_app.pure.loss_plot import BOTTOM, LABEL_HEIGHT, LEFT, RIGHT, TOP, loss_
 from lab_app.pure.report import CSV_COLUMNS, LABELS, StrategyResult, TriedSession, as_csv, as_document, results_of
 from lab_app.pure.samples import excess, interval, mean, ratio_to_best
 from lab_app.pure.trials import BOUND, LostReference, Trial
-from sessions_app.sessionlog.model_prices import InputPrices
+from sessions_app.sessionlog.model_facts import InputPrices
 
 PRICES = InputPrices(3.0, 0.3, 3.75)
 

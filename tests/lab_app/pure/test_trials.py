@@ -20,8 +20,8 @@ from lab_app.pure.trials import (
     trials_of,
 )
 from sessions_app.agents.pi.agent import PI
+from sessions_app.sessionlog.entries import Target, request_of
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.targets import Target, request_of
 from tests.budget import long_except, seeds
 from tests.compaction_app.core.test_embedded import Session, work
 from tests.factories import (

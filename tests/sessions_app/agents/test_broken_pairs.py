@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from sessions_app.agents import broken_pairs as module
-from sessions_app.agents.broken_pairs import broken_pairs
-from sessions_app.agents.registry import GENERATIONS
+from sessions_app.agents import registry as module
+from sessions_app.agents.registry import GENERATIONS, broken_pairs
 from sessions_app.sessionlog.diagnosis import Finding, Severity
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, call, chain, context_edit, message, result, session_log, user

@@ -16,9 +16,8 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession, diagnose, load_session
 from tests.budget import seeds
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
@@ -97,7 +96,7 @@ def pi_session(chance: random.Random) -> bytes:
 )
 def test_damaged_files(session, place, tmp_path, monkeypatch):
     # A line of 100,000 levels has as many places where a record may begin.
-    monkeypatch.setattr("sessions_app.agents.pi.pure.fragments.ATTEMPTS", 50)
+    monkeypatch.setattr("sessions_app.agents.pi.pure.diagnosis.ATTEMPTS", 50)
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
     read = 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.edge.json_file import SIZE_LIMIT, JsonFile, read_commented_json_file
-from sessions_app.agents.pure.hook_entry import STATUS, TIMEOUT, entry_command, with_entry, without_entry
+from sessions_app.agents.pure.hooks import STATUS, TIMEOUT, entry_command, with_entry, without_entry
 from sessions_app.agents.pure.json_document import BYTE_ORDER_MARK, JsonDocument
 from sessions_app.sessionlog.errors import BadInput
 from tests.files import place

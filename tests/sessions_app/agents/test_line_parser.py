@@ -7,7 +7,7 @@ import pytest
 
 from sessions_app.agents.registry import AGENTS
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState
 from tests import claude_sessions
 from tests.factories import HEADER, chain, session_bytes, user

@@ -18,11 +18,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from sessions_app.agents.pure.compaction_hook import HookStep
-from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed
+from sessions_app.agents.pure.hooks import HookStep
 from sessions_app.connections.connection_files import connection, connection_path, write_connection
-from sessions_app.connections.review_request import request_review
-from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerAnswer, ServerRequests
+from sessions_app.connections.review_request import (
+    SIGNALS,
+    Caller,
+    NoAnswer,
+    RequestRefused,
+    ServerAnswer,
+    ServerRequests,
+    report_if_killed,
+    request_review,
+)
 from tests.standin_redline import HOST, WAITING, Asked, Said, StandInRedline, waiting
 from tests.wait import wait_until
 

@@ -15,11 +15,12 @@ import pytest
 from django.conf import settings
 from hypothesis import given
 
-from sessions_app.agents.edge.file_bridge import FileBridge
+from sessions_app.agents.edge.bridges import FileBridge
 from sessions_app.agents.opencode.edge.bridge import PluginBridge
 from sessions_app.agents.pi.edge.bridge import ExtensionBridge
 from sessions_app.connections import connection_files, service
 from sessions_app.connections.service import (
+    ConnectionState,
     all_connections,
     connect,
     connection_of,
@@ -28,8 +29,8 @@ from sessions_app.connections.service import (
     planned_removal,
     revocation_note,
     revoke,
+    status_of_connection,
 )
-from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from tests.files import place, snapshot, unchanged
 from tests.html import missing

@@ -6,7 +6,7 @@ A session that Codex has compressed is listed, and says how it is opened.
 import pytest
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.index_store import read_entries
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry

@@ -23,8 +23,7 @@ from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import EntryKind
-from sessions_app.storage.session_loader import LoadedSession, load_session
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import LoadedSession, load_session, tally_of
 from tests import claude_sessions as claude
 from tests.budget import FACTOR
 from tests.factories import (
@@ -543,7 +542,7 @@ def install(monkeypatch):
 
     def installed(*version: int) -> Mock:
         ask = Mock(return_value=version or None)
-        monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", ask)
+        monkeypatch.setattr("sessions_app.index.session_reading.version_installed", ask)
         return ask
 
     return installed

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sessions_app.search import store as store_module
 from sessions_app.search.filters import SearchFilters
 from sessions_app.search.pure.passages import EntryPassage, PassageKind, PassageState, index_text, passages
-from sessions_app.search.pure.query import SearchQuery, day_of
-from sessions_app.search.pure.snippet import snippet
+from sessions_app.search.pure.query import SearchQuery, day_of, snippet
 from sessions_app.search.store import Alike, IndexedPassage, SearchableSession, TextStore
 from sessions_app.sessionlog.entries import Entry
 from tests.factories import (

@@ -7,22 +7,26 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.context import SAMPLE, Tally, is_due, model_of, thinking_level_of
-from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.measure import (
+from sessions_app.sessionlog.context import (
     LEAST,
     MOST,
     NOTHING_MEASURED,
+    SAMPLE,
     Basis,
     ContextSize,
     InheritedMeasure,
     Measure,
     Measured,
+    Tally,
+    is_due,
+    model_of,
     significant,
     steady_shares,
+    thinking_level_of,
 )
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     assistant,

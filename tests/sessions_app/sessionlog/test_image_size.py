@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.image_size import ImageSize, image_size, size_in_base64
-from sessions_app.sessionlog.image_tokens import image_tokens
+from sessions_app.sessionlog.opaque import ImageSize, image_size, image_tokens, size_in_base64
 from tests.budget import examples
 
 

@@ -15,8 +15,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app.sessionlog import jsjson
-from sessions_app.sessionlog.jsjson import canonical, parse, stringify, to_string, utf16_slice
-from sessions_app.sessionlog.raw_json import Span, items, members, splice
+from sessions_app.sessionlog.jsjson import (
+    Span,
+    canonical,
+    items,
+    members,
+    parse,
+    splice,
+    stringify,
+    to_string,
+    utf16_slice,
+)
 
 any_text = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates among them."""

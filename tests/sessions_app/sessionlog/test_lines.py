@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session
 from tests.installation import refusal
 

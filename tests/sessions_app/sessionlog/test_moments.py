@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sessions_app.sessionlog.moments import duration_words, moment_of
+from sessions_app.sessionlog.text import duration_words, moment_of
 
 
 @pytest.mark.parametrize(

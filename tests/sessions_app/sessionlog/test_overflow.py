@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.context import Tally, has_overflown, why_due
+from sessions_app.sessionlog.context import (
+    ANY_WINDOW,
+    OVERFLOWS,
+    READ_CHARACTERS,
+    Tally,
+    has_overflown,
+    overflown_window,
+    tells_overflow,
+    why_due,
+)
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.overflow import ANY_WINDOW, OVERFLOWS, READ_CHARACTERS, overflown_window, tells_overflow
 from tests.factories import assistant, chain, compaction, session_log, text, user, whole
 from tests.sessions_app.sessionlog.test_context import rebuilt_tally
 

@@ -4,9 +4,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.controls import BoundaryControl, LabelControl
-from sessions_app.sessionlog.entries import Block, Entry, EntryKind
-from sessions_app.sessionlog.packing import pack, unpack
+from sessions_app.sessionlog.entries import Block, BoundaryControl, Entry, EntryKind, LabelControl
+from sessions_app.sessionlog.session import pack, unpack
 from tests.factories import assistant, branch_of, call, chain, compaction, result, text, thinking, user, whole
 
 words = st.text(max_size=8)

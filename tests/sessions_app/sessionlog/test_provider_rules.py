@@ -10,8 +10,8 @@ import pytest
 from sessions_app.agents.atomic.pure.reader import SENDING_0_9
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
-from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.provider_rules import (
+from sessions_app.sessionlog.context import NO_REPAIRS, ActiveContext, Sending
+from sessions_app.sessionlog.diagnosis import (
     KEPT_CALLS,
     SENTENCE_CHARACTERS,
     Breakage,
@@ -21,7 +21,6 @@ from sessions_app.sessionlog.provider_rules import (
     new_violations,
     violations,
 )
-from sessions_app.sessionlog.sending import NO_REPAIRS, Sending
 from tests.factories import (
     assistant,
     bash,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
 from sessions_app.sessionlog.timeline import change_at, timeline_of
 from tests.claude_sessions import ClaudeSession

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.controls import BoundaryControl, SummaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Role, SummaryControl
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.outline import OutlineRun, labels, runs
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.tree import NO_PARENT, OutlineRun, SessionTree, labels, runs
 from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, compare_branches, folded
 from tests.factories import assistant, bash, chain, damage_of, session_log, text, user
 from tests.installation import refusal

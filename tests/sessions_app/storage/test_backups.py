@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.storage import append, backups, files, locks, restore
+from sessions_app.storage import append, backups, files, locks
 from tests.budget import examples
 from tests.files import append_as_agent, fingerprint_of, place, snapshot, state_of, unchanged
 from tests.installation import refusal
@@ -46,11 +46,11 @@ def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None
 
 def give_back(
     data: Path, session: Path, backup: backups.Backup | Path, replace: Callable[[Path, Path], object] = os.replace
-) -> restore.Restored:
+) -> backups.Restored:
     """Restore a backup; a path is one of which no digest is recorded."""
     path, recorded = (backup, None) if isinstance(backup, Path) else (backup.path, backup.recorded_sha256)
     with locks.session_lock(data, session, 5) as locked:
-        return restore.restore(locked, path, recorded, files.file_state(session), NOW, replace=replace)
+        return backups.restore(locked, path, recorded, files.file_state(session), NOW, replace=replace)
 
 
 def beside(session: Path) -> set[str]:
@@ -71,13 +71,13 @@ def refused(data: Path, session: Path, backup: backups.Backup, replace: Any = os
 
 def act_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[..., object]) -> None:
     """Let something happen whenever a restore is about to call this function of its own."""
-    usual = getattr(restore, name)
+    usual = getattr(backups, name)
 
     def both(*arguments: object) -> object:
         act(*arguments)
         return usual(*arguments)
 
-    monkeypatch.setattr(restore, name, both)
+    monkeypatch.setattr(backups, name, both)
 
 
 def sha256(content: bytes) -> str:
@@ -382,7 +382,7 @@ def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session, 
     else:
         session.unlink()
     with unchanged(session.parent), locks.session_lock(data, session, 5) as locked:
-        act = partial(restore.restore, locked, backup.path, backup.recorded_sha256, present, NOW)
+        act = partial(backups.restore, locked, backup.path, backup.recorded_sha256, present, NOW)
         assert refusal(act) == "4 session_changed"
 
 
@@ -478,7 +478,7 @@ def test_backing_up_and_restoring_need_the_lock(session, data):
     with pytest.raises(RuntimeError, match="was released"):
         backups.back_up(locked, fingerprint_of(session), NOW)
     with pytest.raises(RuntimeError, match="was released"):
-        restore.restore(locked, backup.path, None, state_of(session), NOW)
+        backups.restore(locked, backup.path, None, state_of(session), NOW)
     assert session.read_bytes() == CONTENT
 
 
@@ -504,6 +504,6 @@ def test_backup_append_and_restore_bring_every_byte_back(content, line):
             joint = b"" if not content or content.endswith(b"\n") else b"\n"
             assert after == content + joint + line + b"\n"
             assert after[appended.offset : appended.offset + appended.length] == line
-            restored = restore.restore(locked, backup.path, backup.recorded_sha256, state_of(session), NOW)
+            restored = backups.restore(locked, backup.path, backup.recorded_sha256, state_of(session), NOW)
         assert session.read_bytes() == content
         assert restored.previous_backup.path.read_bytes() == after

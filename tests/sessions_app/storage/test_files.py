@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app.storage import append as storage_append
-from sessions_app.storage import discovery, files, locks, truncation
+from sessions_app.storage import discovery, files, locks
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import RecoveryKind
 from tests.files import append_as_agent, fingerprint_of, never_complete, place, state_of, unchanged
@@ -609,7 +609,7 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(session, monke
 
     monkeypatch.setattr(os, "ftruncate", truncated)
     with session.open("r+b", buffering=0) as file:
-        assert truncation.cut_off(file.fileno(), len(CONTENT), LINE)
+        assert locks.cut_off(file.fileno(), len(CONTENT), LINE)
     late.join()
     assert session.read_bytes() == CONTENT + THEIRS
 

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.storage import held_locks
-from sessions_app.storage.held_locks import is_locked
+from sessions_app.storage import open_files
+from sessions_app.storage.open_files import is_locked
 from tests.files import place
 from tests.processes import held
 
@@ -45,6 +45,6 @@ def test_nothing_is_locked_by_the_look(lock, monkeypatch):
 
 
 def test_a_system_without_a_list_of_locks_does_not_say(lock, tmp_path, monkeypatch):
-    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    monkeypatch.setattr(open_files, "_SYSTEM", tmp_path / "nothing")
     with held(lock):
         assert is_locked(lock) is None

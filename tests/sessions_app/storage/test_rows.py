@@ -18,9 +18,9 @@ import pytest
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.opencode.edge import server as server_module
 from sessions_app.agents.opencode.edge.server import is_same_row
+from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.targets import Target
-from sessions_app.storage import rows, served_rows
+from sessions_app.storage import row_steps, rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
 from sessions_app.storage.row_steps import RowStep
 from sessions_app.storage.rows import back_up_rows, change_served_rows
@@ -210,16 +210,16 @@ def test_columns_of_every_type_survive_a_backup(change):
 PARTS: Final = ("prt_0005", "prt_0007", "prt_0008")
 Call = tuple[Any, str, int, bool]
 """A function, as its owner and its name, the number of a call of it, counted from 1, and whether it is over."""
-SECOND_WRITE: Final[Call] = (served_rows, "_write", 2, True)
+SECOND_WRITE: Final[Call] = (row_steps, "_write", 2, True)
 IS_RECORDED: Final[Call] = (LockedSession, "announce", 2, True)
 SERVED_KILLS: Final[list[tuple[Call, RecoveryKind]]] = [
     ((rows, "_apply_all", 1, True), RecoveryKind.NOT_NEEDED),
     ((LockedSession, "announce", 1, False), RecoveryKind.NOT_NEEDED),
     ((LockedSession, "announce", 1, True), RecoveryKind.NOT_MADE),
-    ((served_rows, "_write", 1, True), RecoveryKind.NOT_MADE),
-    ((served_rows, "_write", 2, False), RecoveryKind.NOT_MADE),
+    ((row_steps, "_write", 1, True), RecoveryKind.NOT_MADE),
+    ((row_steps, "_write", 2, False), RecoveryKind.NOT_MADE),
     (SECOND_WRITE, RecoveryKind.NOT_MADE),
-    ((served_rows, "_write", 3, True), RecoveryKind.NOT_MADE),
+    ((row_steps, "_write", 3, True), RecoveryKind.NOT_MADE),
     ((rows, "change_through", 1, True), RecoveryKind.NOT_MADE),
     ((LockedSession, "announce", 2, False), RecoveryKind.NOT_MADE),
     (IS_RECORDED, RecoveryKind.MADE),

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.programs import PackageContext, RebuiltMessage
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.base import PackageContext, RebuiltMessage
+from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
 from sessions_app.sessionlog.diagnosis import Severity
-from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
-from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.session_loader import LoadedSession, diagnose, load_session
 from tests.factories import HEADER, assistant, call, chain, context_edit, result, session_bytes, text, user, version_1
 from tests.files import append_as_agent, place
 from tests.installation import refusal

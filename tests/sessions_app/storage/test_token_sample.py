@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sessions_app.sessionlog.context import Measured
 from sessions_app.sessionlog.entries import Texts
-from sessions_app.sessionlog.measure import Measured
-from sessions_app.storage.session_loader import load_session
-from sessions_app.storage.token_sample import branch_sample
+from sessions_app.storage.session_loader import branch_sample, load_session
 from tests import claude_sessions
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import place

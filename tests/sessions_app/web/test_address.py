@@ -17,9 +17,9 @@ from websockets.sync.client import ClientConnection
 
 from sessions_app.management.commands import serve
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.web import listeners
+from sessions_app.web import connections
+from sessions_app.web.connections import IPV4, IPV6, listening, listening_from, shared_port
 from sessions_app.web.launch_tokens import api_token, browser_host
-from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, shared_port
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
 from tests.html import missing
 from tests.installation import Installation, refusal
@@ -170,7 +170,7 @@ def test_an_automatic_port_is_free_on_both_addresses(monkeypatch):
                 raise OSError(errno.EADDRINUSE, "taken")
             usual(self, address)
 
-    monkeypatch.setattr(listeners.socket, "socket", Taken)
+    monkeypatch.setattr(connections.socket, "socket", Taken)
     with listening(0, (IPV4, IPV6)) as found:
         assert len({one.getsockname()[1] for one in found}) == 1
     assert len(refused) == 3

@@ -12,10 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.web import peers
+from sessions_app.web import connections
+from sessions_app.web.connections import IPV4, IPV6, Address, is_of_another_user, listening, user_of
 from sessions_app.web.launch_tokens import api_token, browser_host
-from sessions_app.web.listeners import IPV4, IPV6, listening
-from sessions_app.web.peers import Address, is_of_another_user, user_of
 from tests.processes import NOBODY, become_nobody, in_child
 from tests.raw_http import cookie_of, status_at
 
@@ -45,7 +44,7 @@ def test_the_user_of_a_connection_is_known_and_distinguished_from_us_and_from_ro
         assert user_of(peer, own) == os.geteuid()
         assert not is_of_another_user(peer, own)
         for users, is_another in (((0, 1_000), False), ((1_000, 1_000), False), ((1_001, 1_000), True)):
-            monkeypatch.setattr(peers, "_user_in", lambda _, user=users[0]: user)
+            monkeypatch.setattr(connections, "_user_in", lambda _, user=users[0]: user)
             monkeypatch.setattr(os, "geteuid", lambda user=users[1]: user)
             assert is_of_another_user(peer, own) is is_another
 
@@ -90,13 +89,13 @@ def test_a_listener_at_the_address_of_a_peer_is_not_the_peer():
 
 @pytest.mark.parametrize("answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5))
 def test_an_answer_without_a_socket_has_no_user(answer):
-    assert peers._user_in(answer) is None
+    assert connections._user_in(answer) is None
 
 
 def test_without_socket_diagnostics_nobody_is_refused(monkeypatch):
-    monkeypatch.setattr(peers.socket, "socket", Mock(side_effect=OSError(errno.EPROTONOSUPPORT, "not supported")))
+    monkeypatch.setattr(connections.socket, "socket", Mock(side_effect=OSError(errno.EPROTONOSUPPORT, "not supported")))
     assert not is_of_another_user((IPV4, 1), (IPV4, 2))
-    monkeypatch.setattr(peers.sys, "platform", "darwin")
+    monkeypatch.setattr(connections.sys, "platform", "darwin")
     assert not is_of_another_user((IPV6, 1), (IPV6, 2))
 
 

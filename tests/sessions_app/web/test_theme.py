@@ -5,7 +5,7 @@ import re
 import pytest
 from django.test import Client
 
-from sessions_app.web.theme import COOKIE
+from sessions_app.web.pages import THEME_COOKIE
 from tests.html import element, texts
 from tests.paths import PROJECT
 
@@ -23,7 +23,7 @@ def test_the_theme_is_that_of_the_system_until_a_known_one_is_chosen(browser):
         browser.post("/theme", {"theme": "dark", "next": "/"})
         browser.post("/theme", {"theme": other, "next": "/"})
         assert drawn_in(browser) is None
-    browser.cookies[COOKIE] = "sepia"
+    browser.cookies[THEME_COOKIE] = "sepia"
     assert drawn_in(browser) is None
 
 
@@ -31,7 +31,7 @@ def test_the_theme_is_that_of_the_system_until_a_known_one_is_chosen(browser):
 def test_a_chosen_theme_is_on_every_page_and_leads_back(browser, name):
     answer = browser.post("/theme", {"theme": name, "next": "/settings?x=1"})
     assert (answer.status_code, answer["Location"]) == (303, "/settings?x=1")
-    cookie = answer.cookies[COOKIE]
+    cookie = answer.cookies[THEME_COOKIE]
     assert (cookie["samesite"], bool(cookie["httponly"]), cookie["path"]) == ("Strict", True, "/")
     for address in ("/", "/settings", "/nothing/here"):
         assert drawn_in(browser, address) == name

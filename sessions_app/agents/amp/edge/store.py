@@ -9,14 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.amp.pure.thread import lines_of_thread
-from sessions_app.agents.store import Store
+from sessions_app.agents.amp.pure.parser import lines_of_thread
+from sessions_app.agents.base import Store
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.discovery import Discovery, RefusedPath
-from sessions_app.storage.documents import opened_document
-from sessions_app.storage.files import FileState, SessionReader
-from sessions_app.storage.nofollow import scan_directory
-from sessions_app.storage.rendered import RenderedReader
+from sessions_app.storage.files import FileState, SessionReader, scan_directory
+from sessions_app.storage.rendered import RenderedReader, opened_document
 
 DIRECTORY: Final = ("amp", "threads")
 _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')

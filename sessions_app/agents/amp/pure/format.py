@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.format import Format, Generation
-from sessions_app.agents.pi.pure.rules import ContextRules
+from sessions_app.agents.pi.pure.reader import ContextRules
+from sessions_app.agents.pure.format import Format, Generation
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.jsjson import parse

@@ -2,6 +2,7 @@
 
 The entries form one chain. A message is entry `mN`, N being the number of its line; the result in block K is `mN.K`.
 """
+# WAS sessions_app/agents/amp/pure/thread: """A thread of Amp as lines: what it says of itself, then one line for each message."""
 
 from __future__ import annotations
 
@@ -13,25 +14,40 @@ import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
-from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
     Block,
     BlockType,
     Entry,
     EntryKind,
+    NameControl,
     Role,
     Texts,
     block_tokens,
     tokens_of,
 )
-from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
-from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.jsjson import Line, Span, items, json_bytes, members, stringify, utf16_length, well_formed
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.raw_json import Span, items, members
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
-from .thread import MESSAGE, THREAD
+THREAD: Final = "thread"
+MESSAGE: Final = "message"
+
+
+def lines_of_thread(document: bytes) -> list[bytes] | None:
+    """The lines of the thread in a document, each with its newline; None if it is not one."""
+    thread = fields.object_in(document)
+    if thread is None or not isinstance(thread.get("id"), str):
+        return None
+    messages = thread.pop("messages", None)
+    if not isinstance(messages, list):
+        return None
+    return [_line(THREAD, thread), *(_line(MESSAGE, message) for message in messages)]
+
+
+def _line(line_type: str, data: object) -> bytes:
+    return json_bytes({"type": line_type, "data": data}) + b"\n"
+
 
 CURRENT_VERSION: Final = 1
 _ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}

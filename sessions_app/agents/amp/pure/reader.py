@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.changes import NewFile, PlainWriter, WriteFacts
+from sessions_app.agents.pure.format import NewFile, PlainWriter, WriteFacts
 from sessions_app.sessionlog.context import ActiveContext, keep
-from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Deletion, Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 
 

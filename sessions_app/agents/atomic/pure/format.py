@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.format import Generation
-from sessions_app.agents.pi.pure.consequences import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
-from sessions_app.agents.pi.pure.fork import ForkWriter
+from sessions_app.agents.pi.pure.diagnosis import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.format import PiFormat
-from sessions_app.agents.pi.pure.rules import ContextRules
+from sessions_app.agents.pi.pure.reader import ContextRules
 from sessions_app.agents.pi.pure.summaries import PiSummaryFormat
-from sessions_app.agents.pure.contexts import Reader
-from sessions_app.agents.pure.summary_format import SummaryFormat
+from sessions_app.agents.pi.pure.writers import ForkWriter
+from sessions_app.agents.pure.format import Generation, Reader, SummaryFormat
 
-from .reader import AtomicReader, VerbatimLinesReader
-from .rules import AtomicRules
+from .reader import AtomicReader, AtomicRules, VerbatimLinesReader
 from .writer import ContextCompactionWriter
 
 _READER: Final = AtomicReader()

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, Change, Handed, PlainWriter, WriteFacts
-from sessions_app.agents.pi.pure.lines import new_line
-from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.deletion import Deletion
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.agents.pi.pure.writers import new_line
+from sessions_app.agents.pure.format import Append, Change, Handed, PlainWriter, WriteFacts
+from sessions_app.sessionlog.entries import Deletion, DeletionControl, Entry, EntryKind, Target
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.targets import Target
 
-from .filters import Filters, effective_filters
+from .reader import Filters, effective_filters
 
 ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.base import TEST_VARIABLE
 from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.pure.records import KEY
+from sessions_app.agents.edge.bridges import HookBridge
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
-from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
-from sessions_app.agents.edge.hook_bridge import HookBridge
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable, new_scratch, run_client
 from sessions_app.agents.pure.json_document import JsonDocument
 
 from .client import ClaudeCodeProgram

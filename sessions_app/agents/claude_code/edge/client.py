@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.base import AgentClient, Client
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.edge.dry_resume.scratch import Scratch
-from sessions_app.agents.programs import AgentClient, Client
+from sessions_app.agents.edge.dry_resume.process import Scratch
 
 FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
 """Calls are sent with the names that they were recorded with, and fewer reminders are added."""

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, Settings, SettingsFile
+from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.hook_commands import hook_commands
+from sessions_app.agents.pure.hooks import hook_commands
 from sessions_app.agents.settings_in_force import (
     CompactionSetting,
     SettingInForce,
@@ -29,7 +29,7 @@ from sessions_app.agents.settings_in_force import (
     is_switch,
     settings_in_force,
 )
-from sessions_app.sessionlog.context_windows import KNOWN_WINDOWS
+from sessions_app.sessionlog.model_facts import KNOWN_WINDOWS
 
 DIRECTORY: Final = ".claude"
 CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"

@@ -1,16 +1,195 @@
 """EDGE: the session files of Claude Code."""
+# WAS sessions_app/agents/claude_code/edge/companion: """EDGE: the files beside a session in which the client keeps outputs that are too long for it.
+#
+#     <project>/<session>.jsonl                    an entry names …/<first session>/tool-results/<name>.txt
+#     <project>/<first session>/tool-results/<name>.txt      the output
+#
+# A fork names the directory of the session that it was made of. Only these two names are taken from the text, which is
+# not trusted; no link is followed.
+# """
+# WAS sessions_app/agents/claude_code/edge/running_clients: """EDGE: the running clients of Claude Code that have a session open, as they register themselves.
+#
+#     <configuration>/projects/<project>/<session id>.jsonl     a session
+#     <configuration>/sessions/<pid>.json                       a client, until it ends
+#
+# | recorded    | what it shows                                                                                     |
+# |-------------|---------------------------------------------------------------------------------------------------|
+# | `sessionId` | the session that the client has open                                                              |
+# | `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
+# |             | its id now                                                                                        |
+# | `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
+#
+# Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
+# as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
+# """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
+from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.claude_code.pure.parser import shows_format
-from sessions_app.agents.store import OpenElsewhere, Store
+from sessions_app.agents.edge.json_file import read_json_file
+from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.files import file_state, real_path, scan_directory
 
-from .companion import companion_of
-from .running_clients import PROJECTS, open_elsewhere, open_sessions
 from .settings import DIRECTORY, config_directory
+
+OUTPUT_DIRECTORY: Final = "tool-results"
+_NAMED: Final = re.compile(rf"/([0-9a-f-]{{36}})/{OUTPUT_DIRECTORY}/([A-Za-z0-9_-]{{1,128}}\.txt)(?![\w.-])")
+_SEARCHED: Final = 4_096
+"""The name comes first; the rest is a preview of the output."""
+
+
+def companion_of(session: Path, text: str) -> Path | None:
+    """The file with the whole of an output, of which an entry has the beginning; None if there is none."""
+    named = _NAMED.search(text, 0, _SEARCHED)
+    if named is None:
+        return None
+    path = session.parent / named.group(1) / OUTPUT_DIRECTORY / named.group(2)
+    try:
+        return path if file_state(path) is not None else None
+    except BadInput:
+        return None
+
+
+PROJECTS: Final = "projects"
+REGISTER: Final = "sessions"
+MAX_PID: Final = 2**31 - 1
+LABEL: Final = "Claude Code"
+_PROCESSES: Final = Path("/proc")
+_MACHINE: Final = Path("/etc/machine-id")
+_START: Final = 19
+"""The place of the start time among the fields of a process after its name."""
+_TICKS: Final = re.compile(r"[0-9]{1,9}")
+"""A start time in ticks since the computer was started; a longer number may count something else."""
+
+
+def open_elsewhere(session: Path, configuration: Path) -> OpenElsewhere | None:
+    """Whether a running client has a session open, given its real path and the user's configuration directory.
+
+    None proves nothing: the client may run on another computer, with another register.
+    """
+    clients: set[int] = set()
+    possible: set[int] = set()
+    for register in _registers(session.parent.parent, configuration):
+        try:
+            for pid in _registered(register):
+                has_open = _has_open(register, pid, session.stem)
+                if has_open is not False:
+                    (clients if has_open else possible).add(pid)
+        except FileNotFoundError:
+            continue  # no client was ever started with this configuration
+        except OSError:
+            return OpenElsewhere(f"may be open in {LABEL}: {register} cannot be read", is_certain=False)
+    if clients:
+        return OpenElsewhere(f"is open in {LABEL} ({_processes(clients)})")
+    if possible:
+        reason = "which did not record its session, or runs elsewhere"
+        return OpenElsewhere(f"may be open in {LABEL} ({_processes(possible)}, {reason})", is_certain=False)
+    return None
+
+
+def open_sessions(root: Path, configuration: Path) -> set[str]:
+    """The ids of the sessions below a root that running clients certainly have open.
+
+    The root is the directory of all projects, that of one, or a configuration directory.
+    """
+    projects = (root, root.parent, root / PROJECTS)
+    registers = {register for place in projects for register in _registers(place, configuration)}
+    return {session_id for register in registers for session_id in _running(register)}
+
+
+def _running(register: Path) -> Iterator[str]:
+    """The sessions that the clients in a register have open; none if it is not there, or cannot be seen."""
+    with suppress(OSError):
+        for pid in _registered(register):
+            found = read_json_file(register / f"{pid}.json", inside=register)
+            recorded = fields.text_or_none(found.values, "sessionId") if found is not None else None
+            if found is not None and recorded is not None and _runs(pid, found.values):
+                yield recorded
+
+
+def _processes(pids: set[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}"
+
+
+def _registers(projects: Path, configuration: Path) -> Iterator[Path]:
+    """The registers of the clients that may have a session of these projects open: their directory may be linked into
+    the configuration."""
+    if projects.name == PROJECTS:
+        yield projects.with_name(REGISTER)
+    own = real_path(configuration)
+    if own != projects.parent and real_path(own / PROJECTS) == projects:
+        yield own / REGISTER
+
+
+def _registered(register: Path) -> Iterator[int]:
+    """The process ids that files, or links, are named after. Raises OSError."""
+    with scan_directory(register) as entries:
+        names = [entry.name for entry in entries]
+    for name in names:
+        stem, _, ending = name.partition(".")
+        if ending == "json" and stem.isascii() and stem.isdigit() and 0 < int(stem) <= MAX_PID:
+            yield int(stem)
+
+
+def _has_open(register: Path, pid: int, session_id: str) -> bool | None:
+    """Whether a client has a session open; None if its file does not show it, or its process cannot be seen."""
+    found = read_json_file(register / f"{pid}.json", inside=register)
+    if found is None:
+        return False
+    runs, recorded = _runs(pid, found.values), fields.text_or_none(found.values, "sessionId")
+    if recorded is None:
+        return None if runs is not False else False
+    return runs if recorded == session_id else False
+
+
+def _runs(pid: int, recorded: Mapping[str, Any]) -> bool | None:
+    """Whether a client runs; None if its process cannot be seen from here."""
+    start, known = _start_of(pid), fields.text(recorded, "procStart")
+    is_comparable = start is not None and _TICKS.fullmatch(known) is not None
+    if is_comparable and start == known:
+        return True
+    own = _own_domain()
+    if own is not None and recorded.get("pidDomain", own) != own:
+        return None
+    return not is_comparable and _exists(pid)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it belongs to another user
+    return True
+
+
+def _own_domain() -> str | None:
+    """The computer and the process namespace of this process, as clients record them; None if the system has none."""
+    try:
+        namespace = (_PROCESSES / "self" / "ns" / "pid").readlink()
+    except OSError:
+        return None
+    machine = _MACHINE.read_text("utf-8", "replace").strip() if _MACHINE.is_file() else ""
+    return f"linux:{machine}:{namespace}"
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process started, in the system's ticks since it booted; None if the system does not show it."""
+    try:
+        stat = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    return next(iter(stat.rpartition(")")[2].split()[_START:]), None)
 
 
 class ClaudeCodeStore(Store):

@@ -6,26 +6,21 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.format import Format, Generation
+from sessions_app.agents.pure.format import Format, Generation
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
-from sessions_app.sessionlog.versions import RecordedVersion
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
 
-from .boundary import NAME, BoundaryWriter, refusal, restore_lines_by
-from .fork import ClaudeForkWriter
-from .joined_turns import ClaudeCodeTurns
 from .ledger import ledger_result
 from .parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
-from .reader import ClaudeCodeReader, OlderClaudeCodeReader
+from .reader import ClaudeCodeReader, ClaudeCodeRules, OlderClaudeCodeReader
 from .records import KEY
-from .rules import ClaudeCodeRules
-from .sent import CURRENT, OLDER, VersionBehaviour, reworded_entries, sent_messages
-from .sent_lines import content_of
+from .sent import CURRENT, OLDER, ClaudeCodeTurns, VersionBehaviour, content_of, reworded_entries, sent_messages
 from .tree import ClaudeCodeTree
+from .writers import NAME, BoundaryWriter, ClaudeForkWriter, refusal, restore_lines_by
 
 _READER: Final = ClaudeCodeReader()
 _OLDER_READER: Final = OlderClaudeCodeReader()

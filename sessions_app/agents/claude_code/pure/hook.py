@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sessions_app.agents.pure.compaction_hook import HookReply, HookRequest, HookStep, hook_fields, hook_request
+from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
 
 BLOCKED: Final = 2
 

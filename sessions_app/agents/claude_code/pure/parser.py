@@ -20,13 +20,9 @@ import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
-from sessions_app.sessionlog.controls import NameControl
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import parse, well_formed
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.raw_json import first_object
-from sessions_app.sessionlog.session import DamageKind, Header, Recorded
-from sessions_app.sessionlog.versions import released_version
+from sessions_app.sessionlog.entries import Entry, NameControl, Texts
+from sessions_app.sessionlog.jsjson import Line, first_object, parse, well_formed
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded, released_version
 
 from .records import (
     KNOWN_TYPES,

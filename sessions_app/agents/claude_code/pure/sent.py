@@ -12,31 +12,334 @@
 
 `VersionBehaviour` has what differs between versions.
 """
+# WAS sessions_app/agents/claude_code/pure/sent_lines: """What each message of a context contributes to a request: its content blocks, as they were recorded."""
+# WAS sessions_app/agents/claude_code/pure/user_turn: """The messages of a turn of the user: what Claude Code sends between two replies (rule 7 of `sent`).
+#
+#     results, then attachments, then texts        one message
+#     attachments of the system                    one message after it; for older models, they are the user's
+#
+# Of an attachment with several texts, the first one in a turn without results is a message for each text but the last.
+# The texts of one directly after a result become its end, unless it is of a file. A text ends with a newline if what
+# follows it directly is a text of the user, or of a file.
+# """
+# WAS sessions_app/agents/claude_code/pure/joined_turns: """What moves if entries are deleted: Claude Code sends all that stands between two replies as one message.
+#
+#     results and attachments, then texts of the user, then attachments of the system        rule 7 of `sent`
+#
+#     U1 | reply | A2 U2    a text, a reply, a file that was read again, a text; without the reply: A2 U1 U2
+#
+# So a plan that deletes every reply between two turns moves what it keeps of them. A reply of which nothing is sent
+# (rules 8 and 9) parts no turns; one of white space does here, because digests do not show it.
+# """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.format import Moved, SentPiece
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Block, Entry, Role
+from sessions_app.sessionlog.jsjson import parse, trim_end
 
-from .sent_lines import (
-    Author,
-    ContentBlock,
-    SentLine,
-    error_result,
-    for_model,
-    is_blank_text,
-    is_call,
-    is_text,
-    last_model,
-    sent_lines,
-    text_block,
-)
-from .user_turn import NEXT_PROMPT, NO_CONTENT, user_messages
+from .reader import ClaudeCodeReader
+from .records import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
+
+ContentBlock = dict[str, Any]
+
+
+class Author(Enum):
+    """Who contributes a line, as far as the rules tell them apart."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    RESULT = "result"
+    COMMAND = "command"
+    CLIENT = "client"
+    """An attachment that is sent as the user's."""
+    SYSTEM = "system"
+    """An attachment that is sent as the system's."""
+
+
+class SentLine(NamedTuple):
+    """The blocks of one message of a context, in the order of the context."""
+
+    author: Author
+    blocks: list[ContentBlock]
+    reply: str = ""
+    sent: bool = True
+    ends_with_result: bool = False
+    """Whether a result stands after these blocks on their line."""
+    is_text: bool = False
+    """Whether the content is recorded as a text, not as blocks."""
+    is_caveat: bool = False
+    """Whether it is the client's note before a command that the user ran in the client."""
+    is_summary: bool = False
+    """Whether it stands for what was compacted."""
+    model: str = ""
+    is_file: bool = False
+    """Whether it is an attachment of a file or a directory."""
+    is_reworded: bool = False
+    """Whether the client puts words of its own around it, which are not among the blocks."""
+
+    @property
+    def is_speech(self) -> bool:
+        """Whether the user, the model or a tool said it."""
+        return self.author in (Author.USER, Author.ASSISTANT, Author.RESULT)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the user ran a command in the client: with it, or with what it said, begins the text."""
+        return self.author is Author.USER and _begins(self.blocks, COMMAND)
+
+    def call_ids(self) -> Iterator[str]:
+        for block in self.blocks:
+            if is_call(block):
+                yield str(block.get("id"))
+
+
+CALL_FIELDS: Final = ("type", "id", "name", "input")
+CAVEAT: Final = ("<local-command-caveat>",)
+COMMAND: Final = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>")
+OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(?!\d)")
+"""Models to which the client sends no messages of the system between others; to unknown ones it does."""
+NOTICE: Final = "task-notification"
+"""The origin of what a user's line says of a task in the background, such as a subagent's."""
+_AUTHORS: Final = {
+    Role.ASSISTANT: Author.ASSISTANT,
+    Role.TOOL_RESULT: Author.RESULT,
+    Role.COMMAND: Author.COMMAND,
+}
+
+
+def sent_lines(
+    messages: Iterable[Message], line: Callable[[Entry], bytes], *, reads_rendered: bool, rewords_notices: bool
+) -> Iterator[SentLine]:
+    """The lines of a request, one for each message and in their order; `line` reads an entry's recorded bytes.
+
+    `reads_rendered`: attachments are sent as they were rendered. `rewords_notices`: notices are reworded.
+    """
+    for message in messages:
+        data, entry = parse(line(message.entry)), message.entry
+        if message.role == Role.CUSTOM:
+            yield attachment_line(data, reads_rendered=reads_rendered)
+        else:
+            author = _AUTHORS.get(message.role, Author.USER)
+            blocks = content_of(message, data)
+            is_notice = rewords_notices and author is Author.USER and _is_notice(data)
+            yield SentLine(
+                author,
+                _one_text(blocks) if is_notice else blocks,
+                reply=entry.reply,
+                sent=message.sent,
+                ends_with_result=_ends_with_result(data),
+                is_text=message.blocks is None,
+                is_summary=message.role == Role.COMPACTION_SUMMARY,
+                is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
+                model=entry.model[1] if entry.model is not None else "",
+                is_reworded=is_notice,
+            )
+
+
+def last_model(lines: Sequence[SentLine]) -> str:
+    """The model of the last reply, with which the client goes on."""
+    return next((line.model for line in reversed(lines) if line.model), "")
+
+
+def for_model(model: str, lines: Sequence[SentLine]) -> list[SentLine]:
+    """The lines as a model takes them: for an older one, attachments of the system are the user's."""
+    if not OLDER_MODEL.match(model):
+        return list(lines)
+    return [line._replace(author=Author.CLIENT) if line.author is Author.SYSTEM else line for line in lines]
+
+
+def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
+    """The recorded blocks that a message has; `data` is the object of its entry."""
+    if message.role == Role.CUSTOM:
+        texts = rendered_texts(data)
+        return [*map(text_block, texts)] if texts else _unrendered(fields.mapping(data, "attachment"))
+    if message.role == Role.COMMAND:
+        return [text_block(data["content"])]
+    if message.role == Role.TOOL_RESULT:
+        return [_result(data, message)]
+    blocks = _left(data["message"]["content"], message.blocks)
+    return [*map(_as_sent, blocks)] if message.role == Role.ASSISTANT else blocks
+
+
+def _is_notice(data: Mapping[str, Any]) -> bool:
+    return fields.mapping(data, "origin").get("kind") == NOTICE
+
+
+def _one_text(blocks: list[ContentBlock]) -> list[ContentBlock]:
+    """Blocks that are texts as one text."""
+    if len(blocks) < 2 or not all(map(is_text, blocks)):
+        return blocks
+    return [text_block("\n".join(str(block.get("text", "")) for block in blocks))]
+
+
+def _begins(blocks: Sequence[ContentBlock], marks: tuple[str, ...]) -> bool:
+    return bool(blocks) and str(blocks[0].get("text", "")).startswith(marks)
+
+
+def text_block(text: str) -> ContentBlock:
+    return {"type": "text", "text": text}
+
+
+def is_text(block: ContentBlock) -> bool:
+    return block.get("type") == "text"
+
+
+def is_blank_text(block: ContentBlock) -> bool:
+    return is_text(block) and not str(block.get("text", "")).strip()
+
+
+def is_call(block: ContentBlock) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def error_result(call_id: str, words: str) -> ContentBlock:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": words, "is_error": True}
+
+
+def with_text(result: ContentBlock, text: str) -> ContentBlock:
+    """A result with a text at its end."""
+    content = result.get("content")
+    if not isinstance(content, list):
+        # What a result ends with is trimmed only here.
+        before = trim_end(str(content)) if content else ""
+        return {**result, "content": f"{before}\n\n{text}" if before else text}
+    last = [*content]
+    if last and is_text(last[-1]):
+        last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}
+    return {**result, "content": [*last, text_block(text)]}
+
+
+def _as_sent(block: Any) -> Any:
+    """A block of a reply; of a call only what the provider knows is sent."""
+    if fields.has_type(block, "tool_use"):
+        return {name: block[name] for name in CALL_FIELDS if name in block}
+    return block
+
+
+def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
+    """The blocks of a content that are left of it; a text is one block, and what is not a block is left out."""
+    if isinstance(content, str):
+        return [text_block(content)]
+    left = (content[block.index] for block in blocks or ())
+    return [block for block in left if isinstance(block, dict) and isinstance(block.get("type"), str)]
+
+
+def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
+    """The result that an entry is, on a line of its own or with others."""
+    block = data if is_result(data) else next(filter(is_result, reversed(data["message"]["content"])))
+    if message.blocks is None or len(message.blocks) == len(message.entry.blocks or ()):
+        return dict(block)
+    return {**block, "content": _left(block["content"], message.blocks)}
+
+
+def _ends_with_result(data: Mapping[str, Any]) -> bool:
+    content = fields.items(fields.mapping(data, "message"), "content")
+    return bool(content) and is_result(content[-1])
+
+
+def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
+    """An attachment; without a rendered text, what it adds without the client's words.
+
+    Versions that do not read rendered texts do not know the attachments of those that write them, but for one.
+    """
+    texts, attachment = rendered_texts(data), fields.mapping(data, "attachment")
+    author = Author.SYSTEM if data.get("renderedRole", "system") == "system" else Author.CLIENT
+    if not reads_rendered:
+        author = Author.CLIENT
+        texts = None if texts is None or attachment.get("type") == QUEUED else []
+    blocks = [*map(text_block, texts)] if texts is not None else _unrendered(attachment)
+    author = author if all(map(is_text, blocks)) else Author.CLIENT
+    is_reworded = texts is None and any(map(is_text, blocks))
+    return SentLine(author, blocks, is_file=attachment.get("type") in FILES, is_reworded=is_reworded)
+
+
+def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:
+    """What an attachment adds without the client's words: its text, if it has one, and its images."""
+    text, images = unrendered_text(attachment), images_of(attachment)
+    return [*([text_block(text)] if text or not images else []), *images]
+
+
+NO_CONTENT: Final = "(no content)"
+REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
+NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
+"""Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
+
+
+def user_messages(lines: Sequence[SentLine], *, drops_blank_texts: bool) -> Iterator[Mapping[str, Any]]:
+    """The messages of a turn, and that of the system's attachments."""
+    results: list[ContentBlock] = []
+    added: list[SentLine] = []
+    said: list[SentLine] = []
+    ends_with_result = False
+    for line in lines:
+        if line.author is Author.CLIENT and ends_with_result and _can_end_result(line):
+            results[-1] = with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
+        elif line.author is Author.CLIENT:
+            if not added and not results and all(map(is_text, line.blocks)):
+                *apart, last = line.blocks
+                yield from ({"role": "user", "content": [block]} for block in apart)
+                line = line._replace(blocks=[last])
+            added.append(line)
+            ends_with_result = False
+        elif line.author is not Author.SYSTEM:
+            is_result = line.author is Author.RESULT
+            results += line.blocks if is_result else []
+            ends_with_result = ends_with_result or is_result
+            said.append(line)
+    system = [line for line in lines if line.author is Author.SYSTEM]
+    texts = ["\n".join(_without_tags(block["text"]) for block in line.blocks) for line in system]
+    if system and not (said or added or results):
+        yield {"role": "user", "content": [text_block(REMINDER.format(text)) for text in texts]}
+        return
+    content = [*results, *_texts_of([*added, *said])]
+    is_one_text = len(content) == 1 and bool(said) and said[0].is_text
+    if drops_blank_texts and not is_one_text:
+        content = [block for block in content if not is_blank_text(block)]
+    yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
+    if system:
+        yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
+
+
+def _can_end_result(line: SentLine) -> bool:
+    return not line.is_file and all(map(is_text, line.blocks))
+
+
+def _without_tags(text: str) -> str:
+    """A text for the system, which is recorded as a reminder for the user."""
+    before, after = REMINDER.split("{}")
+    return text.removeprefix(before).removesuffix(after) if text.startswith(before) else text
+
+
+def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
+    """What is not a result."""
+    for line, following in itertools.zip_longest(lines, lines[1:]):
+        if line.author is Author.RESULT or line is NEXT_PROMPT:
+            continue
+        *before, last = line.blocks
+        yield from map(_ended, before) if line.is_file else before
+        yield _ended(last) if following is not None and _continues(line, following) else last
+
+
+def _ended(block: ContentBlock) -> ContentBlock:
+    """A text with a newline at its end."""
+    return {**block, "text": f"{block.get('text', '')}\n"} if is_text(block) else block
+
+
+def _continues(line: SentLine, following: SentLine) -> bool:
+    """Whether a line begins with a text of the user, or of a file, directly after another line."""
+    is_other = following.author is Author.RESULT or (following.author is Author.CLIENT and not following.is_file)
+    return not line.ends_with_result and not is_other and is_text(following.blocks[0])
+
 
 NO_RESPONSE: Final = "No response requested."
 CONTINUE: Final = "Continue from where you left off."
@@ -375,3 +678,106 @@ def _reply_text(text: str) -> ContentBlock:
 
 _SECOND: Final = _reply_text(SECOND_CALL)
 """Stands for a repeated call in a reply of which nothing else is left."""
+
+
+_NOT_SAID: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
+"""The roles of what comes before the texts of a turn, but for attachments of the system."""
+
+
+@dataclass(slots=True)
+class _JoinedTurn:
+    """What is sent as one message: a reply, or what stands between two."""
+
+    is_reply: bool
+    pieces: list[SentPiece] = field(default_factory=list)
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the user said something, and no tool did."""
+        roles = {piece.role for piece in self.pieces}
+        return not self.is_reply and Role.TOOL_RESULT not in roles and bool(roles - _NOT_SAID)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaudeCodeTurns:
+    """The turns of a group of versions."""
+
+    reader: ClaudeCodeReader
+    behaviour: VersionBehaviour
+
+    def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
+        return self.reader.arranged(messages, is_new=is_new)
+
+    def moved(
+        self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]
+    ) -> Sequence[Moved]:
+        old, new = _places(before), _places(after)
+        constituents: dict[int, set[int]] = {}
+        for entry_id in new.keys() & old.keys():
+            constituents.setdefault(new[entry_id], set()).add(old[entry_id])
+        is_older = self._is_older_model(before, line) if any(len(one) > 1 for one in constituents.values()) else False
+
+        def rank(piece: SentPiece) -> int:
+            if piece.role != Role.CUSTOM:
+                return int(piece.role not in (Role.TOOL_RESULT, Role.ASSISTANT))
+            is_joined = len(constituents[new[piece.entry_id]]) > 1
+            return 2 if is_joined and not is_older and self._is_of_system(piece, line) else 0
+
+        ranked = [(piece.entry_id, rank(piece)) for piece in before if piece.entry_id in old and piece.entry_id in new]
+        was = sorted(ranked, key=lambda one: (old[one[0]], one[1]))
+        will_be = sorted(ranked, key=lambda one: (new[one[0]], one[1]))
+        return _overtaking([entry_id for entry_id, _ in was], [entry_id for entry_id, _ in will_be])
+
+    def _is_of_system(self, piece: SentPiece, line: Callable[[str], bytes]) -> bool:
+        found = attachment_line(parse(line(piece.entry_id)), reads_rendered=self.behaviour.reads_rendered)
+        return found.author is Author.SYSTEM
+
+    def _is_older_model(self, pieces: Sequence[SentPiece], line: Callable[[str], bytes]) -> bool:
+        """Whether attachments of the system are sent as the user's."""
+        last = next((piece for piece in reversed(pieces) if piece.role == Role.ASSISTANT), None)
+        model = parse(line(last.entry_id))["message"].get("model") if last is not None else None
+        return isinstance(model, str) and OLDER_MODEL.match(model) is not None
+
+
+def _places(pieces: Sequence[SentPiece]) -> dict[str, int]:
+    """For each entry that is sent, by id, which message it is sent in: rule 7, as in `sent`."""
+    answered = {piece.result_for for piece in pieces if piece.role == Role.TOOL_RESULT}
+    spoken = {piece.reply for piece in pieces if piece.role == Role.ASSISTANT and not _is_thinking(piece)}
+    turns: list[_JoinedTurn] = []
+    replies: dict[str, _JoinedTurn] = {}
+    for piece in pieces:
+        last = turns[-1] if turns else None
+        if piece.role != Role.ASSISTANT:
+            if last is None or last.is_reply:
+                turns.append(_JoinedTurn(is_reply=False))
+            turns[-1].pieces.append(piece)
+            continue
+        if (piece.call_ids and answered.isdisjoint(piece.call_ids)) or (
+            _is_thinking(piece) and piece.reply not in spoken
+        ):
+            continue
+        if last is not None and last.is_prompt:
+            replies.clear()
+        if piece.reply not in replies:
+            turns.append(_JoinedTurn(is_reply=True))
+            replies[piece.reply] = turns[-1]
+        replies[piece.reply].pieces.append(piece)
+        if not piece.reply:
+            del replies[piece.reply]
+    return {piece.entry_id: number for number, turn in enumerate(turns) for piece in turn.pieces}
+
+
+def _is_thinking(piece: SentPiece) -> bool:
+    return bool(piece.blocks) and all(block.is_thinking for block in piece.blocks)
+
+
+def _overtaking(was: Sequence[str], will_be: Iterable[str]) -> list[Moved]:
+    """Those that are sent before others that they followed, each with the first of these, in their new order."""
+    place = {entry_id: number for number, entry_id in enumerate(was)}
+    first = len(was)
+    found = []
+    for entry_id in reversed(list(will_be)):
+        if first < place[entry_id]:
+            found.append(Moved(entry_id, was[first]))
+        first = min(first, place[entry_id])
+    return found[::-1]

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE
 from sessions_app.agents.codex.pure.hook import CodexHook
 from sessions_app.agents.codex.pure.records import KEY
-from sessions_app.agents.edge.dry_resume.answers import short_answer
-from sessions_app.agents.edge.dry_resume.model_server import ModelServer
-from sessions_app.agents.edge.dry_resume.process import ClientUnusable, run_client
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
-from sessions_app.agents.edge.hook_bridge import HookBridge
+from sessions_app.agents.edge.bridges import HookBridge
+from sessions_app.agents.edge.dry_resume.model_server import ModelServer, short_answer
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable, new_scratch, run_client
 
 from .client import MODEL, CodexProgram, codex_home, configure
 from .settings import DIRECTORY, LIMIT, home_directory

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.base import AgentClient, Client
 from sessions_app.agents.codex.pure.records import INJECTED_TEXTS, KEY, without_metadata
 from sessions_app.agents.codex.pure.thread_files import THREAD_ID, ThreadFiles
 from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.edge.dry_resume.process import ClientUnusable
-from sessions_app.agents.edge.dry_resume.scratch import Scratch
-from sessions_app.agents.programs import AgentClient, Client
+from sessions_app.agents.edge.dry_resume.process import ClientUnusable, Scratch
 
-from .directories import ARCHIVED
-from .writer_lock import thread_id_of
+from .store import ARCHIVED, thread_id_of
 
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.format import Format, Generation
+from sessions_app.agents.pure.format import Format, Generation
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState
+from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.sessionlog.versions import RecordedVersion
 
-from .compacted import CompactedWriter, FullerList
-from .fork import ThreadForkWriter
-from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry
-from .reader import CodexReader
+from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry, thread_tree
+from .reader import CodexReader, CodexRules, item_json, sent_items
 from .records import KEY
-from .rules import CodexRules
-from .sent import item_json, sent_items
-from .tree import thread_tree
+from .writers import CompactedWriter, FullerList, ThreadForkWriter
 
 READER: Final = CodexReader("codex", is_older=False)
 OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)

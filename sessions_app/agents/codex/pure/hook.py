@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from sessions_app.agents.pure.compaction_hook import HookReply, HookRequest, HookStep, hook_fields, hook_request
+from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
 
 
 class CodexHook:

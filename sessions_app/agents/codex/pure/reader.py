@@ -19,21 +19,33 @@
 Worked example: items 1 to 6, then a line 7 whose items are 1, 4 and a new one, then item 8. The parser has made the
 boundary 7 with `kept` = 1, 4, 7.3 and the entry 7.3. The context is 1, 4, 7.3, 8.
 """
+# WAS sessions_app/agents/codex/pure/rules: """What a plan may delete of a Codex thread.
+#
+# Providers may refuse a conversation in which reasoning has lost the item that follows it, or that item its reasoning. So
+#
+#     reasoning             goes only with everything up to the next message of the user
+#     what follows it       goes only with the reasoning
+#
+# Example: user, reasoning 1, message, call, output, reasoning 2, answer. The call and its output may go. The answer takes
+# reasoning 2 with it; the message takes reasoning 1, and so everything after it.
+# """
+# WAS sessions_app/agents/codex/pure/sent: """The items of a request, as Codex sends them of a rebuilt context (rules 6 and 7 of `reader`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
-from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role, tokens_of
-from sessions_app.sessionlog.sending import Sending
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.format import Reader
+from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
+from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Entry, EntryKind, Protection, Role, tokens_of
+from sessions_app.sessionlog.jsjson import parse
 
 from .parser import ROLLED_BACK, SUMMARISED, is_part
-from .records import COMPACTED
+from .records import COMPACTED, CONTENT_IN, REASONING, summary_item, without_metadata
 
 SENDING: Final = Sending(fills_unanswered_calls=True, drops_stray_results=True, pairs_anywhere=True)
 PROMPT_TOKENS: Final = 20_000
@@ -106,3 +118,97 @@ def _text_of(message: Message) -> Message:
         return message
     blocks = tuple(block for block in message.blocks if block.type == BlockType.TEXT)
     return msgspec.structs.replace(message, blocks=blocks, tokens=tokens_of(sum(block.units for block in blocks)))
+
+
+_BY_ROLE: Final = {
+    Role.USER: Protection.USER,
+    Role.CUSTOM: Protection.CUSTOM,
+    Role.INJECTED: Protection.INJECTED,
+    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+}
+
+
+class CodexRules:
+    """Only what the model sees can be deleted; see above for reasoning."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        return (context or self._reader.rebuild(branch)).messages
+
+    def protection(self, entry: Entry) -> Protection | None:
+        return _BY_ROLE.get(entry.role)
+
+    def replays(self, entry: Entry) -> bool:
+        """A provider compares no thinking: reasoning is encrypted as a whole."""
+        del entry
+        return False
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """For each reasoning what comes before the next one, and that one; for what follows reasoning the reasoning."""
+        found: dict[str, tuple[str, ...]] = {}
+        stretch: list[str] = []
+        for message in messages:
+            entry = message.entry
+            if entry.role == Role.USER:
+                _join(found, stretch)
+                stretch = []
+                continue
+            if entry.type == REASONING:
+                _join(found, [*stretch, entry.id])
+                stretch = [entry.id]
+            elif stretch and entry.role != Role.INJECTED:
+                stretch.append(entry.id)
+        _join(found, stretch)
+        return found
+
+
+def _join(found: dict[str, tuple[str, ...]], stretch: Sequence[str]) -> None:
+    """Join the reasoning at the start of a stretch with all of it, and the item after it with the reasoning."""
+    if len(stretch) < 2:
+        return
+    reasoning, follower, *_ = stretch
+    found[reasoning] = (*stretch[1:], *found.get(reasoning, ()))
+    found[follower] = (*found.get(follower, ()), reasoning)
+
+
+_ANSWERS: Final = {
+    "function_call": "function_call_output",
+    "local_shell_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+}
+"""The type of the output that Codex makes for a call without one."""
+UNANSWERED: Final = "aborted"
+
+
+def item_json(message: Message, raw: bytes) -> dict[str, Any]:
+    """A message of a context as an item, given the recorded bytes of its entry: without its metadata, and with only
+    its remaining blocks."""
+    data = parse(raw)
+    if isinstance(data, str):
+        return summary_item(data)
+    recorded = data if is_part(message.entry.id) else fields.mapping(data, "payload")
+    item = without_metadata(recorded)
+    field = CONTENT_IN.get(message.entry.type, "")
+    if message.blocks is not None and isinstance(item.get(field), list):
+        item[field] = [item[field][block.index] for block in message.blocks]
+    return item
+
+
+def sent_items(
+    context: ActiveContext, line: Callable[[Entry], bytes], *, with_ids: bool = True
+) -> Iterator[Mapping[str, Any]]:
+    """The items of the conversation in a request; `line` reads the recorded bytes of an entry."""
+    calls = {call_id for message in context.messages for call_id in message.entry.call_ids()}
+    answered = {message.entry.result_for for message in context.messages if message.role == Role.TOOL_RESULT}
+    for message in context.messages:
+        if message.role == Role.TOOL_RESULT and message.entry.result_for not in calls:
+            continue
+        item = item_json(message, line(message.entry))
+        if not with_ids:
+            item.pop("id", None)
+        yield item
+        for call_id in message.entry.call_ids():
+            if call_id not in answered and item["type"] in _ANSWERS:
+                yield {"type": _ANSWERS[item["type"]], "call_id": call_id, "output": UNANSWERED}

@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.controls import ModelControl
 from sessions_app.sessionlog.entries import (
     ENCRYPTED,
     NO_TEXTS,
@@ -23,6 +22,7 @@ from sessions_app.sessionlog.entries import (
     BlockType,
     Entry,
     EntryKind,
+    ModelControl,
     Role,
     Texts,
     tokens_of,

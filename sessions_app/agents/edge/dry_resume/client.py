@@ -22,8 +22,7 @@ from sessions_app.sessionlog.errors import BadInput
 
 from .comparison import PROBE, difference, has_probe
 from .model_server import ModelRequest, ModelServer
-from .process import ClientExit, ClientUnusable, run_client
-from .scratch import Scratch, new_scratch
+from .process import ClientExit, ClientUnusable, Scratch, new_scratch, run_client
 
 _VERSION: Final = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}\.\d{1,6}")
 

@@ -21,9 +21,9 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.image_size import size_in_base64
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.printable import plural
+from sessions_app.sessionlog.opaque import size_in_base64
+from sessions_app.sessionlog.text import plural
 
 PROBE: Final = "REDLINE-PROBE"
 """The prompt with which a session is continued."""

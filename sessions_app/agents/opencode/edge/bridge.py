@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE
+from sessions_app.agents.edge.bridges import FileBridge
 from sessions_app.agents.edge.dry_resume.model_server import ModelServer
-from sessions_app.agents.edge.dry_resume.process import run_client
-from sessions_app.agents.edge.dry_resume.scratch import Scratch
-from sessions_app.agents.edge.file_bridge import FileBridge
+from sessions_app.agents.edge.dry_resume.process import Scratch, run_client
 
 from .client import OpenCodeProgram, configure
 from .settings import user_directory

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.base import AgentClient, Client
 from sessions_app.agents.edge.dry_resume.client import find_client
 from sessions_app.agents.edge.dry_resume.comparison import PROBE
-from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, run_client
-from sessions_app.agents.edge.dry_resume.scratch import Scratch
-from sessions_app.agents.programs import AgentClient, Client
+from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, Scratch, run_client
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines, stringify
 
 from .database import database_of
 from .documents import storage_of

@@ -30,8 +30,7 @@ from sessions_app.agents.opencode.pure.lines import (
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import json_bytes
-from sessions_app.storage.files import file_state, opened, pread, reported
-from sessions_app.storage.nofollow import scan_directory, stat_file
+from sessions_app.storage.files import file_state, opened, pread, reported, scan_directory, stat_file
 from sessions_app.storage.rendered import RenderedLine
 
 from .database import ID, NOTHING_READ

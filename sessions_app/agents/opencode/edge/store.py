@@ -1,28 +1,109 @@
 """EDGE: the sessions of OpenCode: rows of its database, documents of its older store, and exports."""
+# WAS sessions_app/agents/opencode/edge/listing: """EDGE: the sessions below a data directory of OpenCode."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.opencode.pure.export import HEAD, export_of, export_rows, info_of, lines_of_export
-from sessions_app.agents.store import OpenElsewhere, Store
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.storage.discovery import Discovery
-from sessions_app.storage.documents import opened_document
-from sessions_app.storage.files import FileState, SessionReader, file_state
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.jsjson import split_lines
+from sessions_app.storage.discovery import Discovery, RefusedPath
+from sessions_app.storage.files import FileState, SessionReader, file_state, reported, scan_directory
 from sessions_app.storage.loopback import loopback_address
 from sessions_app.storage.open_files import describe, writers_of
-from sessions_app.storage.rendered import RenderedReader
+from sessions_app.storage.rendered import RenderedReader, opened_document
 
-from .database import SESSION_TABLES, database_of, opened_session, session_owner, session_state, session_within
-from .documents import opened_documents, storage_of
-from .listing import discover
+from .database import (
+    ID,
+    SESSION_TABLES,
+    database_of,
+    is_database,
+    list_database,
+    opened_session,
+    session_owner,
+    session_state,
+    session_within,
+)
+from .documents import SUFFIX, changed_ns, opened_documents, storage_of
 from .server import OpenCodeServer, is_same_row
 from .takeover import MARKS, SENTENCES
+
+STORE: Final = Path("storage", "session")
+
+
+def discover(root: Path) -> Discovery:
+    """The sessions of every database in a directory, which is a real path, and of the older store beside them.
+
+    A database is read with one query. Raises BadInput if `root` is not a directory.
+    """
+    with reported(root, "It was not searched."):
+        if not root.is_dir():
+            raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
+    paths: list[Path] = []
+    changed: dict[Path, int] = {}
+    refused: list[RefusedPath] = []
+    unlisted: list[RefusedPath] = []
+    unread = taken_over = 0
+    for name in _names(root, unlisted):
+        if not is_database(root / name):
+            continue
+        try:
+            found = list_database(root / name)
+        except RedlineError as fault:
+            unlisted.append(RefusedPath(root / name, fault.message))
+            continue
+        unread, taken_over = unread + found.unread, taken_over + found.taken_over
+        for one in found.sessions:
+            if isinstance(one.id, str) and ID.match(one.id):
+                path = root / name / one.id
+                paths.append(path)
+                changed[path] = one.changed_ns
+            else:
+                refused.append(RefusedPath(root / name, f"has a session whose id is not usable: {one.id!r}"))
+    for project in _names(root / STORE, unlisted):
+        directory = root / STORE / project
+        names = [name for name in _names(directory, unlisted) if name.endswith(SUFFIX)]
+        for path in (directory / name for name in names if ID.match(name.removesuffix(SUFFIX))):
+            paths.append(path)
+            with suppress(RedlineError):  # reading it reports it
+                changed[path] = changed_ns(path, root / STORE.parent)
+    return Discovery(
+        tuple(sorted(paths)),
+        tuple(sorted(refused + unlisted)),
+        tuple(sorted(unlisted)),
+        changed,
+        _unread(unread, taken_over),
+    )
+
+
+def _unread(count: int, taken_over: int) -> str:
+    """What is said of sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
+    if not count:
+        return ""
+    said = f"{count:,} session{'s' if count > 1 else ''} of OpenCode 2 {'are' if count > 1 else 'is'} not read yet"
+    if not taken_over:
+        return f"{said}."
+    shown = "is shown as OpenCode 1 left it" if taken_over == 1 else "are shown as OpenCode 1 left them"
+    return f"{said}; {taken_over:,} {shown}."
+
+
+def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:
+    """The names in a directory; none if there is no such directory. Links are left out."""
+    try:
+        with scan_directory(directory) as entries:
+            yield from [entry.name for entry in entries if not entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as fault:
+        unlisted.append(RefusedPath(directory, f"cannot be listed: {fault.strerror}"))
+
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"

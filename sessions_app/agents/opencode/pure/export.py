@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.jsjson import json_bytes, parse
-from sessions_app.sessionlog.raw_json import Span, items, members, splice
+from sessions_app.sessionlog.jsjson import Span, items, json_bytes, members, parse, splice
 
 from .lines import MESSAGE, PART, REVERT, Row, columns_of, render, revert_row, session_row
 

@@ -8,18 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.format import Format, Generation
+from sessions_app.agents.pure.format import Format, Generation
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, ParserState
 
 from .export import INFO
-from .fork import RowForkWriter
 from .parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
-from .reader import OpenCodeReader
-from .rules import OpenCodeRules
-from .sent import message_json, sent_messages
-from .writers import DeleteWriter, PruneWriter
+from .reader import OpenCodeReader, OpenCodeRules, message_json, sent_messages
+from .writers import DeleteWriter, PruneWriter, RowForkWriter
 
 _READER: Final = OpenCodeReader()
 _NO_ROWS: Final = (

@@ -20,13 +20,19 @@ import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
-from sessions_app.sessionlog.controls import BoundaryControl, NameControl
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts, tokens_of
-from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.moments import timestamp_of
-from sessions_app.sessionlog.raw_json import members
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    BoundaryControl,
+    Entry,
+    EntryKind,
+    NameControl,
+    Role,
+    Texts,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import Line, members, stringify
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
+from sessions_app.sessionlog.text import timestamp_of
 
 from .export import INFO
 from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame, named_in

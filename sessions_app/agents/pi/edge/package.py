@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sessions_app.agents.base import Client, PackageContext, RebuiltMessage
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.pi.pure.messages import fields_of
 from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
-from sessions_app.agents.programs import Client, PackageContext, RebuiltMessage
-from sessions_app.agents.pure.contexts import Reader
+from sessions_app.agents.pure.format import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 

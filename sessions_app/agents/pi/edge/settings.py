@@ -7,13 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import (
-    AgentSettings,
-    BranchSummarySettings,
-    CompactionBudget,
-    Settings,
-    SettingsFile,
-)
+from sessions_app.agents.base import AgentSettings, BranchSummarySettings, CompactionBudget, Settings, SettingsFile
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.settings_in_force import (
@@ -24,7 +18,7 @@ from sessions_app.agents.settings_in_force import (
     is_token_count,
     settings_in_force,
 )
-from sessions_app.sessionlog.model_prices import InputPrices, configured_prices
+from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
 
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""

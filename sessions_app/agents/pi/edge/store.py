@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sessions_app.agents.store import Store
+from sessions_app.agents.base import Store
 
 
 class SharedStore(Store):

@@ -6,27 +6,256 @@
 The consequences of a fault depend on its place: whether it is on the branch that the agents continue, and whether it is
 the last entry. They are computed when the whole file was read.
 """
+# WAS sessions_app/agents/pi/pure/consequences: """What each generation of pi and Atomic makes of damage, measured with the session managers of pi 0.86.1 and 0.87.1, of
+# Atomic 0.8.30, and of Atomic after 0.9.15.
+#
+# All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null, false,
+# 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the last
+# entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
+# newline; only pi 0.87 and newer apply edits.
+# """
+# WAS sessions_app/agents/pi/pure/fragments: """The records on a damaged line: several on one line, or some between bytes that are not JSON.
+#
+# An agent writes one object per line. A line has more if a newline was lost, if two processes wrote at the same time, or
+# if a process appended after an incomplete line. A record inside the damage is recognised by its type and by what follows
+# it: another record, blanks or NUL bytes, or the end of the line. An object inside an incomplete record is followed by a
+# comma or a bracket; it is not a record.
+# """
 
 from __future__ import annotations
 
+import json
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, NoReturn
 
-from sessions_app.sessionlog.controls import EditControl, SummaryControl
-from sessions_app.sessionlog.diagnosis import FINDINGS_KEPT, Examination, damage_finding
-from sessions_app.sessionlog.entries import Entry, Role
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import Line
+from sessions_app.agents.pure import fields
+from sessions_app.sessionlog.diagnosis import FINDINGS_KEPT, AgentConsequence, Examination, Severity, damage_finding
+from sessions_app.sessionlog.entries import EditControl, Entry, Role, SummaryControl
+from sessions_app.sessionlog.jsjson import Line, parse
 from sessions_app.sessionlog.session import Damage, DamageKind, Recorded, require_session
 from sessions_app.sessionlog.tree import SessionTree
 
-from . import consequences
-from .consequences import Consequences
-from .controls import new_content
-from .fragments import fragments
 from .parser import CURRENT_VERSION, SessionParser, parse_line
+from .records import KNOWN_TYPES, new_content
+
+PI_0_87: Final = "pi 0.87 and newer"
+PI_BEFORE_0_87: Final = "pi before 0.87"
+ATOMIC_0_9_11: Final = "Atomic 0.9.11 and newer"
+ATOMIC_0_9_9: Final = "Atomic 0.9.9 and 0.9.10"
+ATOMIC_0_8: Final = "Atomic 0.8.26 to 0.9.8"
+ALL_PI: Final = (PI_0_87, PI_BEFORE_0_87)
+ALL_ATOMIC: Final = (ATOMIC_0_9_11, ATOMIC_0_9_9, ATOMIC_0_8)
+EVERY_GENERATION: Final = (*ALL_PI, *ALL_ATOMIC)
+"""The labels of all generations."""
+
+Consequences = tuple[AgentConsequence, ...]
+
+REFUSED: Final = "refuses to open the session"
+
+
+def same(severity: Severity, text: str, generations: tuple[str, ...] = EVERY_GENERATION) -> Consequences:
+    """The same consequence in all generations, or in these."""
+    return tuple(AgentConsequence(generation, severity, text) for generation in generations)
+
+
+def harmless(text: str) -> Consequences:
+    return same(Severity.NONE, text)
+
+
+def not_a_session() -> Consequences:
+    """The first value of the file is not a header with an id."""
+    emptied = "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on"
+    return (
+        *same(Severity.FATAL, REFUSED, (*ALL_PI, ATOMIC_0_9_11, ATOMIC_0_9_9)),
+        *same(Severity.FATAL, emptied, (ATOMIC_0_8,)),
+    )
+
+
+def unreadable_line(*, is_old: bool) -> Consequences:
+    """A line that is not JSON. An old version is written anew when it is opened."""
+    if is_old:
+        return same(Severity.LOSS, "skips the line, and removes it when it converts the file to version 3")
+    return same(Severity.LOSS, "skips the line")
+
+
+def unterminated_line(*, is_torn: bool, is_old: bool) -> Consequences:
+    """A last line without its newline. A conversion to version 3 writes complete lines."""
+    if is_old:
+        return unreadable_line(is_old=True) if is_torn else harmless("reads the line")
+    reads = "skips the line" if is_torn else "reads the line"
+    lost = "which is lost as well" if is_torn else "so that both are lost"
+    in_pi = Severity.LOSS if is_torn else Severity.NONE
+    return (
+        *same(in_pi, f"{reads}, and completes it with a newline", ALL_PI),
+        *same(Severity.LOSS, f"{reads}, and appends its next record to it, {lost}", ALL_ATOMIC),
+    )
+
+
+def value_that_is_not_an_object(
+    *, is_skipped: bool, is_first: bool, is_leaf: bool, stops_conversion: bool
+) -> Consequences:
+    """A line with JSON that is not an object. The agents skip null, false, 0 and an empty text."""
+    if is_skipped:
+        return harmless("skips the line")
+    if is_first:
+        return not_a_session()
+    if stops_conversion:
+        return same(Severity.FATAL, "fails when it converts the file to version 3")
+    if is_leaf:
+        return same(Severity.FATAL, "continues after this line, with nothing of the conversation")
+    return harmless("keeps it as an entry that nothing refers to")
+
+
+def entry_without_id(*, is_accepted: bool, is_leaf: bool) -> Consequences:
+    """An entry whose id is missing or not a text. The agents accept a number as an id."""
+    if is_accepted:
+        return harmless("accepts the id")
+    if is_leaf:
+        return same(Severity.FATAL, "begins a new branch with the next message, without anything before it")
+    return same(Severity.LOSS, "does not send the entry, because nothing can refer to it")
+
+
+def second_header() -> Consequences:
+    return harmless("ignores the line")
+
+
+def repeated_id() -> Consequences:
+    return same(Severity.LOSS, "reads only the last entry with this id, and does not send this one")
+
+
+def missing_parent(*, is_active: bool) -> Consequences:
+    if is_active:
+        return same(Severity.LOSS, "sends nothing of what came before this entry")
+    return same(Severity.LOSS, "cuts the branch off from what came before this entry")
+
+
+def cycle(*, is_active: bool) -> Consequences:
+    if is_active:
+        return same(Severity.FATAL, "never finishes opening the session, and fills its memory")
+    return same(Severity.LOSS, "does not show these entries, because no root leads to them")
+
+
+def byte_order_mark(*, has_header: bool) -> Consequences:
+    """It makes the first line invalid JSON."""
+    return not_a_session() if has_header else unreadable_line(is_old=False)
+
+
+def message_entry_without_message(*, is_fatal: bool, is_active: bool) -> Consequences:
+    """`is_fatal`: the agents read a field of a message that is missing or null. Another value has no role."""
+    if not is_fatal:
+        return harmless("does not send the entry")
+    if is_active:
+        return same(Severity.FATAL, "fails when it opens the session")
+    return same(Severity.FATAL, "fails when it records the next message")
+
+
+def edit_without_content(*, is_missing: bool, is_empty: bool, is_applied: bool) -> Consequences:
+    """Only pi 0.87 and newer apply edits, and of each target only the last one.
+
+    `is_missing`: without a replacement; `is_empty`: one without content; otherwise its content is not text or blocks.
+    """
+    if not is_applied:
+        in_pi = AgentConsequence(PI_0_87, Severity.NONE, "does not apply the edit")
+    elif is_missing:
+        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails when it opens the session")
+    elif is_empty:
+        in_pi = AgentConsequence(PI_0_87, Severity.LOSS, "sends the edited message without content")
+    else:
+        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails at the next prompt")
+    return in_pi, *same(Severity.NONE, "ignores edits", (PI_BEFORE_0_87, *ALL_ATOMIC))
+
+
+def invalid_utf8() -> Consequences:
+    return same(Severity.LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}")
+
+
+HEADER_TYPE: Final = "session"
+ATTEMPTS: Final = 10_000
+"""A damaged line with more beginnings of objects than this is not searched further."""
+_BEGIN: Final = re.compile(r'\{[ \t\r]*"')
+_END: Final = re.compile(rb"[ \t\r\0]*(?:\{|\Z)")
+_JSON_BLANKS: Final = re.compile(rb"[ \t\r]*")
+_BETWEEN: Final = b" \t\r\v\f\0" + BOM_UTF8
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
+
+
+class Fragment(NamedTuple):
+    """A part of a line, from `start` up to, but without, `end`: a record, or bytes that are not one."""
+
+    start: int
+    end: int
+    data: dict[str, Any] | None
+
+
+def fragments(raw: bytes, *, is_first: bool) -> list[Fragment]:
+    """The parts of a line without its newline, without gaps. `is_first` is for the first line of a file."""
+    start = len(BOM_UTF8) if is_first and raw.startswith(BOM_UTF8) else 0
+    body = raw[start:]
+    mark = [Fragment(0, start, None)] if start else []
+    try:
+        data = parse(body)
+    except ValueError:
+        return mark + [one._replace(start=one.start + start, end=one.end + start) for one in _search(body)]
+    if isinstance(data, dict):
+        return [*mark, Fragment(start, len(raw), data)]
+    return [Fragment(0, len(raw), None)] if raw else []
+
+
+def _search(raw: bytes) -> Iterator[Fragment]:
+    done = 0
+    for start, end, data in _records(raw):
+        if done < start:
+            yield Fragment(done, start, None)
+        yield Fragment(start, end, data)
+        done = end
+    if done < len(raw):
+        yield Fragment(done, len(raw), None)
+
+
+def _records(raw: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    # Latin-1 makes each byte a character, and changes no character that JSON's structure consists of.
+    text = raw.decode("latin-1")
+    done = position = 0
+    for _ in range(ATTEMPTS):
+        found = _BEGIN.search(text, position)
+        if found is None:
+            return
+        start = found.start()
+        end = _end_of(text, start)
+        if end is None:
+            position = start + 1
+            continue
+        position = end
+        data = _record(raw[start:end])
+        follows_record = not raw[done:start].strip(_BETWEEN)
+        if data is not None and (follows_record or _END.match(raw, end)):
+            blanks = _JSON_BLANKS.match(raw, end)
+            done = position = blanks.end() if blanks else end
+            yield start, done, data
+
+
+def _end_of(text: str, start: int) -> int | None:
+    """The end of the object that starts here; None if it is incomplete."""
+    try:
+        return _decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _record(raw: bytes) -> dict[str, Any] | None:
+    data = fields.object_in(raw)
+    recorded_type = fields.text(data, "type") if data is not None else ""
+    return data if recorded_type == HEADER_TYPE or recorded_type in KNOWN_TYPES else None
+
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of the messages that pi applies an edit to."""
@@ -94,7 +323,7 @@ class _Examiner:
     def examination(self) -> Examination:
         tree = SessionTree(self._entries, FINDINGS_KEPT)
         if not self.parser.state.version:
-            self._add(DamageKind.NO_HEADER, Line(1, 0, b""), NO_HEADER, consequences.not_a_session)
+            self._add(DamageKind.NO_HEADER, Line(1, 0, b""), NO_HEADER, not_a_session)
         if self._entries:
             active = tree.branch(tree.leaf.id)
             self._active = frozenset(entry.offset for entry in active)
@@ -121,9 +350,9 @@ class _Examiner:
             case DamageKind.NO_ID:
                 self._read_entry_without_id(damage, line)
             case DamageKind.NO_HEADER:
-                self._add(damage.kind, line, damage.detail, consequences.not_a_session)
+                self._add(damage.kind, line, damage.detail, not_a_session)
             case DamageKind.SECOND_HEADER:
-                self._add(damage.kind, line, damage.detail, consequences.second_header)
+                self._add(damage.kind, line, damage.detail, second_header)
 
     def _recoverable(self, line: Line) -> str:
         """What a repair can take from a line that is not JSON."""
@@ -153,7 +382,7 @@ class _Examiner:
     def _read_header(self, line: Line) -> None:
         data = parse_line(line.raw)
         if not self._has_value and not isinstance(data.get("id"), str):
-            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", consequences.not_a_session)
+            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", not_a_session)
 
     def _read_entry(self, recorded: Recorded, line: Line) -> None:
         entry, data = recorded.entry, recorded.data
@@ -174,13 +403,13 @@ class _Examiner:
 
     def _read_bytes(self, line: Line, *, is_header: bool) -> None:
         if line.offset == 0 and line.raw.startswith(BOM_UTF8):
-            consequence = partial(consequences.byte_order_mark, has_header=is_header)
+            consequence = partial(byte_order_mark, has_header=is_header)
             self._add(DamageKind.BYTE_ORDER_MARK, line, "the file begins with a byte order mark", consequence)
         if not line.complete:
             detail = "the last line has no newline"
             self._add(DamageKind.NO_NEWLINE, line, detail, partial(self._unterminated, is_torn=False))
         if not _is_utf8(line.raw):
-            self._add(DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", consequences.invalid_utf8)
+            self._add(DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", invalid_utf8)
 
     def _add(self, kind: DamageKind, line: Line, detail: str, consequence: Callable[[], Consequences]) -> None:
         if len(self._faults) < FINDINGS_KEPT:
@@ -196,15 +425,15 @@ class _Examiner:
         return self.parser.state.version < CURRENT_VERSION
 
     def _unreadable(self) -> Consequences:
-        return consequences.unreadable_line(is_old=self._is_old)
+        return unreadable_line(is_old=self._is_old)
 
     def _unterminated(self, *, is_torn: bool) -> Consequences:
-        return consequences.unterminated_line(is_torn=is_torn, is_old=self._is_old)
+        return unterminated_line(is_torn=is_torn, is_old=self._is_old)
 
     def _value(self, offset: int, *, is_skipped: bool, is_first: bool, is_array: bool) -> Consequences:
         # Version 1 gets ids when it is converted; a number or a text cannot have one.
         is_version_1 = self.parser.state.version == 1
-        return consequences.value_that_is_not_an_object(
+        return value_that_is_not_an_object(
             is_skipped=is_skipped,
             is_first=is_first,
             is_leaf=offset == self._last_value and not is_version_1,
@@ -213,26 +442,24 @@ class _Examiner:
 
     def _entry_without_id(self, offset: int, *, is_accepted: bool) -> Consequences:
         is_leaf = offset == self._last_value
-        return consequences.entry_without_id(is_accepted=is_accepted, is_leaf=is_leaf)
+        return entry_without_id(is_accepted=is_accepted, is_leaf=is_leaf)
 
     def _no_message(self, offset: int, *, is_fatal: bool, is_before_assistant: bool) -> Consequences:
         is_active = offset in self._active
-        return consequences.message_entry_without_message(
+        return message_entry_without_message(
             is_fatal=is_fatal and (is_active or is_before_assistant), is_active=is_active
         )
 
     def _edit(self, offset: int, *, is_missing: bool, is_empty: bool) -> Consequences:
-        return consequences.edit_without_content(
-            is_missing=is_missing, is_empty=is_empty, is_applied=offset in self._applied
-        )
+        return edit_without_content(is_missing=is_missing, is_empty=is_empty, is_applied=offset in self._applied)
 
     def _in_tree(self, damage: Damage) -> Consequences:
         is_active = damage.offset in self._active
         if damage.kind is DamageKind.DUPLICATE_ID:
-            return consequences.repeated_id()
+            return repeated_id()
         if damage.kind is DamageKind.CYCLE:
-            return consequences.cycle(is_active=is_active)
-        return consequences.missing_parent(is_active=is_active)
+            return cycle(is_active=is_active)
+        return missing_parent(is_active=is_active)
 
 
 def _is_utf8(raw: bytes) -> bool:

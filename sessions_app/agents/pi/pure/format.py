@@ -6,31 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.changes import NewFile, WriteFacts
-from sessions_app.agents.format import Format, Generation
-from sessions_app.agents.pure.summary_format import SummaryFormat
+from sessions_app.agents.pure.format import Format, Generation, NewFile, SummaryFormat, WriteFacts
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.model_prices import InputPrices
+from sessions_app.sessionlog.jsjson import Line
+from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
-from .consequences import PI_0_87, PI_BEFORE_0_87
-from .context_edit import ContextEditWriter, restore_lines
-from .costs import recorded_prices
-from .diagnosis import examine
-from .fork import ForkWriter, branch_copy
-from .lines import new_line
+from .diagnosis import PI_0_87, PI_BEFORE_0_87, examine
 from .messages import message_json
 from .migration import migrate
 from .parser import CURRENT_VERSION, SessionParser, parse_line, reparse_entry
-from .reader import OlderPiReader, PiReader
-from .records import KEY, MOVE, UNDO
+from .reader import ContextRules, OlderPiReader, PiReader
+from .records import KEY, MOVE, UNDO, recorded_prices
 from .repair import repair
-from .rules import ContextRules
 from .summaries import PiSummaryFormat
+from .writers import ContextEditWriter, ForkWriter, branch_copy, new_line, restore_lines
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()

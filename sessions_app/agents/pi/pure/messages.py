@@ -17,7 +17,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.jsjson import canonical
 
-from .controls import new_content
+from .records import new_content
 
 MESSAGE_FIELDS: Final = (
     *("role", "content", "summary", "command", "output", "exitCode"),

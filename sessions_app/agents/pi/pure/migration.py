@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import json_bytes, parse, stringify
-from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.jsjson import Line, json_bytes, parse, stringify
 from sessions_app.sessionlog.session import Header, ParserState, Recorded, require_session
 
 from .parser import CURRENT_VERSION, SessionParser

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Final
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import parse, to_string, well_formed
-from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.jsjson import Line, parse, to_string, well_formed
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
 from .records import KNOWN_TYPES, describe

@@ -5,41 +5,99 @@
 Token estimates are written into sessions, so they match the agent's: UTF-16 units / 4, rounded up.
 Every object becomes an entry, whatever its fields contain: sessions are damaged, and hostile.
 """
+# WAS sessions_app/agents/pi/pure/controls: """The control entries of pi and Atomic: compactions, edits, labels, names, models and thinking levels."""
+# WAS sessions_app/agents/pi/pure/costs: """PURE: the prices at which pi and Atomic charged the replies of a session: each records its tokens and their cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.controls import Control
+from sessions_app.sessionlog.context import READ_CHARACTERS, REPORTING, overflown_window
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
     Block,
     BlockType,
+    Control,
+    DeletionControl,
+    EditControl,
     Entry,
     EntryKind,
+    LabelControl,
+    ModelControl,
+    NameControl,
     Role,
+    SummaryControl,
+    Target,
     Texts,
+    ThinkingLevelControl,
     block_tokens,
     tokens_of,
 )
 from sessions_app.sessionlog.jsjson import stringify, to_string, utf16_length
+from sessions_app.sessionlog.model_facts import MILLION, InputPrices
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.overflow import READ_CHARACTERS, REPORTING, overflown_window
 
-from .controls import (
-    deletion_control,
-    edit_control,
-    label_control,
-    model_control,
-    name_control,
-    new_content,
-    summary_control,
-    thinking_level_control,
-)
+VERBATIM_LINES: Final = "verbatim-lines"
+
+
+def deletion_control(data: Mapping[str, Any]) -> DeletionControl:
+    percent = fields.number(fields.mapping(data, "stats"), "percentReduction")
+    return DeletionControl(
+        targets=tuple(_targets(data)),
+        percent=percent if percent is not None and 0 <= percent <= 100 else None,
+        backup=fields.text(data, "backupPath"),
+    )
+
+
+def _targets(data: Mapping[str, Any]) -> Iterator[Target]:
+    """The recorded deletions. Invalid ones are skipped."""
+    for target in fields.objects(data, "deletedTargets"):
+        entry_id, index = fields.text_or_none(target, "entryId"), fields.integer(target, "blockIndex")
+        if entry_id is not None and target.get("kind") == "entry":
+            yield Target(entry_id)
+        elif entry_id is not None and target.get("kind") == "content_block" and index is not None:
+            yield Target(entry_id, index)
+
+
+def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> SummaryControl:
+    is_verbatim = fields.mapping(data, "details").get("strategy") == VERBATIM_LINES
+    return SummaryControl(fields.text_or_none(data, "firstKeptEntryId"), is_verbatim, system_tokens)
+
+
+def edit_control(data: Mapping[str, Any]) -> EditControl:
+    target_id = fields.text_or_none(data, "targetId")
+    if "replacement" not in data:
+        return EditControl(target_id, "undefined")
+    if data["replacement"] is None:
+        return EditControl(target_id, "removes")
+    return EditControl(target_id, "replaces", is_text=isinstance(new_content(data), str))
+
+
+def new_content(data: Mapping[str, Any]) -> object:
+    """The content by which a `context_edit` replaces another; None if it has none."""
+    return fields.mapping(data, "replacement").get("content")
+
+
+def label_control(data: Mapping[str, Any]) -> LabelControl:
+    return LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
+
+
+def model_control(data: Mapping[str, Any]) -> ModelControl:
+    return ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
+
+
+def name_control(data: Mapping[str, Any]) -> NameControl:
+    return NameControl(fields.text_or_none(data, "name"))
+
+
+def thinking_level_control(data: Mapping[str, Any]) -> ThinkingLevelControl:
+    return ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))
+
 
 UNDO: Final = "redline.undo"
 """The type of the custom entries that Redline appends to move the leaf to before a compaction."""
@@ -298,3 +356,36 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
     """A number of tokens; zero if it is absent."""
     found = fields.number(usage, name)
     return int(found) if found is not None and abs(found) < 2**53 else 0
+
+
+NAMES: Final = ("input", "cacheRead", "cacheWrite")
+DIGITS: Final = 6
+"""Decimals of a price: what was charged is a product in floating point."""
+
+
+def recorded_prices(lines: Iterable[bytes], model: str) -> InputPrices | None:
+    """The prices of a model in replies, the latest first; None if the price of input is not in them.
+
+    Replies of models without a price record a cost of 0, which is not a price.
+    """
+    found: dict[str, float] = {}
+    for line in lines:
+        for name, price in _prices(line, model):
+            found.setdefault(name, price)
+        if len(found) == len(NAMES):
+            break
+    if "input" not in found:
+        return None
+    return InputPrices(found["input"], found.get("cacheRead"), found.get("cacheWrite"))
+
+
+def _prices(line: bytes, model: str) -> Iterator[tuple[str, float]]:
+    message = fields.mapping(fields.object_in(line.removeprefix(BOM_UTF8)) or {}, "message")
+    usage = fields.mapping(message, "usage")
+    cost = fields.mapping(usage, "cost")
+    if message.get("model") != model:
+        return
+    for name in NAMES:
+        tokens, charged = fields.number(usage, name) or 0, fields.number(cost, name) or 0
+        if 0 < charged <= tokens:
+            yield name, round(charged / tokens * MILLION, DIGITS)

@@ -34,15 +34,12 @@ import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.jsjson import json_bytes, well_formed
-from sessions_app.sessionlog.lines import Line
-from sessions_app.sessionlog.raw_json import Span, members
+from sessions_app.sessionlog.jsjson import Line, Span, json_bytes, members, well_formed
 from sessions_app.sessionlog.repair_pieces import Fate, RepairPiece
 from sessions_app.sessionlog.session import Header
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
-from .diagnosis import lacks_message, lacks_replacement
-from .fragments import HEADER_TYPE, fragments
+from .diagnosis import HEADER_TYPE, fragments, lacks_message, lacks_replacement
 from .migration import header_line
 from .parser import CURRENT_VERSION, header_of
 from .records import KNOWN_TYPES

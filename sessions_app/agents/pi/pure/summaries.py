@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.summary_format import FileLists, RecordedSummary
+from sessions_app.agents.pure.format import FileLists, RecordedSummary
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.jsjson import (
     property_order,
@@ -26,7 +26,7 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 
-from .lines import new_line
+from .writers import new_line
 
 RESULT_UNITS: Final = 2_000
 """The UTF-16 units of a tool result that a model is shown."""

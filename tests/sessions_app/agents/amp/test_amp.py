@@ -9,10 +9,10 @@ from sessions_app.agents.amp.agent import AMP
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import agent_of
 from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.diagnosis import violations
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.handoff import handoff
-from sessions_app.sessionlog.provider_rules import violations
 from sessions_app.storage.session_loader import load_opened, load_session
 from tests.claude_sessions import Object, answer, call, text, thinking
 from tests.files import place, unchanged

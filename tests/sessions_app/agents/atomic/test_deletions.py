@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.atomic.pure.filters import effective_filters, recorded_filters
-from sessions_app.agents.atomic.pure.reader import AtomicReader
+from sessions_app.agents.atomic.pure.reader import AtomicReader, effective_filters, recorded_filters
 from sessions_app.agents.atomic.pure.writer import ContextCompactionWriter
-from sessions_app.sessionlog.controls import DeletionControl
-from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.entries import Deletion, DeletionControl, Stats, Target
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.targets import Target
 from tests.factories import (
     assistant,
     block,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.claude_code.edge.companion import companion_of
+from sessions_app.agents.claude_code.edge.store import companion_of
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from tests.claude_sessions import Object, answer, attachment, call, line, reply, result, text, timed, user
 from tests.files import place

@@ -14,14 +14,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.agents.claude_code.edge import running_clients
+from sessions_app.agents.claude_code.edge import store
 from sessions_app.agents.claude_code.edge.client import ClaudeCodeProgram, sessions_directory
-from sessions_app.agents.claude_code.edge.running_clients import open_elsewhere
 from sessions_app.agents.claude_code.edge.settings import ClaudeCodeSettings, config_directory
+from sessions_app.agents.claude_code.edge.store import open_elsewhere
 from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
-from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
+from sessions_app.agents.edge.dry_resume.process import new_scratch
+from sessions_app.agents.pure.hooks import HookReply, HookStep
 from sessions_app.sessionlog.context import is_due
 from tests.claude_sessions import SESSION_ID, answer
 from tests.files import place
@@ -263,7 +263,7 @@ def test_a_start_of_another_form_or_that_the_system_does_not_show_proves_nothing
     for start in (None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]):
         register(session, f"{OWN}.json", procStart=start)
         assert shown(session) == "open", start
-    monkeypatch.setattr(running_clients, "_PROCESSES", tmp_path / "none")
+    monkeypatch.setattr(store, "_PROCESSES", tmp_path / "none")
     register(session, f"{OWN}.json", procStart="1", pidDomain=ELSEWHERE)
     assert shown(session) == "open", "the system does not show it"
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from compaction_app.changes.proof import approved_messages
-from compaction_app.core.moved import moved
-from compaction_app.core.transcript import prepare
+from compaction_app.core.transcript import moved, prepare
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.format import Generation
+from sessions_app.agents.pure.format import Generation
 from sessions_app.agents.reading import WriterRules
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.claude_sessions import (

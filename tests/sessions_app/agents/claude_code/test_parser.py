@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.sessionlog.controls import NameControl
-from sessions_app.sessionlog.entries import Role
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.entries import NameControl, Role
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import DamageKind
 from tests.claude_sessions import (
     DIRECTORY,

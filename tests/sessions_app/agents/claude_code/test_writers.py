@@ -17,14 +17,12 @@ from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import WRITTEN_AT, notes_on, random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.pure.lines import is_one_of_several, line_without, moved_line
+from sessions_app.agents.claude_code.pure.writers import is_one_of_several, line_without, moved_line
 from sessions_app.agents.reading import Reading, WriterRules
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.entries import Entry, EntryKind, Protection, Role, Target, request_of
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.claude_sessions import SESSION_ID, ClaudeSession, answer, at, call, text, thinking

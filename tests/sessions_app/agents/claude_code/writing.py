@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
-from sessions_app.agents.format import Generation
+from sessions_app.agents.pure.format import Generation
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 from tests.files import place

@@ -8,16 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sessions_app.agents.changes import WriteFacts
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.pure.format import READER
 from sessions_app.agents.codex.pure.reader import CodexReader
+from sessions_app.agents.pure.format import WriteFacts
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.deletion import Deletion, Stats
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts
+from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState, SessionLog, log_of
-from sessions_app.sessionlog.targets import Target
 
 Item = dict[str, Any]
 THREAD = "01a20000-0000-7000-8000-000000000001"

@@ -11,12 +11,10 @@ from typing import Final
 
 import pytest
 
-from sessions_app.agents.codex.edge import directories
-from sessions_app.agents.codex.edge.chained_file import RolloutReader
-from sessions_app.agents.codex.edge.directories import find_rollout
+from sessions_app.agents.codex.edge import store
+from sessions_app.agents.codex.edge.store import RolloutReader, find_rollout
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.storage.files import EDGE, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.nofollow import scan_directory
+from sessions_app.storage.files import EDGE, Fingerprint, GrowthKind, SessionReader, scan_directory
 from tests.files import append_as_agent, place
 
 from .rollouts import THREAD, Parsed, Rollout, answer, kept, meta, user
@@ -207,8 +205,8 @@ def listed(monkeypatch):
         found.append(path.name)
         return scan_directory(path)
 
-    monkeypatch.setattr(directories, "scan_directory", scan)
-    directories._settled_listing.cache_clear()
+    monkeypatch.setattr(store, "scan_directory", scan)
+    store._settled_listing.cache_clear()
     return found
 
 
@@ -283,7 +281,7 @@ def test_a_directory_that_has_just_changed_is_not_remembered(tmp_path):
 
 
 def test_the_search_ends(tmp_path, listed, monkeypatch):
-    monkeypatch.setattr(directories, "MAX_DIRECTORIES", 12)
+    monkeypatch.setattr(store, "MAX_DIRECTORIES", 12)
     for number in range(40):
         touched(tmp_path / "sessions" / f"{number:02}", RANDOM_ID)
     assert find_rollout(asker(tmp_path), NOW_ID) is None

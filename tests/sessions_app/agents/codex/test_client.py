@@ -16,15 +16,15 @@ import pytest
 
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.edge.client import CodexProgram, codex_home
-from sessions_app.agents.codex.edge.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.codex.edge.store import thread_id_of, writer_lock
 from sessions_app.agents.codex.pure.hook import CodexHook
 from sessions_app.agents.codex.pure.thread_files import ThreadFiles
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
-from sessions_app.agents.pure.compaction_hook import HookReply, HookStep
+from sessions_app.agents.edge.dry_resume.process import new_scratch
+from sessions_app.agents.pure.hooks import HookReply, HookStep
 from sessions_app.agents.registry import agent_at, agent_of
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.storage import held_locks
+from sessions_app.sessionlog.jsjson import split_lines
+from sessions_app.storage import open_files
 from tests.files import place, unchanged
 from tests.installation import refusal
 from tests.processes import held as held_lock
@@ -326,7 +326,7 @@ def test_an_open_thread_is_certainly_open_and_not_written_to(session):
 
 
 def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock(session, tmp_path, monkeypatch):
-    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    monkeypatch.setattr(open_files, "_SYSTEM", tmp_path / "nothing")
     assert CODEX.store.open_elsewhere(session) is None
     with held(session):
         assert CODEX.store.open_elsewhere(session).is_certain is False

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.history import ItemHistory
-from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
-from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
+from sessions_app.agents.codex.pure.parser import ItemHistory
+from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Entry, EntryKind, ModelControl, Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import DamageKind, Header, ParserState, read_session
 from tests.sessions_app.agents.pi.test_parser import json_values
 

@@ -6,8 +6,8 @@ import pytest
 
 from sessions_app.agents.codex.pure import records
 from sessions_app.agents.codex.pure.format import OLDER_READER, READER
+from sessions_app.sessionlog.diagnosis import ProviderRule, violations
 from sessions_app.sessionlog.entries import EntryKind
-from sessions_app.sessionlog.provider_rules import ProviderRule, violations
 
 from .rollouts import (
     answer,

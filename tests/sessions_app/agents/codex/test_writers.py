@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
-from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.compacted import CompactedWriter, FullerList
-from sessions_app.agents.codex.pure.fork import ThreadForkWriter
 from sessions_app.agents.codex.pure.format import OLDER_READER, READER
-from sessions_app.agents.codex.pure.rules import CodexRules
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target
+from sessions_app.agents.codex.pure.reader import CodexRules
+from sessions_app.agents.codex.pure.writers import CompactedWriter, FullerList, ThreadForkWriter
+from sessions_app.agents.pure.format import NewFile, SessionWriter
+from sessions_app.sessionlog.entries import Protection, Target
 from sessions_app.storage.session_loader import load_session
 from tests.installation import refusal
 

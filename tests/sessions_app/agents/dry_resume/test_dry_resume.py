@@ -11,8 +11,13 @@ import pytest
 
 from sessions_app.agents.edge.dry_resume.comparison import PROBE, difference, has_probe
 from sessions_app.agents.edge.dry_resume.model_server import ModelRequest, ModelServer
-from sessions_app.agents.edge.dry_resume.process import OUTPUT_LIMIT, ClientExit, ClientUnusable, run_client
-from sessions_app.agents.edge.dry_resume.scratch import new_scratch
+from sessions_app.agents.edge.dry_resume.process import (
+    OUTPUT_LIMIT,
+    ClientExit,
+    ClientUnusable,
+    new_scratch,
+    run_client,
+)
 from tests.sessions_app.sessionlog.test_image_size import png
 from tests.wait import wait_until
 

@@ -9,10 +9,8 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import BlockType, Role
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.provider_rules import violations
+from sessions_app.sessionlog.diagnosis import violations
+from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Protection, Role
 from sessions_app.storage.session_loader import load_session
 from tests.opencode_stores import MODEL, PICTURE, START, OpenCodeStore, documents, reasoning, text, tool, worked_session
 

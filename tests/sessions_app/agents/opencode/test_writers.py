@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.opencode.pure.export import ExportRow, export_of, lines_of_export, with_ids
-from sessions_app.agents.pure.notes import note_text
+from sessions_app.agents.pure.format import note_text
 from sessions_app.agents.registry import agent_of
+from sessions_app.sessionlog.entries import Protection
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.files import backdate, place

@@ -12,8 +12,7 @@ from sessions_app.agents.pi.pure.parser import SessionParser
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines, stringify
 from sessions_app.sessionlog.session import DamageKind, Header
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (

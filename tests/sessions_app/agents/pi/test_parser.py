@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.pi.pure.parser import SessionParser, reparse_entry
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.controls import EditControl, SummaryControl
-from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.entries import EditControl, Entry, SummaryControl, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import split_lines, stringify
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog
 from sessions_app.sessionlog.tree import SessionTree
 from tests import claude_sessions

@@ -13,11 +13,10 @@ from devtools.bench.damage import NEW_HEADER, damaged, unaccounted
 from devtools.bench.sessions import generate
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.pure.fragments import fragments
+from sessions_app.agents.pi.pure.diagnosis import fragments
 from sessions_app.sessionlog.diagnosis import Finding, Severity
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.jsjson import parse, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount
 from tests.factories import (
     HEADER,
@@ -466,5 +465,5 @@ def test_a_record_keeps_invalid_utf_8_and_only_the_first_line_may_begin_with_a_b
 
 
 def test_a_line_is_searched_for_so_many_records(monkeypatch):
-    monkeypatch.setattr("sessions_app.agents.pi.pure.fragments.ATTEMPTS", 2)
+    monkeypatch.setattr("sessions_app.agents.pi.pure.diagnosis.ATTEMPTS", 2)
     assert parts(ENTRY + LABEL + ENTRY) == [(ENTRY, True), (LABEL, True), (ENTRY, False)]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.agent_settings import BranchSummarySettings, CompactionBudget, SettingsFile
 from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.base import BranchSummarySettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import SIZE_LIMIT
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import model_windows

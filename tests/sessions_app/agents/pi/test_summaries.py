@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pure.summary_format import FileLists
+from sessions_app.agents.pure.format import FileLists
 from sessions_app.agents.registry import AGENTS
-from sessions_app.sessionlog.controls import SummaryControl
-from sessions_app.sessionlog.entries import EntryKind, Role
+from sessions_app.sessionlog.entries import EntryKind, Role, SummaryControl
 from tests.factories import assistant, bash, call, chain, custom, image, result, session_log, text, thinking, user
 
 FORMAT = PI.format.summary_format

@@ -8,14 +8,12 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.atomic.pure.reader import AtomicReader
-from sessions_app.agents.changes import NewFile
-from sessions_app.agents.pi.pure.context_edit import ContextEditWriter
-from sessions_app.agents.pi.pure.fork import ForkWriter
 from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
+from sessions_app.agents.pi.pure.writers import ContextEditWriter, ForkWriter
+from sessions_app.agents.pure.format import NewFile
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, GENERATIONS, readers_of
-from sessions_app.sessionlog.deletion import Deletion, Stats
-from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.entries import Deletion, Protection, Stats
 from tests.factories import (
     HEADER,
     assistant,

@@ -1,0 +1,382 @@
+"""Lines of Claude Code as writers make them: new ones, and recorded ones in another session.
+
+Of a recorded line only what has to differ is replaced; everything else keeps its recorded bytes.
+"""
+# WAS sessions_app/agents/claude_code/pure/boundary: """The writer for Claude Code 2.1.143 and newer: one appended `compact_boundary` that lists the lines that remain.
+#
+#     system / compact_boundary    parentUuid null, anchored on itself
+#         preservedMessages        what remains, in the order of the context: the client hangs it under the boundary
+#         preservedSegment         the first and the last line of the old conversation, for versions that read no list:
+#                                  they show all of it instead of nothing
+#
+# If one listed line is not in the file, the client ignores the whole list; so only lines of the branch are listed, which
+# was read under the lock. A line is listed or left out as a whole, and what an earlier boundary left out can be listed
+# again: that is how an undo is written.
+# """
+# WAS sessions_app/agents/claude_code/pure/fork: """The writer for every version of Claude Code: a new session beside the old one, with what survives of the context.
+#
+#     <new id>.jsonl     the lines of the context, each after the one before it, then a title
+#     unchanged          uuid, timestamp, and every byte of what was said
+#     changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
+#     added              forkedFrom, as the client's own branches have it
+#     left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
+#
+# Texts may name files in the directory of companions of the old session: it stays where it is.
+# """
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from sessions_app.agents.pure.format import (
+    COPIED,
+    CURATED,
+    Append,
+    ContextWriter,
+    NewFile,
+    Reader,
+    RestoreLines,
+    WriteFacts,
+    note_text,
+    notes_before,
+)
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Deletion, Entry, EntryKind, Protection, Role, Stats, blocks_by_entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import Span, items, json_bytes, members, parse, splice
+from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.text import timestamp_of
+
+from .parser import CLIENT, SINCE
+from .reader import ClaudeCodeReader
+from .records import is_result
+
+NO_USAGE: Final = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
+INTERACTIVE: Final = "cli"
+"""The `entrypoint` of the sessions that `claude --resume` lists."""
+
+_PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "gitBranch")
+"""What a line says of where and by which program it was written."""
+
+LostBlocks = Mapping[str, frozenset[int] | None]
+"""By entry id, the indexes of the blocks that are left out; None for the whole entry."""
+
+
+def lines_of_context(context: ActiveContext, branch: Sequence[Entry]) -> list[list[Entry]]:
+    """The recorded lines that a context consists of, in its order: the entries of each. The last one has the line's id,
+    and its bytes are those of the line."""
+    parts: dict[int, list[Entry]] = {}
+    for entry in branch:
+        parts.setdefault(entry.number, []).append(entry)
+    return [parts[number] for number in dict.fromkeys(message.entry.number for message in context.messages)]
+
+
+def is_one_of_several(entry: Entry) -> bool:
+    """Whether its line has other entries: an entry of such a line has a parent on it, or a part's id."""
+    _, point, number = entry.id.rpartition(".")
+    return (bool(point) and number.isdigit()) or (entry.parent_id or "").startswith(f"{entry.id}.")
+
+
+def is_nameless(entry: Entry) -> bool:
+    """Whether its line has no uuid; the parser names it after its place."""
+    return entry.id == f"line-{entry.number}"
+
+
+def moved_line(raw: bytes, **fields: Any) -> bytes:
+    """A recorded line with other values in these fields, as in another session, after another line.
+
+    A report of used tokens becomes one of 0: with the old one, the agent would compact the shorter conversation at the
+    next prompt.
+    """
+    found = members(raw)
+    changes = [_member(raw, found, name, value) for name, value in fields.items()]
+    if "entrypoint" in found:
+        changes.append((found["entrypoint"], json_bytes(INTERACTIVE)))
+    usage = members(raw, found["message"].start).get("usage") if "message" in found else None
+    if usage is not None:
+        changes.append((usage, NO_USAGE))
+    return splice(raw, changes)
+
+
+def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: str | None) -> bytes:
+    """A new message of the user, as the client would have written it where another line was written."""
+    place = {name: beside[name] for name in _PLACE if name in beside}
+    if "entrypoint" in place:
+        place["entrypoint"] = INTERACTIVE
+    message = {"role": "user", "content": text}
+    return json_bytes({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
+
+
+def _member(raw: bytes, found: Mapping[str, Span], name: str, value: Any) -> tuple[Span, bytes]:
+    """The change that gives a member of a line's object this value, which it may not have had at all."""
+    if name in found:
+        return found[name], json_bytes(value)
+    opening = raw.index(b"{") + 1
+    return Span(opening, opening), json_bytes(name) + b":" + json_bytes(value) + b","
+
+
+def line_without(raw: bytes, parts: Sequence[Entry], lost: LostBlocks) -> bytes:
+    """A recorded line without some of its content. `parts` are its entries: one for each tool result, then the rest."""
+    if not any(part.id in lost for part in parts):
+        return raw
+    recorded = _content_items(raw, members(raw)["message"])
+    kept = [span.of(raw) for span in recorded]
+    results = (index for index, item in enumerate(kept) if is_result(parse(item)))
+    gone: set[int] = set()
+    for part in parts:
+        blocks = lost.get(part.id, frozenset())
+        if part.role != Role.TOOL_RESULT:
+            gone |= {block.index for block in part.blocks or ()} if blocks is None else blocks
+            continue
+        index = next(results)
+        if blocks is None:
+            gone.add(index)
+        else:
+            kept[index] = _content_without(kept[index], Span(0, len(kept[index])), blocks)
+    return _with_items(raw, members(raw)["message"], kept, gone)
+
+
+def _content_items(raw: bytes, within: Span) -> list[Span]:
+    return items(raw, members(raw, within.start)["content"].start)
+
+
+def _content_without(raw: bytes, within: Span, gone: frozenset[int]) -> bytes:
+    """The object with a content without some of its items."""
+    if not gone:
+        return raw
+    return _with_items(raw, within, [span.of(raw) for span in _content_items(raw, within)], gone)
+
+
+def _with_items(raw: bytes, within: Span, recorded: Sequence[bytes], gone: set[int] | frozenset[int]) -> bytes:
+    left = b",".join(item for index, item in enumerate(recorded) if index not in gone)
+    return splice(raw, [(members(raw, within.start)["content"], b"[" + left + b"]")])
+
+
+NO_STATS: Final = Stats()
+NAME: Final = "boundary"
+CONTENT: Final = "Conversation curated with Redline"
+MARK: Final = "redline"
+"""The key by which Redline recognises a boundary of its own; the client ignores it."""
+
+
+class BoundaryWriter(ContextWriter):
+    """Appends one line; everything that it does not list stays in the file, and is not sent."""
+
+    name: Final = NAME
+    appends: Final = True
+    effect: Final = "Appends one line to the session; Claude Code leaves out what the line does not list."
+    undo: Final = "One more line lists everything again; single entries can be brought back at any time."
+
+    def protection(self, entry: Entry) -> Protection | None:
+        """A line goes as a whole: a fork can leave out a part of it."""
+        is_partial = len(entry.blocks or ()) > 1 or is_one_of_several(entry)
+        return Protection.NOT_EDITABLE if is_partial else None
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
+        gone = blocks_by_entry(deletion.targets)
+        lines = lines_of_context(self._reader.rebuild(branch), branch)
+        kept = [parts[-1] for parts in lines if parts[-1].id not in gone]
+        return Append((boundary_line(branch, kept, facts, deletion.stats),))
+
+
+def refusal(state: ParserState) -> str:
+    """Why no boundary must be appended to a session; empty if one may be. `state` is that of its parser at its end.
+
+    The client that wrote the last line may be the one that continues the session, here or on another computer.
+    """
+    version = tuple(state.extra.get(CLIENT, ()))
+    if version >= SINCE:
+        return ""
+    since, last = ".".join(map(str, SINCE)), ".".join(map(str, version))
+    known = f"was last continued with version {last}" if last else "does not show which version continued it last"
+    return (
+        f"The session {known} of Claude Code, and no version before {since} honours what the writer {NAME} appends. "
+        "Continue the session once with the installed client first, or use the writer fork."
+    )
+
+
+def restore_lines_by(reader: Reader) -> RestoreLines:
+    """One more boundary, which lists what the context has now and what comes back, at its place."""
+
+    def restore_lines(
+        branch: Sequence[Entry],
+        messages: Sequence[Message],
+        deleted: Mapping[str, frozenset[int] | None],
+        facts: WriteFacts,
+    ) -> tuple[bytes, ...]:
+        del deleted  # whole lines come back
+        now = {message.entry.id for message in reader.rebuild(branch).messages}
+        wanted = now | {message.entry.id for message in messages}
+        earlier = _context_with(reader, branch, {message.entry.id for message in messages})
+        kept = [parts[-1] for parts in lines_of_context(earlier, branch) if parts[-1].id in wanted]
+        return (boundary_line(branch, kept, facts),)
+
+    return restore_lines
+
+
+def _context_with(reader: Reader, branch: Sequence[Entry], sought: Collection[str]) -> ActiveContext:
+    """The context of a branch without its last boundaries, as few as possible, so that it has these entries."""
+    left = list(branch)
+    context = reader.rebuild(left)
+    for boundary in reversed([entry for entry in branch if entry.kind is EntryKind.BOUNDARY]):
+        if set(sought) <= {message.entry.id for message in context.messages}:
+            break
+        left.remove(boundary)
+        context = reader.rebuild(left)
+    return context
+
+
+def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFacts, stats: Stats = NO_STATS) -> bytes:
+    """A boundary after which the context consists of these lines; without its newline.
+
+    Raises BadInput `no_line_id` if one of them has no id: the client would ignore the whole list.
+    """
+    nameless = next(filter(is_nameless, kept), None)
+    if nameless is not None:
+        raise BadInput(
+            "no_line_id",
+            f"Line {nameless.number} of {facts.session} has no uuid, so no boundary can list it. Nothing was written. "
+            "Use the writer fork.",
+        )
+    boundary_id, ids = facts.new_id(), [entry.id for entry in kept]
+    head, tail = _segment(branch)
+    metadata = {
+        "trigger": "manual",
+        "preTokens": stats.tokens_before,
+        "postTokens": stats.tokens_after,
+        "durationMs": 0,
+        "cumulativeDroppedTokens": stats.tokens_before - stats.tokens_after,
+        "preCompactOrganizationsCoverStart": False,
+        "preservedSegment": {"headUuid": head, "anchorUuid": boundary_id, "tailUuid": tail},
+        "preservedMessages": {"anchorUuid": boundary_id, "uuids": ids, "allUuids": ids},
+        MARK: {"backup": str(facts.backup)},
+    }
+    return json_bytes(
+        {
+            "parentUuid": None,
+            "logicalParentUuid": tail,
+            "isSidechain": False,
+            "type": "system",
+            "subtype": "compact_boundary",
+            "content": CONTENT,
+            "isMeta": False,
+            "level": "info",
+            "uuid": boundary_id,
+            "timestamp": timestamp_of(facts.written_at),
+            "cwd": facts.header.cwd,
+            "sessionId": facts.session.stem,
+            "compactMetadata": metadata,
+        }
+    )
+
+
+def _segment(branch: Sequence[Entry]) -> tuple[str, str]:
+    """The first and the last line of the chain of recorded parents that ends with a branch, without a boundary."""
+    entries = {entry.id: entry for entry in branch}
+    head = tail = branch[-1]
+    seen = {tail.id}
+    while (above := entries.get(head.parent_id or "")) is not None and above.id not in seen:
+        if above.kind is EntryKind.BOUNDARY:
+            break
+        seen.add(above.id)
+        head = above
+    return head.id, tail.id
+
+
+UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
+
+
+class ClaudeForkWriter(ContextWriter):
+    """Writes what survives of a context into a new session."""
+
+    name: Final = "fork"
+    appends: Final = False
+    holds_notes = True
+    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
+
+    def __init__(self, reader: ClaudeCodeReader) -> None:
+        super().__init__(reader)
+        self._arranged: Final = reader.arranged
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+        """Raises BadInput `ends_unsaid`."""
+        lost = blocks_by_entry(deletion.targets)
+        context = self._reader.rebuild(branch)
+        # The order is that of what survives: of a line with several entries, the first one may be gone.
+        left = self._arranged(
+            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None],
+            is_new=True,
+        )
+        self._require_sent(left, facts)
+        recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
+        notes = _notes(context, left, facts)
+        lines = self._lines(recorded, lost, notes, facts)
+        return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+
+    def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
+        """Raise BadInput `ends_unsaid` if the agent would not send all that survives: versions before 2.1.143 leave out
+        attachments, and the output of commands, that nothing said follows."""
+        sent = {message.entry.id for message in self._reader.rebuild([one.entry for one in left]).messages}
+        unsent = next((message.entry for message in left if message.entry.id not in sent), None)
+        if unsent is not None:
+            raise BadInput(
+                "ends_unsaid",
+                f"The plan deletes every message after line {unsent.number} of {facts.session}. That line is not a "
+                "message but something that Claude Code added, and versions before 2.1.143 leave it out if no message "
+                "follows. Nothing was written. Keep one of these messages, or update Claude Code and plan again.",
+            )
+
+    def _lines(
+        self,
+        lines: Sequence[Sequence[Entry]],
+        lost: LostBlocks,
+        notes: Mapping[int | None, Sequence[str]],
+        facts: WriteFacts,
+    ) -> Iterator[bytes]:
+        parent: str | None = None
+        for parts in lines:
+            parent = yield from _note_lines(notes.get(parts[-1].number, ()), parts[-1], parent, facts)
+            fields: dict[str, Any] = {"parentUuid": parent, "sessionId": facts.session_id}
+            parent = parts[-1].id
+            fields["forkedFrom"] = {"sessionId": facts.header.id, "messageUuid": parent}
+            if is_nameless(parts[-1]):
+                parent = fields["uuid"] = facts.new_id()
+            yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
+        if None in notes:
+            yield from _note_lines(notes[None], lines[-1][-1], parent, facts)
+        ending = CURATED if lost else COPIED
+        title = (facts.title() or UNNAMED.format(facts.written_at)).removesuffix(ending)
+        yield json_bytes({"type": "custom-title", "customTitle": f"{title}{ending}", "sessionId": facts.session_id})
+
+
+def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:
+    """The notes by the number of the line that they precede: never one with results."""
+    staying = {message.entry.id for message in left}
+    order = [message.entry for message in context.messages]
+    answering = {entry.number for entry in order if entry.id in staying and entry.result_for is not None}
+    found = notes_before(order, staying, facts.notes, lambda entry: entry.number not in answering)
+    numbers = {entry.id: entry.number for entry in order}
+    return {None if before is None else numbers[before]: words for before, words in found.items()}
+
+
+def _note_lines(
+    notes: Iterable[str], beside: Entry, parent: str | None, facts: WriteFacts
+) -> Generator[bytes, None, str | None]:
+    """Messages of the user after `parent`, with what a line says of where it was said; returns the last one's id."""
+    for words in notes:
+        note_id = facts.new_id()
+        recorded = parse(facts.line(beside))
+        yield user_line(
+            recorded,
+            note_text(words),
+            facts.written_at,
+            parentUuid=parent,
+            uuid=note_id,
+            sessionId=facts.session_id,
+        )
+        parent = note_id
+    return parent

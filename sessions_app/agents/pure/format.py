@@ -1,0 +1,649 @@
+"""How an agent rebuilds a context, and what it allows a plan to delete of it."""
+# WAS sessions_app/agents/changes: """What a writer makes of an approved deletion, and the protocol of writers."""
+# WAS sessions_app/agents/pure/summary_format: """How an agent records summaries, and how it shows a conversation to the model that writes one.
+#
+# A summary is not a deletion: it is generated, and a human reads and edits it before it is appended.
+# """
+# WAS sessions_app/agents/format: """What the lines of an agent's sessions mean, and how changes are written as lines. It reads no file."""
+# WAS sessions_app/agents/pure/notes: """Notes of the user in place of what a fork leaves out: their words, and their places among what stays."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
+
+from sessions_app.sessionlog.certificate import LedgerResult
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.diagnosis import (
+    FINDINGS_KEPT,
+    AgentConsequence,
+    Examination,
+    Finding,
+    Severity,
+    damage_finding,
+)
+from sessions_app.sessionlog.entries import Block, Deletion, Entry, EntryKind, Protection, Target, Texts
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.jsjson import Line
+from sessions_app.sessionlog.model_facts import InputPrices
+from sessions_app.sessionlog.repair_pieces import RepairPiece
+from sessions_app.sessionlog.session import (
+    Damage,
+    DamageKind,
+    Header,
+    Parser,
+    ParserState,
+    RecordedVersion,
+    read_session,
+)
+from sessions_app.sessionlog.tree import SessionTree
+
+
+class Reader(Protocol):
+    """One way in which an agent rebuilds what its model sees of a branch."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def honours(self) -> frozenset[EntryKind]:
+        """The kinds of entries after which it may omit something."""
+        ...
+
+    def ignores(self, entry: Entry) -> bool:
+        """Whether it omits nothing because of an entry after which some reader would."""
+        ...
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        """The active context of a branch, given root first."""
+        ...
+
+
+class PlanRules(Protocol):
+    """What an agent allows a plan to delete."""
+
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions.
+
+        `context` is what the reader rebuilds of the branch, if that is known already.
+        """
+        ...
+
+    def protection(self, entry: Entry) -> Protection | None:
+        """Why an entry must not be deleted, wherever it is; None if it may be."""
+        ...
+
+    def replays(self, entry: Entry) -> bool:
+        """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
+        ...
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
+        results are joined in any case."""
+        ...
+
+
+class SentPiece(Protocol):
+    """What the order in which entries are sent depends on."""
+
+    @property
+    def entry_id(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def reply(self) -> str: ...
+
+    @property
+    def result_for(self) -> str | None: ...
+
+    @property
+    def call_ids(self) -> tuple[str, ...]: ...
+
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+
+
+class Moved(NamedTuple):
+    """An entry that will be sent before another one, which precedes it now; both by id."""
+
+    entry_id: str
+    before_id: str
+
+
+class TurnOrder(Protocol):
+    """How an agent sends what stands between two replies, if it puts that in an order of its own."""
+
+    def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
+        """The messages of a context without some others, in the order in which the agent rebuilds it: from the lines of
+        the same session, or from those of a new one, which may have another order."""
+        ...
+
+    def moved(
+        self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]
+    ) -> Sequence[Moved]:
+        """Which entries overtake others if only those in `after` stay of those in `before`, both in the order of the
+        context; each once, with the first one that it overtakes. `line` reads the line of an entry, given by id."""
+        ...
+
+
+class Append(NamedTuple):
+    """A change of a session: complete lines to append in one write, each without its newline."""
+
+    lines: tuple[bytes, ...]
+
+
+class RowChange(NamedTuple):
+    """A row of a database before and after a change: the exact text of its data, None if there is no row."""
+
+    table: str
+    row_id: str
+    before: str | None
+    after: str | None
+
+
+class RowCopy(NamedTuple):
+    """A new row: a copy of another one of its table, with other values in some columns. Columns that the table does not
+    have are left out."""
+
+    table: str
+    row_id: str
+    source_id: str
+    columns: Mapping[str, str | int | None]
+    appended: Mapping[str, str] = MappingProxyType({})
+    """Texts that are added to the end of columns."""
+
+
+class RowChanges(NamedTuple):
+    """A change of a session in a database, made in one transaction if each row is still as it was."""
+
+    changes: tuple[RowChange, ...]
+    copies: tuple[RowCopy, ...] = ()
+    created: str = ""
+    """The id of the new session that the copies are, beside this one; empty if the session itself changes."""
+
+
+class NewFile(NamedTuple):
+    """A change that leaves the session as it is: a new session file beside it."""
+
+    name: str
+    pieces: Iterable[bytes]
+    """Its bytes: each piece is one line with its newline."""
+
+
+Change = Append | NewFile | RowChanges
+CURATED: Final = " (curated)"
+COPIED: Final = " (forked)"
+"""The endings of the titles of forks, without and with everything, for agents that record a title."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFacts:
+    """What a writer needs beside a branch and a deletion."""
+
+    new_id: Callable[[], str]
+    """Gives an entry id that is not used in the session, a different one each time."""
+    session_id: str
+    """The id of a new session."""
+    written_at: datetime
+    session: Path
+    """The real path of the session."""
+    header: Header
+    backup: Path
+    """The backup made before the write."""
+    line: Callable[[Entry], bytes]
+    """Reads the recorded line of an entry, without its newline."""
+    labels: Mapping[str, str]
+    """The labels of the session's entries, by entry id."""
+    title: Callable[[], str] = str
+    """Reads the title of the session: its name, or how the first prompt begins; empty if it has neither."""
+    state: ParserState = field(default_factory=ParserState)
+    """That of the parser after all lines of the session."""
+    lines: Callable[[], Iterable[bytes]] = tuple
+    """Reads all complete lines of the session, each without its newline."""
+    is_open: bool = False
+    """Whether the agent certainly has the session open."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Notes of the user in place of entries that go, each by the first of these: see `notes`."""
+
+
+class SessionWriter(Protocol):
+    """One way to record an approved deletion. It does no I/O but what `WriteFacts.line` does."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def appends(self) -> bool:
+        """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
+        ...
+
+    @property
+    def holds_notes(self) -> bool:
+        """Whether it writes `WriteFacts.notes`, so that the agent sends them."""
+        ...
+
+    @property
+    def effect(self) -> str:
+        """What happens to the file, as a sentence."""
+        ...
+
+    @property
+    def undo(self) -> str:
+        """How that is undone, as a sentence."""
+        ...
+
+    @property
+    def universal(self) -> SessionWriter:
+        """The same way to record a deletion, as more versions honour it: for a session whose agent is a guess."""
+        ...
+
+    def protection(self, entry: Entry) -> Protection | None:
+        """Why this writer must not touch an entry; None if it may."""
+        ...
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
+        """The change that records a deletion at the end of a branch."""
+        ...
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        """The targets that the agent would not apply if they were recorded at the end of a branch."""
+        ...
+
+
+class PlainWriter:
+    """What most writers have in common: they may touch every entry, every version honours them in the same way, they
+    apply all targets, and hold no notes."""
+
+    holds_notes = False
+
+    @property
+    def universal(self) -> Self:
+        return self
+
+    def protection(self, entry: Entry) -> Protection | None:
+        del entry
+        return None
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        del branch, targets
+        return ()
+
+
+class ContextWriter(PlainWriter):
+    """A writer that records a deletion from the context that its reader rebuilds."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+
+@runtime_checkable
+class ReplacingWriter(Protocol):
+    """A writer that does not just leave out what is deleted."""
+
+    def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
+        """What is sent of a message that is deleted, or of which these blocks are; None for nothing."""
+        ...
+
+
+@runtime_checkable
+class ServedWriter(Protocol):
+    """A writer whose changes the agent's running server can make."""
+
+    def effect_through(self, address: str) -> str:
+        """What happens then, as a sentence."""
+        ...
+
+
+class Handed(NamedTuple):
+    """A change that a running agent makes itself."""
+
+    fields: Mapping[str, object]
+    """What its bridge is given, as in docs/handshake.md."""
+    change: Change
+    """The part of the change that the agent makes."""
+
+
+@runtime_checkable
+class HandedWriter(Protocol):
+    """A writer whose change the running agent can make itself."""
+
+    @property
+    def honours(self) -> str:
+        """The name of what the bridge is given."""
+        ...
+
+    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+        """What the running agent is given to make a change of this writer's at the end of a branch."""
+        ...
+
+
+RestoreLines = Callable[
+    [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
+]
+"""Gives the lines that, appended after a branch, give messages their content again. The mapping names, by entry id, the
+blocks that stay deleted."""
+
+
+class FileLists(NamedTuple):
+    """The files of a summarised part, sorted as the agent sorts them. No file is in both lists."""
+
+    read: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+
+
+class RecordedSummary(NamedTuple):
+    """What the line of a summary has. A field that it does not have is None."""
+
+    text: str
+    files: FileLists | None
+    """None if its details have no lists."""
+    from_hook: bool
+    """Whether an extension wrote it: its lists are then not trusted."""
+    from_id: str | None = None
+    """Of the summary of a branch: the entry at which that branch was left."""
+    first_kept_id: str | None = None
+    """Of a compaction: the first entry before it that is still sent."""
+    tokens_before: int | None = None
+    """Of a compaction: the context before it, as its writer counted it."""
+
+
+class SummaryFormat(Protocol):
+    """The summaries that an agent honours. Messages are in the form of `Format.message_json`."""
+
+    @property
+    def honours_compactions(self) -> bool:
+        """Whether a `compaction_line` replaces anything in its context; a `branch_summary_line` always adds to it."""
+        ...
+
+    def conversation(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Messages as text, so that a model summarises the conversation instead of continuing it."""
+        ...
+
+    def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
+        """The files that calls in these messages read and modified, and those of earlier summaries.
+
+        `earlier` are recorded objects of summaries; the lists of those that an extension wrote do not count.
+        """
+        ...
+
+    def files_text(self, files: FileLists) -> str:
+        """The lists as they end a summary, after a blank line; empty if there are no files."""
+        ...
+
+    def split_turn_text(self, history: str, prefix: str) -> str:
+        """The summary of a part that ends within a turn, made of those of the history and of the turn's beginning."""
+        ...
+
+    def branch_summary_line(
+        self,
+        entry_id: str,
+        parent_id: str | None,
+        moment: datetime,
+        *,
+        from_id: str,
+        summary: str,
+        files: FileLists,
+        from_hook: bool = False,
+    ) -> bytes:
+        """The line of a summary of the branch that was left at `from_id`, without its newline. The agent continues
+        after it; None as the parent makes it a root."""
+        ...
+
+    def compaction_line(
+        self,
+        entry_id: str,
+        parent_id: str,
+        moment: datetime,
+        *,
+        summary: str,
+        first_kept_id: str,
+        tokens_before: int,
+        files: FileLists,
+        from_hook: bool = False,
+    ) -> bytes:
+        """The line of a summary that replaces what precedes `first_kept_id`, without its newline."""
+        ...
+
+    def recorded_summary(self, line: bytes) -> RecordedSummary | None:
+        """What the line of a summary of either kind has; None if it is another line."""
+        ...
+
+    def recorded_files(self, line: bytes) -> FileLists | None:
+        """The lists in the details of a recorded summary; None if it has none."""
+        ...
+
+
+_SKIPPED: Final = "skips the line"
+_UNTIED: Final = "may not find what comes before or after it"
+_REFUSED: Final = "does not open the session"
+_OF_TREE: Final = frozenset({DamageKind.DUPLICATE_ID, DamageKind.MISSING_PARENT, DamageKind.CYCLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The versions of an agent that read a session, and record what is deleted from it, in the same way."""
+
+    label: str
+    """The agent with its versions, as in "pi 0.87 and newer"."""
+    reader: Reader
+    rules: PlanRules
+    writers: tuple[SessionWriter, ...]
+    """The ways to record a deletion that these versions honour, the best one first."""
+    restore_lines: RestoreLines | None = None
+    """None if later lines cannot bring back single entries."""
+    can_move_leaf: bool = True
+    """Whether `Format.leaf_line` gives a line."""
+    turns: TurnOrder | None = None
+    """None if messages are sent in the order in which they are rebuilt."""
+    since: tuple[int, ...] = ()
+    """The first of these versions; empty for all that are older than those of the other generations."""
+
+
+class Format(ABC):
+    """The format of an agent's sessions. What an agent has no form for, or does not record, is left to this base."""
+
+    name: str
+    """Agents may share a format: their readers can be chosen for each other's sessions."""
+    label: str
+    """The name of the agent for people."""
+    generations: Sequence[Generation]
+    """Its generations, the current one first."""
+    current_version: int = 1
+    """The version of the format that the agent writes; other sessions cannot be written to."""
+    summary_format: SummaryFormat | None = None
+    """How the agent records summaries that Redline can append; None if it has no such form."""
+
+    @abstractmethod
+    def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
+        """A parser that starts where another one ended, or with a new `ParserState`."""
+
+    @abstractmethod
+    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at the position of an earlier one; None if there is none any more."""
+
+    def tree(self, entries: Sequence[Entry]) -> SessionTree:
+        """The tree of a session's entries, given in file order."""
+        return SessionTree(entries)
+
+    def new_entry_id(self) -> str:
+        """An id as the agent gives them, different each time."""
+        return secrets.token_hex(4)
+
+    @abstractmethod
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        """A message of the context as the agent rebuilds it, given the line of its entry and of its edit."""
+
+    @abstractmethod
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
+        """The messages of a context as the agent sends them, with role and content.
+
+        `line` reads the recorded bytes of an entry. What the agent adds on each start is not among them.
+        """
+
+    def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
+        """The ids of the entries around whose text the agent puts words of its own: `sent_messages` gives only what was
+        recorded of them."""
+        del context, line
+        return ()
+
+    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
+        """What the requests that a session records show of its reading; None if it records none."""
+        del entries, line
+        return None
+
+    def recorded_version(self, state: ParserState) -> RecordedVersion | None:
+        """The version of the agent that a session's lines record; None if they record none, or all read them alike.
+        `state` is that of the parser after all lines of the session."""
+        del state
+        return None
+
+    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
+        """The prices of a model that these lines of assistant messages record, the latest first; None if none does."""
+        del lines, model
+        return None
+
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        """The writers that must not write to a session although the installed agent honours what they write; each with
+        the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
+        del state
+        return {}
+
+    def leaf_line(
+        self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
+    ) -> bytes | None:
+        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry, or with
+        an empty conversation if `parent_id` is None. None if the agent has no such line.
+
+        `undoes`: it takes a compaction back.
+        """
+        del entry_id, parent_id, moment, undoes
+        return None
+
+    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes | None:
+        """A line that labels an entry, or takes its label away if `label` is empty. None if the agent has no labels."""
+        del entry_id, parent_id, moment, target_id, label
+        return None
+
+    @property
+    def missing_forms(self) -> Mapping[str, str]:
+        """What the agent's files have no form for, among `move` and `label`; each with sentences that say so, and what
+        can be done instead."""
+        return {
+            "move": f"Sessions of {self.label} have no entry that makes it continue after an earlier one. Fork from "
+            "there instead.",
+            "label": f"Sessions of {self.label} have no labels.",
+        }
+
+    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile | None:
+        """A new session with all recorded lines of a branch, and their labels, so that the agent rebuilds the same
+        context and everything that its compactions removed is still there. None if only the writers make new sessions.
+        """
+        del branch, facts
+        return None
+
+    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
+        """The lines of a copy at `current_version`; `header` is for a session without one.
+
+        Raises BadInput `is_current`, and `not_a_session` at the end.
+        """
+        del lines, header
+        raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
+
+    def examine(self, lines: Iterable[Line], name: str) -> Examination:
+        """What is wrong with a file, and what each agent that reads it makes of that.
+
+        Raises BadInput `not_a_session`.
+        """
+        log = read_session(self.parser(ParserState(), []), lines, name)
+        tree = self.tree(log.entries)
+        obstacles = list(self.obstacles(log.state))
+        found = [*log.damage, *tree.damage][:FINDINGS_KEPT]
+        findings = [self._finding(damage) for damage in [*found, *obstacles]]
+        return Examination(findings, log.damaged + tree.damaged - len(found), tree)
+
+    def obstacles(self, state: ParserState) -> Iterator[Damage]:
+        """What keeps some versions from opening a session with this state, although its lines can be read."""
+        if state.header is None:
+            yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
+
+    def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
+        """What versions make of damage of this kind: they leave out what they cannot use."""
+        del generation
+        if kind is DamageKind.NO_HEADER:
+            return Severity.FATAL, _REFUSED
+        if kind is DamageKind.MORE_ON_LINE:
+            return Severity.LOSS, "reads its first value only"
+        return Severity.LOSS, _UNTIED if kind in _OF_TREE else _SKIPPED
+
+    def _finding(self, damage: Damage) -> Finding:
+        consequences = (
+            AgentConsequence(generation.label, *self.consequence(damage.kind, generation))
+            for generation in self.generations
+        )
+        return damage_finding(damage, tuple(consequences), is_repairable=False)
+
+    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
+        """The pieces of a repaired copy, which is free of every repairable finding, and of what it does not have.
+
+        `read` reads the lines of the file, and always the same; `new_header` is for a session without a header.
+        Raises SystemFailure `no_repair` if sessions of this format cannot be repaired.
+        """
+        del read, new_header
+        raise SystemFailure("no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made.")
+
+
+def note_text(words: str) -> str:
+    """A note of the user as the agent sends it: it says whose it is, and what it stands for."""
+    return f"[Note by the user, added with Redline in place of deleted entries: {words}]"
+
+
+def anywhere(entry: Entry) -> bool:
+    """Any entry may follow a note."""
+    del entry
+    return True
+
+
+def notes_before(
+    order: Iterable[Entry],
+    staying: Collection[str],
+    notes: Mapping[str, str],
+    may_follow: Callable[[Entry], bool] = anywhere,
+) -> Mapping[str | None, list[str]]:
+    """The notes by the entry that they precede, None for the end.
+
+    A note stands as near to its span as it can: before the next entry that stays and `may_follow` it, but never between
+    a call and its results, between reasoning and what it led to, or within a reply of several entries.
+    """
+    entries = list(order) if notes else []
+    answered = {entry.result_for for entry in entries if entry.id in staying and entry.result_for is not None}
+    found: dict[str | None, list[str]] = {}
+    waiting: list[str] = []
+    unanswered: set[str] = set()
+    previous: Entry | None = None
+    for entry in entries:
+        if entry.id not in staying:
+            waiting += [notes[entry.id]] if entry.id in notes else []
+            continue
+        is_apart = not unanswered and entry.result_for is None and not _goes_on(previous, entry)
+        if waiting and is_apart and may_follow(entry):
+            found[entry.id], waiting = waiting, []
+        unanswered |= answered.intersection(entry.call_ids())
+        unanswered.discard(entry.result_for or "")
+        previous = entry
+    return {**found, None: waiting} if waiting else found
+
+
+def _goes_on(previous: Entry | None, entry: Entry) -> bool:
+    """Whether an entry is of the same reply as the one before it."""
+    if previous is None:
+        return False
+    is_reasoning = bool(previous.blocks) and all(block.is_thinking for block in previous.blocks or ())
+    return is_reasoning or (bool(entry.reply) and entry.reply == previous.reply)

@@ -1,0 +1,202 @@
+"""PURE: texts without characters that a terminal or a page could act on: these are shown as escapes."""
+# WAS sessions_app/sessionlog/moments: """PURE: the times that entries record, and how long something took, in words."""
+# WAS sessions_app/sessionlog/noise: """PURE: messages that a coding agent recorded under the user's name although the user did not write them.
+#
+# Slash commands, their output, notes of an interruption, reminders and notices say nothing about the task. They are
+# recorded and counted like any message, but skipped when a message represents the task: for titles and default queries.
+# If they stand before what the user wrote, its beginning is shown without them.
+# """
+# WAS sessions_app/sessionlog/titles: """PURE: titles of sessions and turns: how a message begins, as plain words on one line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from .entries import Role
+from .jsjson import well_formed
+
+_BETWEEN_BREAKS: Final = re.compile(r"[^\n\t]+")
+_ACTING: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""Control characters, those that change the direction, and halves of characters."""
+
+
+def printable(text: object) -> str:
+    """The text, with characters that a terminal could act on replaced by escapes such as \\x1b or \\u202e."""
+    shown = str(text)
+    return shown if shown.isprintable() else "".join(map(_escape, shown))
+
+
+def one_line(text: str | None, width: int) -> str:
+    """The beginning of a text on one line, with white space collapsed; empty for None.
+
+    It is cut to `width` characters before control characters are escaped, which makes each of them longer.
+    """
+    text = (text or "").strip()
+    beginning = text[: 4 * width]  # a text may be millions of characters long
+    shortened = " ".join(beginning.split())
+    is_whole = len(beginning) == len(text) and len(shortened) <= width
+    return printable(shortened if is_whole else shortened[: width - 1] + "…")
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines: line breaks and tabs stay."""
+    return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)
+
+
+def editable(text: str) -> str:
+    """A text for a field in which it is edited, and kept as it is then: what acts is an escape. Joiners, which some
+    languages need, stay."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _ACTING.sub(lambda found: _escape(found[0]), lines)
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one: `1 entry`, `1,204 entries`."""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        noun = f"{noun[:-1]}ie"
+    return f"{number:,} {noun}{'es' if noun.endswith(('ch', 'sh', 's', 'x')) else 's'}"
+
+
+def _escape(character: str) -> str:
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def timestamp_of(moment: datetime) -> str:
+    """A time as the agents record it: ISO, milliseconds, Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment_of(timestamp: str) -> datetime | None:
+    """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        if moment.tzinfo is UTC:
+            return moment
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def duration_words(took: timedelta) -> str:
+    """A duration in its two largest units: 0.4 s, 33 s, 14 min 43 s, 3 h 5 min, 2 days 4 h."""
+    seconds = max(0.0, took.total_seconds())
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    if whole < 86_400:
+        return _two(whole // 3_600, "h", whole % 3_600 // 60, "min")
+    days = whole // 86_400
+    return _two(days, "day" if days == 1 else "days", whole % 86_400 // 3_600, "h")
+
+
+def _two(larger: int, unit: str, smaller: int, smaller_unit: str) -> str:
+    return f"{larger:,} {unit}" + (f" {smaller} {smaller_unit}" if smaller else "")
+
+
+_TAGS: Final = (
+    r"local-command-[a-z]+|command-[a-z]+|bash-(?:input|stdout|stderr)|task-notification|system-reminder"
+    r"|ide_[a-z_]{1,40}|[a-z-]{1,40}-hook|skill"
+)
+_RECORD: Final = re.compile(
+    rf"<({_TAGS})(?: [^<>\n]{{0,1000}})?>.*?(?:</\1>|\Z)"
+    r"|\[Request interrupted by user[^\[\]\n]*\]"
+    r"|\[Image: (?:source|original)\b[^\[\]\n]{0,1000}\]"
+    r"|Caveat: The messages below were generated by the user while running local commands\b[^\n<]*"
+    r"|Base directory for this skill: .*"
+    r"|# (?:Context from my IDE setup|Files mentioned by the user):\n.*?\n## My request for Codex:",
+    re.DOTALL,
+)
+_BEGINNINGS: Final = ("<", "[", "/", "Caveat: ", "Base directory ", "# Context from ", "# Files mentioned ")
+_SLASH_COMMAND: Final = re.compile(r"/[A-Za-z][\w:.-]*(?:[ \t][^\n]*)?")
+_COMMAND: Final = re.compile(r"<command-name>([^<>]*)</command-name>")
+_ARGUMENTS: Final = re.compile(r"<command-args>([^<>]*)</command-args>")
+_SKILL: Final = re.compile(r'<skill name="([^"\n]{1,200})"')
+_NOTICE: Final = re.compile(r"<task-notification>.*?<summary>([^<>]*)</summary>", re.DOTALL)
+_TAG: Final = re.compile(rf"</?(?:{_TAGS})(?: [^<>\n]{{0,1000}})?>")
+_IMAGE: Final = re.compile(r"<image\b[^<>\n]{0,1000}>\s*(?:\[image\]\s*)?</image>\s*")
+
+
+def is_noise(text: str) -> bool:
+    """Whether a user's message consists of nothing but such records. False for a blank one."""
+    words = text.strip()
+    if not words.startswith(_BEGINNINGS):
+        return False
+    return _end_of_records(words) == len(words) or _SLASH_COMMAND.fullmatch(words) is not None
+
+
+def noise_words(text: str) -> str:
+    """What such a record says, without its tags: the command and its arguments, or what they enclose."""
+    command = _COMMAND.search(text)
+    if command is not None:
+        arguments = _ARGUMENTS.search(text)
+        return " ".join(f"{command[1]} {arguments[1] if arguments else ''}".split())
+    skill = _SKILL.match(text.lstrip())
+    if skill is not None:
+        return f"/skill:{skill[1]}"
+    notice = _NOTICE.match(text.lstrip())
+    return " ".join((notice[1] if notice is not None else _TAG.sub(" ", text)).split())
+
+
+def spoken(text: str, role: str = Role.USER) -> str:
+    """A user's message without the records, and the tags of images, before what the user wrote. If there is nothing
+    else, the words of the records. Texts of other roles are as they are."""
+    words = text.lstrip()
+    if role != Role.USER or not words.startswith(_BEGINNINGS):
+        return text
+    rest = words[_end_of_records(words) :]
+    return without_images(rest) if rest else noise_words(words)
+
+
+def without_images(text: str) -> str:
+    """The beginning of a user's message, without the tags in which some clients record its images before it, unless
+    there is nothing else."""
+    return text if not text.startswith("<image") else _IMAGE.sub("", text) or text
+
+
+def _end_of_records(words: str) -> int:
+    """The position of what the user wrote behind the records at the beginning of a message."""
+    end = 0
+    while (found := _RECORD.match(words, end)) is not None:
+        end = found.end()
+        while end < len(words) and words[end].isspace():
+            end += 1
+    return end
+
+
+TITLE_LENGTH: Final = 200
+_READ: Final = 4
+"""So many times the length of a title are read: marks and spaces take the rest."""
+_FENCE: Final = re.compile(r"^[ \t]{0,3}(?:`{3,}|~{3,})[^`\n]*$", re.MULTILINE)
+_LINE_MARK: Final = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+(?:\[[ xX]\][ \t]+)?)", re.MULTILINE)
+_CODE: Final = re.compile(r"(?<!`)(`{1,3})(?!`) ?([^\n]{1,400}?) ?(?<!`)\1(?!`)")
+_LINK: Final = re.compile(r"!?\[([^\[\]\n]{1,400})\]\([^()\s]{0,1000}\)")
+_STRONG: Final = re.compile(r"(?<![\w*])\*{1,3}(?![\s*])([^*\n]{1,400}?)(?<!\s)\*{1,3}(?![\w*])")
+
+
+def title_of(text: str, length: int = TITLE_LENGTH) -> str:
+    """The beginning of what the user wrote, on one line of at most `length` characters, without the marks of Markdown.
+    Underscores stay, because names have them."""
+    words = spoken(text)[: _READ * length]
+    for pattern, plain in ((_FENCE, ""), (_LINE_MARK, ""), (_CODE, r"\2"), (_LINK, r"\1"), (_STRONG, r"\1")):
+        words = pattern.sub(plain, words)
+    return well_formed(" ".join(words.split())[:length]).replace("\0", "")
+
+
+def title_of_prompt(text: str) -> str:
+    """The title of what a user said first; empty if it is noise."""
+    return "" if is_noise(text) else title_of(text)
