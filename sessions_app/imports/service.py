@@ -223,7 +223,7 @@ def _recorded(session: Session) -> list[str]:
     return found
 
 
-def remove(name: str, backups: int) -> ImportRemoval:
+def remove_import(name: str, backups: int) -> ImportRemoval:
     """Remove an imported session and its backups; returns what was removed.
 
     `backups` is the number shown to the user. Raises BadInput `no_such_import`, Conflict `other_backups` if the number

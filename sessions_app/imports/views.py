@@ -19,7 +19,7 @@ from sessions_app.web.pages import redirect, require_valid, status_of
 from sessions_app.web.uploads import NO_ROOM, StoredUpload, takes_uploads
 
 from .service import ImportResult, import_removal, import_session, imported_sessions
-from .service import remove as remove_import
+from .service import remove_import
 
 LISTED: Final = 10
 """The most imported files that a message lists, because a cookie has no room for more. The others are counted."""

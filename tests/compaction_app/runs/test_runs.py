@@ -30,7 +30,7 @@ from compaction_app.scripted.server import ScriptedProvider
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
 from sessions_app.jobs import job
-from sessions_app.jobs import worker as job_recorder
+from sessions_app.jobs import recorder as job_recorder
 from sessions_app.jobs.job import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch, worker_name
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
