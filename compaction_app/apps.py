@@ -13,7 +13,7 @@ class CompactionConfig(AppConfig):
         from django.conf import settings
 
         from sessions_app.index.session_locks import add_settler
-        from sessions_app.list.session_badges import add_source
+        from sessions_app.web.session_badges import add_source
 
         from . import checks  # noqa: F401  # registers the checks
         from .hooks import load_hooks

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.urls import URLPattern, re_path
 
+from compaction_app.pages.session.consumers import SessionConsumer
+
 from .runs.consumers import RunConsumer
-from .session_page.consumers import SessionConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
     re_path(r"^ws/sessions/(?P<session>[0-9]{1,18})$", SessionConsumer.as_asgi()),

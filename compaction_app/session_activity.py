@@ -14,11 +14,11 @@ from django.conf import settings
 
 from sessions_app.agents.base import AgentServer, OpenElsewhere
 from sessions_app.agents.pure.format import ServedWriter, SessionWriter
+from sessions_app.disk.files import FileState
+from sessions_app.disk.open_files import SHOWS_WRITERS, Writer, describe, writers_of
 from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError
-from sessions_app.storage.files import FileState
-from sessions_app.storage.open_files import SHOWS_WRITERS, Writer, describe, writers_of
 from sessions_app.storage.session_loader import TornLine
 
 

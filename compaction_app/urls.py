@@ -4,28 +4,28 @@ from django.urls import path, re_path
 from django.views.decorators.http import require_safe
 from django.views.generic import RedirectView
 
+from compaction_app.api import handshakes as handshakes_api
+from compaction_app.pages import audit as audit_views
+from compaction_app.pages import doctor as doctor_views
+from compaction_app.pages import evidence as evidence_views
+from compaction_app.pages import handshakes as handshakes_views
+from compaction_app.pages import losses as losses_views
+from compaction_app.pages import navigation as navigation_views
+from compaction_app.pages import runs as runs_views
+from compaction_app.pages import selection as selection_views
+from compaction_app.pages import settings_in_force as settings_views
+from compaction_app.pages import summaries as summaries_views
+from compaction_app.pages import timeline as timeline_views
+from compaction_app.pages import tree as tree_page_views
+from compaction_app.pages import undo as undo_views
+from compaction_app.pages.backups import views as backups_views
+from compaction_app.pages.commit import views as commit_views
+from compaction_app.pages.models import views as models_page_views
+from compaction_app.pages.review import views as review_pages
+from compaction_app.pages.session import views as session_pages
 from sessions_app.models import SESSION_ROUTE as _SESSION
 
 from .api import views as api_views
-from .audit import views as audit_views
-from .backups import views as backups_views
-from .commit import views as commit_views
-from .doctor import views as doctor_views
-from .evidence import views as evidence_views
-from .handshakes import api as handshakes_api
-from .handshakes import views as handshakes_views
-from .losses import views as losses_views
-from .models_page import views as models_page_views
-from .navigation import views as navigation_views
-from .review import views as review_pages
-from .runs import views as runs_views
-from .selection import views as selection_views
-from .session_page import views as session_pages
-from .settings_in_force import views as settings_views
-from .summaries import views as summaries_views
-from .timeline import views as timeline_views
-from .tree_page import views as tree_page_views
-from .undo import views as undo_views
 
 app_name = "compaction"
 # An entry id may contain anything: line breaks and slashes.

@@ -165,9 +165,9 @@ def write_facts(session: RecordedSession) -> WriteFacts:
         new_id=lambda: next(new_ids),
         session_id="00000000-0000-4000-8000-000000000000",
         written_at=WRITTEN_AT,
-        session=OFF_BRANCH,
+        session=str(OFF_BRANCH),
         header=session.header or Header("", PI.format.current_version, "", "", ""),
-        backup=OFF_BRANCH,
+        backup=str(OFF_BRANCH),
         line=lambda entry: session.lines[entry.number - 1],
         labels=labels(session.tree),
     )

@@ -20,12 +20,12 @@ from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
 from sessions_app.agents.claude_code.pure.records import rendered_texts, unrendered_text
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED, REMINDER
 from sessions_app.agents.pure.format import Generation
+from sessions_app.disk.files import SessionReader, real_path
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse, split_lines
 from sessions_app.sessionlog.session import read_session
-from sessions_app.storage.files import SessionReader, real_path
 
 CLIENTS: Final = "clients"
 REFRESHED: Final = frozenset({"environment", "model", "date", "remote_session_change", "total_tokens_reminder"})

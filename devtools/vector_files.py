@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from devtools.pure.conformance import VectorDifference, case_lines, differences
+from sessions_app.disk.files import SessionReader, real_path, reported
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import Line, parse, split_lines
-from sessions_app.storage.files import SessionReader, real_path, reported
 
 from .agent_vectors import plan_differences, reading_differences
 from .claude_code_vectors import CLIENTS, claude_code_differences, is_claude_code_vector

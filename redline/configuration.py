@@ -33,8 +33,8 @@ from pydantic_core import PydanticCustomError
 
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.agents.registry import default_roots as agents_roots
+from sessions_app.disk.loopback import loopback_address
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.storage.loopback import loopback_address
 
 FILE_NAME = "redline.toml"
 SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name

@@ -21,11 +21,11 @@ from django.utils import timezone
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
-from sessions_app.children import Children
 from sessions_app.index import progress
 from sessions_app.jobs.job import watches
 from sessions_app.jobs.pool import WorkerProcesses, wake_by
-from sessions_app.web import broadcast
+from sessions_app.server import broadcast
+from sessions_app.server.children import Children
 
 SWEEP_SECONDS: Final = 2
 DUE_SECONDS: Final = 3

@@ -91,7 +91,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.unseen_proposals.badge",
-                "compaction_app.handshakes.views.waiting_on_page",
+                "compaction_app.pages.handshakes.waiting_on_page",
                 "sessions_app.web.pages.theme",
             ],
             "builtins": [

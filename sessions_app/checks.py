@@ -13,8 +13,8 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
 
-from .storage.discovery import fault_of_root
-from .storage.files import real_path
+from sessions_app.disk.discovery import fault_of_root
+from sessions_app.disk.files import real_path
 
 CONFIGURATION: Final = "configuration"
 """The tag of the checks that every command runs."""

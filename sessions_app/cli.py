@@ -31,14 +31,14 @@ from django.core import checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
+from sessions_app.database.sqlite import failure_of
+from sessions_app.disk.files import reported
 from sessions_app.sessionlog.text import one_line
 from sessions_app.sessionlog.text import printable as printable
 
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
-from .sqlite import failure_of
-from .storage.files import reported
 from .terminal import Screen
 
 if TYPE_CHECKING:
@@ -347,7 +347,8 @@ class RedlineCommand(BaseCommand):
 
     def open_database(self) -> None:
         """Make the database ready, and complete the steps of killed processes. Raises what `open_database` raises."""
-        from .database import open_database
+        from sessions_app.database.migrated import open_database
+
         from .index.session_locks import settle_interrupted
 
         open_database()

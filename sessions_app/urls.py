@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from django.urls import path
 
+from sessions_app.pages import agents as connections_views
+from sessions_app.pages import imports as imports_views
+from sessions_app.pages import search as search_views
+from sessions_app.pages.list import views as list_views
+from sessions_app.pages.settings import views as settings_page
 from sessions_app.web import pages
-
-from .connections import views as connections_views
-from .imports import views as imports_views
-from .list import views as list_views
-from .search import views as search_views
-from .settings_page import views as settings_page
 
 app_name = "sessions"
 urlpatterns = [

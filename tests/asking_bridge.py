@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.connections.connection_files import ConnectedAgent, new_secret, write_connection
+from sessions_app.server.connection_files import ConnectedAgent, new_secret, write_connection
 from sessions_app.storage.session_loader import load_session
 from tests.wait import wait_until
 

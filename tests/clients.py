@@ -6,8 +6,8 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.test import Client
 
+from sessions_app.server.launch_tokens import api_token, browser_host
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
-from sessions_app.web.launch_tokens import api_token, browser_host
 
 
 def new_client(**options: Any) -> Client:

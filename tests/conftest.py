@@ -18,7 +18,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from compaction_app.scripted.server import ScriptedProvider
 from redline.configuration import Configuration, RootSetting
-from sessions_app.database import open_database
+from sessions_app.database.migrated import open_database
 from sessions_app.document.document import forget_documents
 from sessions_app.index import progress
 from sessions_app.jobs import job

@@ -4,7 +4,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from compaction_app.core import transcript as core
@@ -189,9 +188,9 @@ def write_facts(
         new_id=found.__next__,
         session_id="5e55-fork",
         written_at=datetime(2026, 1, 5, 10, 0, tzinfo=UTC),
-        session=Path("/sessions/a.jsonl"),
+        session="/sessions/a.jsonl",
         header=Header("s", 3, "/work", "2026-01-01T00:00:00.000Z", ""),
-        backup=Path("/sessions/a.jsonl.bak"),
+        backup="/sessions/a.jsonl.bak",
         line=lambda entry: lines[entry.id],
         labels=labels or {},
     )

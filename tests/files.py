@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sessions_app.storage.files import FileState, Fingerprint, SessionReader, file_state
+from sessions_app.disk.files import FileState, Fingerprint, SessionReader, file_state
 
 
 def backdate(path: Path, hours: float = 1) -> Path:

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from django.db import connection
 
+from sessions_app.database.sqlite import stop_observing
 from sessions_app.index.session_locks import lock_session
-from sessions_app.sqlite import stop_observing
 from tests.budget import FACTOR
 from tests.files import backdate, snapshot
 from tests.wait import WAIT_SECONDS

@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from sessions_app.models import UNQUOTED
-from sessions_app.web.running_server import launch_address, running_server
+from sessions_app.server.running_server import launch_address, running_server
 from tests.factories import session_bytes
 from tests.files import place
 from tests.heartbeats import start_heartbeats

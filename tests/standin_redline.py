@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sessions_app.connections.connection_files import ConnectedAgent, write_connection
+from sessions_app.server.connection_files import ConnectedAgent, write_connection
 from tests.wait import WAIT_SECONDS
 
 HOST: Final = "127.0.0.1"

@@ -16,8 +16,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import BinaryField, BooleanField, DateTimeField, FloatField, IntegerField, JSONField, Model
 from django.utils import timezone
 
-from sessions_app import database
-from sessions_app.database import open_database
+from sessions_app.database.migrated import migrated, open_database
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Root, Session
 from tests.factories import chain, session_bytes, user
@@ -64,7 +63,7 @@ def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(
     assert copies(redline) == []
     call_command("migrate", "compaction_app", "zero", verbosity=0)
     index_file(path)
-    with patch.object(database.sqlite3, "connect", side_effect=sqlite3.OperationalError("disk is full")):
+    with patch.object(migrated.sqlite3, "connect", side_effect=sqlite3.OperationalError("disk is full")):
         ended = redline.call("sessions", "--json")
     assert (ended.code, ended.error) == (6, "database_failed")
     assert "compaction_app_backup" not in tables(redline.data / "redline.sqlite3")

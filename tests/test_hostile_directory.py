@@ -10,7 +10,7 @@ import pytest
 
 import devtools.bench.scale
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app import children
+from sessions_app.server import children
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.scripted_models import add_provider, start_model

@@ -11,14 +11,14 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit_run, preflight_of
-from compaction_app.commit.last_look import last_look
-from compaction_app.commit.presenter import view_commit
-from compaction_app.commit.units import ReviewAccount, account_of
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
+from compaction_app.pages.commit.presenter import view_commit
+from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.review.grouped_review import ReviewFilter
-from compaction_app.review.presenter import ReviewDesk
+from compaction_app.review.last_look import last_look
+from compaction_app.review.units import ReviewAccount, account_of
 from compaction_app.runs.reviews import decide, review_of
 from devtools.bench.sessions import generate, write_session
 from redline.configuration import RootSetting

@@ -29,14 +29,14 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
         *("toolCall", "redacted_thinking", "branch_summary"),
     },
     # The JSON of the command line and the budget tool.
-    "sessions_app/list/service.py": {"contextWindow"},
+    "sessions_app/pages/list/service.py": {"contextWindow"},
     "compaction_app/core/stats.py": {"contextWindow"},
     "compaction_app/management/plan_display.py": {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite")
     },
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # The usage of a run, and the prices of a model.
-    "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/providers/usage.py": {"cacheRead", "cacheWrite"},
     "compaction_app/planning/model_request.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
     # What hooks may answer, in the shape of agents' own extensions.

@@ -28,11 +28,11 @@ from compaction_app.runs.commands import start_run
 from compaction_app.runs.worker import work
 from lab_app.models import Experiment
 from redline.configuration import RootSetting
+from sessions_app.database.sqlite import left_out_if_busy, only_this_database
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.jobs.job import worker_name
 from sessions_app.models import Root, Session
-from sessions_app.sqlite import left_out_if_busy, only_this_database
-from sessions_app.web.running_server import LOCK_FILE, RunningServer
+from sessions_app.server.running_server import LOCK_FILE, RunningServer
 from tests.clients import body_of, script_client
 from tests.compaction_app.rendering.test_pictures import png
 from tests.factories import chain, session_bytes, user, working_session

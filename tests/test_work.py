@@ -15,14 +15,14 @@ import pytest
 from django.db import connection
 
 from compaction_app.models import Decision
-from compaction_app.review.presenter import ReviewDesk
+from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.runs.commands import start_run
+from sessions_app.disk.files import EDGE, HEAD_BYTES
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_roots
 from sessions_app.jobs.pool import WorkerProcesses
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
-from sessions_app.storage.files import EDGE, HEAD_BYTES
 from tests.compaction_app.handshakes.conftest import agent as agent
 from tests.compaction_app.handshakes.conftest import pi_root as pi_root
 from tests.compaction_app.review.review_page import extent, page, planned, post

@@ -40,8 +40,8 @@ from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.planners import EMBEDDED, level_asked_for
 from compaction_app.runs.commands import start_run, stop_run
-from sessions_app.list.service import list_page, session_json
 from sessions_app.models import Session
+from sessions_app.pages.list.service import list_page, session_json
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.web.credentials import page_address

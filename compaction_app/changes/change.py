@@ -33,6 +33,10 @@ from compaction_app.session_activity import Activity
 from sessions_app.agents.base import Agent, AgentServer
 from sessions_app.agents.pure.format import Change, NewFile, RowChanges, WriteFacts
 from sessions_app.agents.registry import agent_at
+from sessions_app.database.sqlite import failure_of
+from sessions_app.disk.agent_database import session_copy
+from sessions_app.disk.files import GrowthKind
+from sessions_app.disk.rendered import RenderedReader
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -43,14 +47,10 @@ from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.sessionlog.text import title_of, title_of_prompt
 from sessions_app.sessionlog.tree import labels, session_name
-from sessions_app.sqlite import failure_of
-from sessions_app.storage.agent_database import session_copy
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.backups import Backup, back_up, delete_backup, digest_up_to
-from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import NOTHING_WRITTEN, LockedSession
 from sessions_app.storage.new_session import create_session
-from sessions_app.storage.rendered import RenderedReader
 from sessions_app.storage.row_steps import RowStep
 from sessions_app.storage.rows import back_up_rows, plan_steps, row_changer
 from sessions_app.storage.session_loader import LoadedSession, TornLine, load_opened, load_session
@@ -488,9 +488,9 @@ def write_facts(present: LoadedSession, line: ReadLine, backup: Path, now: datet
         new_id=_new_ids(present, agent).__next__,
         session_id=str(uuid.uuid4()),
         written_at=now,
-        session=present.path,
+        session=str(present.path),
         header=present.log.header,
-        backup=backup,
+        backup=str(backup),
         line=line,
         labels=labels(present.tree),
         title=partial(_title_of, present),

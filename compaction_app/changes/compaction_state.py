@@ -18,10 +18,10 @@ from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction, Undo
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.files import file_state
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import DeletionControl, Entry, EntryKind, Target, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import RowStep, backed_up_steps
 from sessions_app.storage.rows import found_steps, preview_rows
 from sessions_app.storage.session_loader import LoadedSession, reparse_entry

@@ -22,12 +22,13 @@ from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_h
 from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.pure.format import Append, WriteFacts
 from sessions_app.document.document import Document
+from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import printable
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
-from sessions_app.storage.session_loader import find_torn_line
+from sessions_app.storage.session_loader import LoadedSession, find_torn_line
 
 from .change import Applied, ChangePlan, Confirmations, MadeChange, apply
 from .compaction import require_writable
@@ -327,3 +328,18 @@ def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
     answers = ask_tree_hooks(plan.present, move, plan.present.row)
     require_move_not_cancelled(answers)
     return answers.label
+
+
+def words_again(session: Session, entry_id: str) -> str:
+    """The text of a user's message before which the agent now continues; empty if it is not a user's.
+
+    Raises BadInput `unknown_entry`, and the errors of reading the session.
+    """
+    present = Document.of_session(session)
+    return text_said(present, entry_id) if present.tree.entry(entry_id).role == Role.USER else ""
+
+
+def text_said(present: LoadedSession, entry_id: str) -> str:
+    """The whole text of a message. Raises BadInput `unknown_entry`."""
+    entry = present.tree.entry(entry_id)
+    return present.texts([entry]).get(entry_id, NO_TEXTS).joined(entry.blocks)

@@ -30,10 +30,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 from django.db import DatabaseError, transaction
 
-from compaction_app.audit import service as audit
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, SummaryDraft, Undo
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.files import file_state
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -43,8 +43,9 @@ from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage import backups as files
-from sessions_app.storage.files import file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind
+
+from . import audit as audit
 
 logger = logging.getLogger("redline")
 

@@ -21,6 +21,7 @@ from django.db import DatabaseError
 from compaction_app.models import Backup
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.files import CHUNK, FileState, SessionReader, file_state, real_path
 from sessions_app.index.index_store import require_name, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -32,7 +33,6 @@ from sessions_app.sessionlog.text import plural
 from sessions_app.storage import backups as backup_files
 from sessions_app.storage.backups import Restored
 from sessions_app.storage.backups import restore as restore_session
-from sessions_app.storage.files import CHUNK, FileState, SessionReader, file_state, real_path
 from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
 
 from .change import Confirmations, PlannedChange

@@ -17,15 +17,15 @@ from typing import Any, Self
 
 import msgspec
 
-from compaction_app.audit.service import FileContent
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
-from compaction_app.models import Compaction
+from compaction_app.models import Compaction, Undo
 from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
 from sessions_app.agents.reading import Reading
+from sessions_app.cli import shell_quoted
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import lock_session
@@ -38,6 +38,7 @@ from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import remove_session, require_as_written
 from sessions_app.storage.session_loader import LoadedSession, find_torn_line
 
+from .audit import FileContent
 from .change import Applied, ChangePlan, Confirmations, MadeChange, RowPlan, apply, database_of
 from .compaction import require_writable
 from .compaction_state import CompactionState, compaction_state, latest_state, state_named, steps_back
@@ -405,3 +406,30 @@ def _plan(request: UndoRequest, present: Document, now: datetime) -> UndoPlan:
     else:
         state = latest_state(present.row, present)
     return plan_undo(state, present, request.entry_ids, now)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRow:
+    """An undo that was made."""
+
+    undo: Undo
+    entries: int
+    resume: str
+    """The command that continues in the new session; empty if none was made, or it no longer exists."""
+
+
+def undo_rows(compaction: Compaction) -> list[UndoRow]:
+    """The undos of a compaction, the latest first."""
+    agent = compaction.session.agent
+    return [
+        UndoRow(
+            undo,
+            len({raw["entryId"] for raw in undo.targets}),
+            (
+                " ".join(map(shell_quoted, agent.client.resume_command(Path(undo.created))))
+                if undo.created and Path(undo.created).exists()
+                else ""
+            ),
+        )
+        for undo in compaction.undos.select_related("backup").order_by("-pk")
+    ]

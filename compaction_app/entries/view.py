@@ -44,6 +44,7 @@ from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.pictures import Picture, pictures_in
 from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import Reader
+from sessions_app.disk.files import SessionReader
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
@@ -69,7 +70,6 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import is_noise, moment_of, plural, printable_lines, title_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.tree_rows import RowKind, Stretch
-from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import reparse_entry
 
 from .branches import BranchState

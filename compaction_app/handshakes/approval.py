@@ -58,9 +58,9 @@ from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.core.reasons import repeat_in
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Object, ToolPair, Transcript
-from compaction_app.evidence.line_checks import call_of, file_history, stays
 from compaction_app.models import Handshake, PassRule, Run
 from compaction_app.planning.snapshots import moved_in_snapshot, read_snapshot_texts, snapshot_of
+from compaction_app.review.lines import call_of, file_history, stays
 from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
 from sessions_app.agents.pure.format import Append, HandedWriter, RowChanges, SessionWriter
 from sessions_app.index.session_locks import lock_session

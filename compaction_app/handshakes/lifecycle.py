@@ -23,11 +23,11 @@ from compaction_app.models import Compaction, Handshake, Run, WaitRule
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.runs.commands import stop_run
 from sessions_app.cli import shell_quoted
+from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.jobs.job import change_rows
+from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.text import one_line
-from sessions_app.sqlite import left_out_if_busy
-from sessions_app.web.broadcast import SESSIONS, publish
 
 TITLE_CHARACTERS: Final = 120
 LONGEST_WAIT_SECONDS: Final = 3600

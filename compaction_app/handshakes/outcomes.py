@@ -34,6 +34,8 @@ from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.base import Agent, RebuiltMessage
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.agent_database import opened_database, read_row
+from sessions_app.disk.files import file_state
 from sessions_app.index.index_store import read_entries, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -41,9 +43,7 @@ from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.agent_database import opened_database, read_row
 from sessions_app.storage.backups import delete_backup, digest_up_to
-from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import backed_up_steps
 
 from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state

@@ -23,17 +23,17 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
-from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import shown_roots
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
+from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change, wait_for
 from .outcomes import report_failed

@@ -38,7 +38,7 @@ class Handshake(models.Model):
     """One review request of a running agent that is about to compact a session, and its outcome."""
 
     connection = models.TextField()
-    """The name of the connection, see `sessions_app.connections.connection_files`."""
+    """The name of the connection, see `sessions_app.server.connection_files`."""
     agent = models.CharField(max_length=20)
     version = models.TextField(blank=True, default="")
     """The agent's version, as it reports it."""

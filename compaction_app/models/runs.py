@@ -18,10 +18,10 @@ from compaction_app.core.states import FINISHED, REVIEWABLE, TRANSITIONS, WRITTE
 from compaction_app.core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from sessions_app.jobs.job import JobQuerySet
 from sessions_app.models import Session
+from sessions_app.server.broadcast import publish, run_group
 from sessions_app.sessionlog.context import Basis, ContextSize
 from sessions_app.sessionlog.entries import Stats, Target
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.web.broadcast import publish, run_group
 
 from .model_jobs import ModelJob
 

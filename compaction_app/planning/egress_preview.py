@@ -15,6 +15,7 @@ from compaction_app.core.messages import UserMessage
 from compaction_app.core.stats import Budget
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
+from compaction_app.providers.usage import CHARACTERS_PER_TOKEN
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Stats, Texts
@@ -24,7 +25,6 @@ from .effective_parameters import effective_parameters
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
 from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts
-from .usage import CHARACTERS_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)

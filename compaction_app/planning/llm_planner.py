@@ -41,13 +41,13 @@ from compaction_app.core.tools import TOOL_SCHEMAS, ToolCall
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.error_mapping import Overflow
 from compaction_app.providers.types import AnswerEnd, Endpoint, Request
+from compaction_app.providers.usage import UsageTotals
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel
 from .model_request import ModelRequests, SecretRedactor
-from .planners import PlanListener
-from .usage import UsageTotals
+from .plan import PlanListener
 
 TURNS: Final = 200
 """A model that has not finished after this many requests will not finish."""

@@ -31,8 +31,10 @@ from django.conf import settings
 
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
+from compaction_app.providers.api_keys import KeptKey, checked_key, hint_of, read_keys
 from compaction_app.providers.types import LEVELS as LEVELS
 from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
+from compaction_app.providers.usage import Prices
 from sessions_app.agents.registry import model_prices
 from sessions_app.document.document import Document
 from sessions_app.models import Session
@@ -41,9 +43,6 @@ from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.model_facts import InputPrices, of_model, undated
 from sessions_app.sessionlog.sourced_value import SourcedValue
-
-from .api_keys import KeptKey, checked_key, hint_of, read_keys
-from .usage import Prices
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices

@@ -23,6 +23,7 @@ from compaction_app.core.messages import TextPart, UserMessage
 from compaction_app.core.states import EventKind
 from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, summary_prompt
 from compaction_app.providers.addresses import is_loopback
+from compaction_app.providers.api_keys import LONG_ENOUGH
 from compaction_app.providers.client import AnswerStream, Patience, size_of
 from compaction_app.providers.error_mapping import SHOWN_OF_KEY, KeyForms, Overflow, ProviderError
 from compaction_app.providers.types import (
@@ -37,13 +38,12 @@ from compaction_app.providers.types import (
     TextPiece,
     ThoughtPiece,
 )
+from compaction_app.providers.usage import CHARACTERS_PER_TOKEN, UsageTotals
 from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
 
-from .api_keys import LONG_ENOUGH
 from .model_registry import ResolvedModel
-from .usage import CHARACTERS_PER_TOKEN, UsageTotals
 
 STOP_CHECK_SECONDS: Final = 0.05
 """How often a stop is checked while nothing arrives."""

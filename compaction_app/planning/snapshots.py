@@ -25,6 +25,7 @@ from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import Moved
 from sessions_app.agents.registry import GENERATIONS, agent_at
+from sessions_app.disk.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import read_entries
 from sessions_app.index.session_reading import reading_of_session
@@ -35,7 +36,6 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.text import is_noise
-from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import TornLine, find_torn_line, read_place, tally_of
 
 CACHED_ENTRIES: Final = 60_000

@@ -51,7 +51,6 @@ from compaction_app.core.patterns import Pattern, compile_pattern
 from compaction_app.core.reasons import supersession_in
 from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript, TranscriptEntry
-from compaction_app.evidence.line_checks import LineChecks
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
@@ -60,7 +59,7 @@ from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.errors import BadInput
 
-from .lines import KINDS, UNKNOWN, Outline, ProposalLine, lines_of
+from .lines import KINDS, UNKNOWN, LineChecks, Outline, ProposalLine, lines_of
 
 BY_HAND: Final = "Added by hand"
 BY_PAIR: Final = "Goes along with another deletion"

@@ -21,10 +21,10 @@ from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.jobs.pool import wake_workers
 from sessions_app.models import Session
+from sessions_app.server.broadcast import publish, run_group
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.web.broadcast import publish, run_group
 
 
 def require_writable(session: Session) -> None:

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.template.loader import render_to_string
 
 from compaction_app.models import Run
-from sessions_app.web.broadcast import run_group
+from sessions_app.server.broadcast import run_group
 from sessions_app.web.page_socket import PageConsumer
 
 from .presenter import Followed, FollowedRun, follow_run, shown_parameters

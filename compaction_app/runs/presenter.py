@@ -31,7 +31,7 @@ from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
 from compaction_app.planning.planners import EMBEDDED, source_of_query
 from compaction_app.planning.snapshots import Prepared, known_torn_line, read_snapshot_texts
-from compaction_app.planning.usage import dollars
+from compaction_app.providers.usage import dollars
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue

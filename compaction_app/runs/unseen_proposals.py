@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from compaction_app.core.states import EventKind
 from compaction_app.models import Run, RunEvent
-from sessions_app.list.session_badges import SessionBadge
+from sessions_app.database.sqlite import UntilWritten, left_out_if_busy
+from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.text import one_line
-from sessions_app.sqlite import UntilWritten, left_out_if_busy
-from sessions_app.web.broadcast import SESSIONS, publish
+from sessions_app.web.session_badges import SessionBadge
 
 TITLE_CHARACTERS: Final = 120
 

@@ -50,7 +50,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, require_not_cancelled, save_pins
-from compaction_app.planning.planners import MANUAL_PLANNER, Plan, PlanListener, planner_of_run
+from compaction_app.planning.plan import Plan, PlanListener
+from compaction_app.planning.planners import MANUAL_PLANNER, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
     is_unchanged,
@@ -65,10 +66,10 @@ from sessions_app.index.indexer import index_file
 from sessions_app.jobs.job import worker_name
 from sessions_app.jobs.recorder import JobRecorder, LostLease, under_lease, work_under_lease
 from sessions_app.models import Session, insert_statement
+from sessions_app.server.broadcast import publish, run_group
 from sessions_app.sessionlog.entries import Target, request_of
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.web.broadcast import publish, run_group
 
 from .commands import begin_run
 from .reviews import Carried, carried_from, pins_of

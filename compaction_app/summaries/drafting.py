@@ -16,7 +16,7 @@ from compaction_app.core.states import EventKind
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer
-from compaction_app.planning.usage import UsageTotals
+from compaction_app.providers.usage import UsageTotals
 from sessions_app.jobs.recorder import JobRecorder, work_under_lease
 from sessions_app.sessionlog.errors import BadInput, Stopped
 from sessions_app.sessionlog.text import editable

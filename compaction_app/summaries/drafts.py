@@ -33,6 +33,7 @@ from compaction_app.planning.hook_runner import (
 )
 from compaction_app.planning.model_registry import model_named
 from sessions_app.agents.pure.format import FileLists
+from sessions_app.disk.files import FileState
 from sessions_app.index.index_store import session_row
 from sessions_app.jobs.pool import wake_workers
 from sessions_app.models import Session
@@ -40,7 +41,6 @@ from sessions_app.recent import Recent
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import editable, is_noise, printable
-from sessions_app.storage.files import FileState
 
 from .summary_task import SummaryTask, branch_task, compaction_task
 

@@ -19,10 +19,10 @@ from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pure.format import Generation, SessionWriter
 from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS
+from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.entries import Deletion, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import split_lines
-from sessions_app.storage.files import SessionReader
 
 from .figures import Figure, median_ms
 from .sessions import generate, real_sessions

@@ -23,7 +23,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.connections.connection_files import PATH, ConnectedAgent, new_secret, write_connection
+from sessions_app.server.connection_files import PATH, ConnectedAgent, new_secret, write_connection
 
 from .figures import Figure
 from .pages import WAIT_SECONDS, BenchBrowser, BenchServer, address_of

@@ -42,7 +42,7 @@ _DISCLOSED: Final = re.compile(r'name="disclosed" value="([^"]+)"')
 _CONFIGURE: Final = """
 import django, json, sys
 django.setup()
-from sessions_app.database import open_database
+from sessions_app.database.migrated import open_database
 open_database()
 from compaction_app.models import PlannerModel, Provider
 for name, dialect, url in json.loads(sys.argv[1]):

@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from sessions_app.children import DIRECTORY, redline_command
+from sessions_app.server.children import DIRECTORY, redline_command
 
 from .figures import Figure
 from .rendered import rendered_entries, time_rendering
@@ -56,7 +56,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.conf import settings
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
-from sessions_app.web.launch_tokens import browser_host
+from sessions_app.server.launch_tokens import browser_host
 browser = Client(headers={"host": browser_host(settings.REDLINE_DATA_DIR)})
 browser.cookies[COOKIE] = new_launch_cookie()
 counts = []

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.children import DIRECTORY, environment, python_command, redline_command
+from sessions_app.server.children import DIRECTORY, environment, python_command, redline_command
 
 from .figures import Figure
 from .sessions import generate, write_session

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from sessions_app.search.store import FILE
+from sessions_app.database.text_store import FILE
 
 from .figures import Figure
 from .pages import BenchServer

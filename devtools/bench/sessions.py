@@ -14,11 +14,11 @@ import msgspec
 from django.conf import settings
 
 from sessions_app.agents.pi.agent import PI
+from sessions_app.disk.files import SessionReader, real_path
 from sessions_app.sessionlog.entries import Block, Entry, Texts
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader, real_path
 
 ANSWER: Final = 120
 """Characters of an answer, about."""

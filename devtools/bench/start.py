@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.children import DIRECTORY, redline_command
+from sessions_app.server.children import DIRECTORY, redline_command
 
 from .figures import Figure
 from .scale import environment_on

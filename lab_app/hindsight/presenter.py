@@ -15,7 +15,7 @@ from django.db.models.functions import TruncMonth
 from compaction_app.entries.lost_subjects import below_project
 from compaction_app.models import written_by_redline
 from compaction_app.planning.model_registry import prices_of_session
-from compaction_app.planning.usage import dollars
+from compaction_app.providers.usage import dollars
 from lab_app.models import CompactionCost
 from lab_app.pure.hindsight import Fetched, Hindsight, Returned, Way
 from sessions_app.agents.registry import AGENTS

@@ -21,7 +21,8 @@ from compaction_app.core.loop import Event
 from compaction_app.core.transcript import Transcript
 from compaction_app.planning.effective_parameters import EffectiveParameters
 from compaction_app.planning.model_registry import ResolvedModel, model_named
-from compaction_app.planning.planners import Plan, planner_named
+from compaction_app.planning.plan import Plan
+from compaction_app.planning.planners import planner_named
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import Strategy, strategies_named
 from lab_app.pure.trials import Trial, trials_of

@@ -12,7 +12,7 @@ import msgspec
 from django.db.models import QuerySet
 
 from compaction_app.planning.model_registry import prices_of_session
-from compaction_app.planning.usage import dollars
+from compaction_app.providers.usage import dollars
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.loss_plot import LossPlot, loss_plot
 from lab_app.pure.measure import HORIZONS

@@ -26,13 +26,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from sessions_app.agents.pure.format import Format, Reader
 from sessions_app.agents.pure.hooks import CompactionHook
+from sessions_app.disk.discovery import Discovery, discover
+from sessions_app.disk.files import FileState, SessionReader, file_state, open_regular
 from sessions_app.sessionlog.certificate import PackageResult
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.session import HEAD_BYTES
-from sessions_app.storage.discovery import Discovery, discover
-from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
 from .settings_in_force import SettingInForce
 

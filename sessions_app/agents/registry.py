@@ -21,6 +21,7 @@ from sessions_app.agents.edge.installed_version import Version, installed_versio
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pure.format import Generation, Reader
+from sessions_app.disk.discovery import Discovery, discover
 from sessions_app.sessionlog.context import Measure, Measured, last_report
 from sessions_app.sessionlog.diagnosis import AgentConsequence, Finding, ProviderRule, Severity, Violation, violations
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, SummaryControl
@@ -28,7 +29,6 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.discovery import Discovery, discover
 
 from .base import Agent, AgentPackage, head_of
 from .reading import Reading

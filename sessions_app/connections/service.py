@@ -29,11 +29,7 @@ from django.conf import settings
 
 from sessions_app.agents.base import Agent, Bridge
 from sessions_app.agents.registry import AGENTS
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.storage.files import other_names_note, real_path, reported, sha256_of
-from sessions_app.web.running_server import running_server
-
-from .configuration_file import (
+from sessions_app.disk.configuration_file import (
     NOTHING,
     ConfigurationFile,
     missing_directories,
@@ -41,7 +37,8 @@ from .configuration_file import (
     remove_directories,
     replace_configuration_file,
 )
-from .connection_files import (
+from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of
+from sessions_app.server.connection_files import (
     DIRECTORY,
     ConnectedAgent,
     connection,
@@ -52,6 +49,8 @@ from .connection_files import (
     only_one_change,
     write_connection,
 )
+from sessions_app.server.running_server import running_server
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 
 
 class ChangedLine(NamedTuple):

@@ -25,8 +25,7 @@ import msgspec
 from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.dry_resume.process import ClientUnusable
 from sessions_app.agents.edge.installed_version import installed_version, program_on_path
-
-from .connection_files import PATH, ConnectedAgent, connection_path, new_secret, write_connection
+from sessions_app.server.connection_files import PATH, ConnectedAgent, connection_path, new_secret, write_connection
 
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1_000_000

@@ -25,6 +25,7 @@ import msgspec
 from sessions_app.agents.base import Agent
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, agent_at, require_reader_of
+from sessions_app.disk.files import FileState, Fingerprint
 from sessions_app.index.index_store import indexed_tree, session_row
 from sessions_app.index.named_session import known_session
 from sessions_app.index.session_reading import reading_of
@@ -33,7 +34,6 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import Damage, SessionLog
-from sessions_app.storage.files import FileState, Fingerprint
 from sessions_app.storage.session_loader import LoadedSession, Progress, continue_loading, load_session, read_texts
 
 MOST_ENTRIES: Final = 120_000

@@ -9,6 +9,8 @@ others have been indexed.
 
 from __future__ import annotations
 
+import os
+import secrets
 import stat
 import time
 from collections import deque
@@ -17,14 +19,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from django.conf import settings
+
+from sessions_app.agents.demo import demo_session
 from sessions_app.agents.registry import keeps_database
+from sessions_app.disk.discovery import discover, fault_of_root
+from sessions_app.disk.files import reported
+from sessions_app.disk.watcher import PathChanges, Watcher, databases_in
+from sessions_app.models import Session
+from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.discovery import discover, fault_of_root
-from sessions_app.storage.watcher import PathChanges, Watcher, databases_in
-from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
-from .demo import offer_demo
 from .index_store import (
     IndexedFile,
     SeenFile,
@@ -347,3 +353,31 @@ def _found_in(directories: Iterable[Path]) -> set[Path]:
             # It has been removed again, or was not a directory.
             continue
     return found
+
+
+DEMO_FILE: Final = "demo.jsonl"
+
+
+DEMO_MARKER: Final = "demo_made"
+"""A file in the data directory that records that the demo was created."""
+
+
+def offer_demo() -> Path | None:
+    """Write the demo if nothing was ever indexed and it was never created; otherwise None.
+
+    Raises SystemFailure.
+    """
+    marker = settings.REDLINE_DATA_DIR / DEMO_MARKER
+    path = managed_root() / DEMO_FILE
+    if marker.exists() or path.exists() or Session.objects.exists():
+        return None
+    draft = path.with_name(f".{DEMO_FILE}.{secrets.token_hex(4)}")
+    data, ended = demo_session()
+    with reported(path, "The demo session was not made."):
+        draft.write_bytes(data)
+        draft.chmod(0o600)
+        # As old as its last entry, so that it does not count as live.
+        os.utime(draft, (ended.timestamp(), ended.timestamp()))
+        draft.replace(path)
+        marker.touch()
+    return path

@@ -21,6 +21,8 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import BooleanField, DateTimeField, ExpressionWrapper, F, Func, IntegerField, JSONField, Q, Value
 
+from sessions_app.disk.files import SessionReader, file_state, reported, stat_file
+from sessions_app.disk.rendered import DOCUMENT_SUFFIX
 from sessions_app.models import INDEXED_FIELDS, Root, Session, insert_statement
 from sessions_app.models import Entry as EntryRow
 from sessions_app.sessionlog.context import InheritedMeasure, Measure
@@ -30,8 +32,6 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.session import SCHEMA, pack, unpack
 from sessions_app.sessionlog.text import moment_of
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader, file_state, reported, stat_file
-from sessions_app.storage.rendered import DOCUMENT_SUFFIX
 from sessions_app.storage.session_loader import reparse_entry
 
 from .roots import known_roots, root_for

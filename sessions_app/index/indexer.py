@@ -15,11 +15,11 @@ from typing import Final, NamedTuple, Protocol
 
 from django.db import connections
 
-from sessions_app.children import in_two_processes, may_fork
+from sessions_app.disk.discovery import RefusedPath
+from sessions_app.disk.files import real_path, reported
 from sessions_app.models import Session
+from sessions_app.server.children import in_two_processes, may_fork
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.discovery import RefusedPath
-from sessions_app.storage.files import real_path, reported
 
 from .context_window_lookup import ContextWindowLookup, refresh_windows
 from .index_store import (

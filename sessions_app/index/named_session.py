@@ -14,10 +14,10 @@ from typing import Final
 
 from django.db.models import F, Q
 
-from sessions_app.database import is_current
+from sessions_app.database.migrated import is_current
+from sessions_app.database.sqlite import database_path
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from sessions_app.sqlite import database_path
 
 from .indexer import index_roots
 from .progress import Report

@@ -10,10 +10,10 @@ from typing import Final
 from django.conf import settings
 
 from sessions_app.agents.registry import agent_of, discover_sessions
+from sessions_app.disk.discovery import Discovery, discover
+from sessions_app.disk.files import SESSION_SUFFIX, real_path, reported
+from sessions_app.disk.rendered import DOCUMENT_SUFFIX
 from sessions_app.models import Root
-from sessions_app.storage.discovery import Discovery, discover
-from sessions_app.storage.files import SESSION_SUFFIX, real_path, reported
-from sessions_app.storage.rendered import DOCUMENT_SUFFIX
 
 MANAGED: Final = "sessions"
 """The name of the managed root in the data directory."""

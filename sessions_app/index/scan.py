@@ -26,6 +26,7 @@ from sessions_app.agents.registry import (
     generation_of,
     may_show_another,
 )
+from sessions_app.disk.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Measured, Tally, model_of
 from sessions_app.sessionlog.diagnosis import SentConversation
@@ -34,7 +35,6 @@ from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import SCHEMA, Damage, ParserState, Recorded, require_session
 from sessions_app.sessionlog.text import is_noise, moment_of, title_of, title_of_prompt
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import branch_sample, read_place
 
 from .context_window_lookup import ContextWindowLookup

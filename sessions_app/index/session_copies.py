@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.files import SESSION_SUFFIX, SessionReader
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis
 from sessions_app.sessionlog.errors import BadInput
@@ -19,7 +20,6 @@ from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.repair_pieces import RepairAccount
 from sessions_app.sessionlog.session import Header
 from sessions_app.storage.backups import create_beside
-from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 from sessions_app.storage.repair import write_repaired
 
 from .index_store import remember_own_write

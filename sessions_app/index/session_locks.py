@@ -24,9 +24,9 @@ from django.db.models import Q
 from django.utils.module_loading import import_string
 
 from sessions_app.agents.registry import AGENTS
+from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sqlite import left_out_if_busy
 from sessions_app.storage.locks import LockedSession, intent_path, interrupted_sessions, session_lock
 
 logger = logging.getLogger("redline")

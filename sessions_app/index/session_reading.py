@@ -10,9 +10,9 @@ from django.conf import settings
 
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, agent_of, choose_reader, reading_by
+from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.storage.files import real_path
 
 if TYPE_CHECKING:
     # Commands that only read a session do not load the models.

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connection
 
-from sessions_app.children import Children, end_with_parent
+from sessions_app.server.children import Children, end_with_parent
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.web.server_log import defects_logged
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from django.db import DatabaseError, OperationalError, connection
 
+from sessions_app.database.sqlite import failure_of
 from sessions_app.sessionlog.errors import RedlineError, Stopped
-from sessions_app.sqlite import failure_of
 
 from .job import BEAT_SECONDS, Job
 

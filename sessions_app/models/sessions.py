@@ -25,10 +25,10 @@ from django.db.models import F, Q
 
 from sessions_app.agents.base import Agent, AgentSettings
 from sessions_app.agents.registry import AGENTS, READERS, agent_by, agent_of, agent_with_reader, key_of_reader
+from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.context import ANY_WINDOW, Basis, ContextSize, InheritedMeasure, has_overflown, why_due
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.storage.files import real_path
 
 PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?(?:\.zst)?|\.db/[^/]+)"
 """The paths of sessions in addresses: a file, or a name in a database. A file name may contain anything."""

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from sessions_app.agents.registry import AGENTS
-from sessions_app.search.pure.passages import PassageKind, PassageState
 from sessions_app.search.pure.query import MAX_LENGTH, SearchQuery, day_of
+from sessions_app.sessionlog.passages import PassageKind, PassageState
 
 SORTS: Final[Mapping[str, str]] = {"best": "Best first", "newest": "Newest first"}
 KINDS: Final[Mapping[PassageKind, str]] = {

@@ -32,20 +32,20 @@ from django.db.models.functions import Coalesce
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
+from sessions_app.database.sqlite import UntilWritten
+from sessions_app.database.text_store import KIND_BITS, KIND_MASK, TextStore
+from sessions_app.disk.files import SessionReader
 from sessions_app.index.index_store import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session, SessionQuerySet
-from sessions_app.search.pure.passages import PassageKind, PassageState, passages
 from sessions_app.search.pure.query import SearchQuery, SnippetPart, TermPattern, snippet
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
+from sessions_app.sessionlog.passages import PassageKind, PassageState, passages
 from sessions_app.sessionlog.text import moment_of, printable
-from sessions_app.sqlite import UntilWritten
-from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import reparse_entry
 
 from .filters import KINDS, STATES, SearchFilters
-from .store import KIND_BITS, KIND_MASK, TextStore
 from .text_index import text_progress
 
 COMPARED: Final = 400

@@ -19,24 +19,31 @@ import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
+from sessions_app.database.sqlite import UntilWritten
+from sessions_app.database.text_store import (
+    KIND_BITS,
+    Alike,
+    IndexedPassage,
+    SearchableSession,
+    TextStore,
+    close_idle,
+    passage_id,
+)
+from sessions_app.disk.files import SessionReader, reported
 from sessions_app.index.index_store import indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts
 from sessions_app.index.progress import TextProgress
 from sessions_app.index.scan import RebuiltSession
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
-from sessions_app.search.pure.passages import PassageState, index_text, passages, states_of
+from sessions_app.server.broadcast import SESSIONS, publish
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.passages import PassageState, index_text, passages, states_of
 from sessions_app.sessionlog.session import SCHEMA, unpack
 from sessions_app.sessionlog.text import moment_of
-from sessions_app.sqlite import UntilWritten
-from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import reparse_entry
-from sessions_app.web.broadcast import SESSIONS, publish
-
-from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, close_idle, passage_id
 
 CHARACTERS_AT_ONCE: Final = 300_000
 """Characters in one transaction: some 30 ms."""

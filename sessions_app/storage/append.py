@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessions_app.disk.files import FileState, file_state, last_line_start, opened, pread, reported, sync
+from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.text import plural
 
-from .files import FileState, file_state, last_line_start, opened, pread, reported, sync
 from .locks import NOTHING_WRITTEN, AppendIntent, LockedSession, cut_off
-from .open_files import describe, writers_of
 
 UNDECIDED: Final = "The next lock on the session finds out whether the line was appended: try again."
 

@@ -34,11 +34,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
-
-from .copies import BACKUP_DRAFT, RESTORE_DRAFT, created, draft_path, require_space
-from .copies import create_beside as create_beside
-from .files import (
+from sessions_app.disk.copies import BACKUP_DRAFT, RESTORE_DRAFT, created, draft_path, require_space
+from sessions_app.disk.copies import create_beside as create_beside
+from sessions_app.disk.files import (
     BACKUP_LABELS,
     BACKUP_SUFFIX,
     CHUNK,
@@ -55,8 +53,10 @@ from .files import (
     sync_directory,
     write_all,
 )
+from sessions_app.disk.open_files import Writer, writers_of
+from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+
 from .locks import LockedSession, ReplaceIntent
-from .open_files import Writer, writers_of
 
 _NAME = re.compile(
     r"(?P<session>.+)\.(?P<time>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z)\."

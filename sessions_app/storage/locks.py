@@ -35,10 +35,20 @@ from typing import Final, NamedTuple
 import filelock
 import msgspec
 
+from sessions_app.disk.copies import DRAFTS, draft_path
+from sessions_app.disk.files import (
+    CHUNK,
+    file_state,
+    opened,
+    pread,
+    reported,
+    sha256_of,
+    sync,
+    sync_directory,
+    write_all,
+)
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
-from .copies import DRAFTS, draft_path
-from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
 from .row_steps import CHANGED_BY_OTHERS, RowMark, backed_up_steps, put_back, was_made
 
 if sys.platform == "linux":

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from sessions_app.disk.copies import FORK_DRAFT, created, draft_path, require_space
+from sessions_app.disk.files import CHUNK, FileState, file_state, reported, sync_directory, write_all
+from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 from .backups import file_digest
-from .copies import FORK_DRAFT, created, draft_path, require_space
-from .files import CHUNK, FileState, file_state, reported, sync_directory, write_all
 from .locks import CreateIntent, LockedSession, RemoveIntent
-from .open_files import describe, writers_of
 
 NOT_MADE = "No new session was made."
 NOT_DELETED = "It was not deleted."

@@ -10,13 +10,12 @@ from tempfile import SpooledTemporaryFile
 from typing import IO
 
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.copies import create_beside
+from sessions_app.disk.files import CHUNK, SessionReader, file_state, reported
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount, RepairPiece
 from sessions_app.sessionlog.session import Header
-
-from .copies import create_beside
-from .files import CHUNK, SessionReader, file_state, reported
 
 
 def write_repaired(path: Path, copy: Path, lost: Path, new_header: Header) -> RepairAccount:

@@ -29,11 +29,18 @@ import msgspec
 
 from sessions_app.agents.base import Agent, AgentServer
 from sessions_app.agents.registry import agent_at
+from sessions_app.disk.agent_database import (
+    changed_database,
+    encoded,
+    opened_database,
+    placeholder,
+    quoted,
+    read_row,
+    state_of,
+)
+from sessions_app.disk.files import opened, pread, reported, sha256_of
+from sessions_app.disk.open_files import describe, writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
-
-from .agent_database import changed_database, encoded, opened_database, placeholder, quoted, read_row, state_of
-from .files import opened, pread, reported, sha256_of
-from .open_files import describe, writers_of
 
 _BYTES: Final = "base64"
 

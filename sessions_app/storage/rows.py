@@ -29,9 +29,7 @@ import msgspec
 from sessions_app.agents.base import Agent, AgentServer
 from sessions_app.agents.pure.format import RowChanges
 from sessions_app.agents.registry import agent_at
-from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
-
-from .agent_database import (
+from sessions_app.disk.agent_database import (
     changed_database,
     is_locked_by_others,
     opened_database,
@@ -39,10 +37,12 @@ from .agent_database import (
     session_copy,
     state_of,
 )
+from sessions_app.disk.files import reported
+from sessions_app.disk.open_files import describe, writers_of
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+
 from .backups import NO_BACKUP, Backup, list_backups, write_backup
-from .files import reported
 from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent, ServedRowsIntent
-from .open_files import describe, writers_of
 from .row_steps import RowStep, apply_step, backup_text, change_through, is_backup_of, put_back
 
 DIRECTORY: Final = "rows"

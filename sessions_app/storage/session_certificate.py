@@ -11,6 +11,7 @@ from typing import Any, Final
 from sessions_app.agents.base import Agent, AgentClient, AgentPackage, PackageContext, RebuiltMessage
 from sessions_app.agents.pure.format import Reader
 from sessions_app.agents.registry import GENERATIONS
+from sessions_app.disk.files import GrowthKind, SessionReader
 from sessions_app.sessionlog.certificate import (
     Certificate,
     LedgerResult,
@@ -25,7 +26,6 @@ from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.jsjson import split_lines, stringify
 from sessions_app.sessionlog.text import plural
 
-from .files import GrowthKind, SessionReader
 from .session_loader import LoadedSession
 
 FIRST_WITH_IDS: Final = 2

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, agent_at, broken_pairs
+from sessions_app.disk.files import FileState, Fingerprint, GrowthKind, SessionReader, last_line_start, real_path
 from sessions_app.sessionlog.context import SAMPLE, ActiveContext, InheritedMeasure, Measured, Rebuild, Tally, model_of
 from sessions_app.sessionlog.diagnosis import Diagnosis, diagnosis_of
 from sessions_app.sessionlog.entries import Entry, Texts, tokens_of
@@ -28,8 +29,6 @@ from sessions_app.sessionlog.opaque import Opaque, image_tokens
 from sessions_app.sessionlog.session import ParserState, SessionLog, is_complete_line, log_of, read_session
 from sessions_app.sessionlog.text import plural
 from sessions_app.sessionlog.tree import SessionTree
-
-from .files import FileState, Fingerprint, GrowthKind, SessionReader, last_line_start, real_path
 
 Progress = Callable[[int], object]
 """Called with the number of bytes read so far."""

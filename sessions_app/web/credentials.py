@@ -22,11 +22,10 @@ from django.http import HttpRequest, parse_cookie
 from django.http.request import split_domain_port
 from django.utils.crypto import salted_hmac
 
-from sessions_app.connections.connection_files import PATH as HANDSHAKES
-from sessions_app.connections.connection_files import ConnectedAgent, connection_with
-
-from .connections import HEADERS, REFUSAL_HEADERS
-from .launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
+from sessions_app.server.connection_files import PATH as HANDSHAKES
+from sessions_app.server.connection_files import ConnectedAgent, connection_with
+from sessions_app.server.connections import HEADERS, REFUSAL_HEADERS
+from sessions_app.server.launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
 # To a browser all ports of 127.0.0.1 are one site, so the cookie there has a different name in each installation.

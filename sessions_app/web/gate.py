@@ -23,7 +23,8 @@ from django.conf import settings
 from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils.http import parse_header_parameters
 
-from .connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
+from sessions_app.server.connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
+
 from .credentials import Credentials, Headers, refuse_socket
 from .middleware import REFUSED_BODY
 from .uploads import is_for_uploads, upload_room

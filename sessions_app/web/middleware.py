@@ -20,8 +20,9 @@ from django.utils.log import log_response
 from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from sessions_app.server.launch_tokens import SESSION_SECONDS, use_token
+
 from .credentials import API, COOKIE, Credentials, is_for_agents, is_shown, new_launch_cookie
-from .launch_tokens import SESSION_SECONDS, use_token
 from .stylesheet import Stylesheet
 
 LAUNCH_PATH: Final = "/launch"

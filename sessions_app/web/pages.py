@@ -29,11 +29,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.middleware import HtmxDetails
 
 from sessions_app.cli import printable
+from sessions_app.database.sqlite import BUSY, DAMAGED, GONE, UNKNOWN, failure_of
+from sessions_app.server.launch_tokens import end_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
-from sessions_app.sqlite import BUSY, DAMAGED, GONE, UNKNOWN, failure_of
 
 from .credentials import COOKIE, Credentials
-from .launch_tokens import end_session
 from .middleware import failed, is_api
 
 

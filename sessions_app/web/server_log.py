@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Final
 
 from sessions_app.cli import printable
+from sessions_app.disk.files import reported
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.files import reported
 
 FILE_NAME: Final = "redline.log"
 FILE_BYTES: Final = 1_000_000

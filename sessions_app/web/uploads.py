@@ -15,8 +15,8 @@ from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, SkipFile
 from django.http import HttpResponse
 
+from sessions_app.disk.files import os_failure, reported
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.files import os_failure, reported
 
 NO_ROOM: Final = "redline.no_room"
 """The key in the request's META for the reason why an upload could not be stored."""

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from compaction_app.review.presenter import ROWS
+from compaction_app.pages.review.presenter import ROWS
 from tests.browser.acts import each, press
 from tests.browser.chromium import Watched, hold, poll
 from tests.browser.page_checks import GENERIC_FONTS, have_no_faults_here, keep

@@ -13,8 +13,8 @@ import pytest
 from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import READERS
+from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_certificate import rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.files import place

@@ -16,7 +16,7 @@ import pytest
 
 from compaction_app.changes.proof import approved_messages
 from compaction_app.scripted.server import ScriptedProvider
-from sessions_app.connections.connection_files import ConnectedAgent, connection_path, new_secret, write_connection
+from sessions_app.server.connection_files import ConnectedAgent, connection_path, new_secret, write_connection
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session

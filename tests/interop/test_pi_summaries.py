@@ -26,12 +26,12 @@ from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.edge.package import PACKAGE
 from sessions_app.agents.pi.pure.reader import PiReader
 from sessions_app.agents.pure.format import FileLists
+from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import split_lines
 from sessions_app.sessionlog.session import Header
-from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_certificate import rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests import factories

@@ -18,8 +18,8 @@ import pytest
 
 import redline.serving
 from lab_app.hindsight import service
-from sessions_app import children
-from sessions_app.web.running_server import only_server
+from sessions_app.server import children
+from sessions_app.server.running_server import only_server
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place
 from tests.html import missing

@@ -12,8 +12,8 @@ from tests.installation import Installation
 from tests.paths import PROJECT
 
 PAGES = (
-    *("redline.urls", "sessions_app.urls", "sessions_app.list.views"),
-    *("compaction_app.urls", "compaction_app.review.views", "compaction_app.runs.views"),
+    *("redline.urls", "sessions_app.urls", "sessions_app.pages.list.views"),
+    *("compaction_app.urls", "compaction_app.pages.review.views", "compaction_app.pages.runs"),
 )
 SERVER = ("channels", "uvicorn", "django_htmx", "csp", "whitenoise", "template_partials")
 SLOW = ("http.server", "smtplib", "pdb", "genai_prices", "rich.console", "pydantic_settings")
@@ -51,7 +51,7 @@ def test_commands_load_only_what_they_need(redline, path):
     without_pages = [["sessions"], *of_path, ["worker", "--until-idle"]]
     ended = run_python(redline, LISTING, json.dumps([without_tables, [asked], without_pages]))
     quickest, first, second = (set(part.splitlines()) for part in ended.stderr.split("loaded:\n")[1:])
-    assert {"sessions_app.management.commands.tree", "sessions_app.connections.review_request"} <= first
+    assert {"sessions_app.management.commands.tree", "sessions_app.server.review_request"} <= first
     assert not quickest & {"http.client"}
     assert not first & {*PAGES, *SERVER, *PROVIDERS, *MODELS, *SLOW}
     assert {"sessions_app.models", "compaction_app.management.commands.worker"} <= second

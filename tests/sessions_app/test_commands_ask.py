@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.connections.connection_files import connection_path
+from sessions_app.server.connection_files import connection_path
 from tests.installation import Installation, Result
 from tests.paths import PROJECT
 from tests.processes import forked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.children import in_two_processes
+from sessions_app.server.children import in_two_processes
 from tests.processes import forked
 from tests.wait import wait_until
 

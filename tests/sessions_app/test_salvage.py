@@ -16,19 +16,19 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
-from compaction_app.audit.service import verify
+from compaction_app.changes.audit import verify
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule
 from lab_app.models import Experiment, MeasuredSession
-from sessions_app import salvage
+from sessions_app.database.migrated import salvage
+from sessions_app.database.salvage import readable_rows
+from sessions_app.disk.open_files import Writer
 from sessions_app.document.document import Document
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Entry, Session
-from sessions_app.salvage import readable_rows
-from sessions_app.storage.open_files import Writer
-from sessions_app.web.running_server import only_server
+from sessions_app.server.running_server import only_server
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation, migrate_to

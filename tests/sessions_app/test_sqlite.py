@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 from django.db import connection, transaction
 
+from sessions_app.database.sqlite import UntilWritten, database_path
 from sessions_app.models import Root
-from sessions_app.sqlite import UntilWritten, database_path
 
 
 @pytest.fixture

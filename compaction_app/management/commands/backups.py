@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.restore import keeps_its_bytes
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
+from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.backups import verify
-from sessions_app.storage.files import real_path
 from sessions_app.terminal import Column
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}

@@ -23,19 +23,21 @@ from compaction_app.management.plan_display import (
     show_deletions,
     show_summary,
 )
+from compaction_app.pages.session.views import select_reader
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.model_registry import LEVELS
-from compaction_app.planning.planners import EMBEDDED, OFF, Plan, dry_run, is_llm, level_asked_for, require_planner
+from compaction_app.planning.plan import Plan
+from compaction_app.planning.planners import EMBEDDED, OFF, dry_run, is_llm, level_asked_for, require_planner
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
 from compaction_app.session_activity import Activity, effect_of
-from compaction_app.session_page.views import select_reader
 from sessions_app.agents.pure.format import SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
 from sessions_app.cli import NEWEST, NEWEST_HELP, printable, shell_path, shell_quoted
+from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
@@ -43,7 +45,6 @@ from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.sessionlog.tree import unknown_entry
-from sessions_app.storage.files import real_path
 from sessions_app.storage.session_loader import find_torn_line, tally_of
 
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.settings_in_force.views import SettingsView, view_settings
+from compaction_app.pages.settings_in_force import SettingsView, view_settings
 from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.disk.files import real_path
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import real_path
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (

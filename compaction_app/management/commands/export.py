@@ -6,13 +6,13 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from compaction_app.core.branch_views import VIEWS, messages_in
-from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name
+from compaction_app.entries.branch_export import FORMS, LABELS, BranchExport, export_name
 from compaction_app.rendering.exported import ExportHead
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.disk.copies import create_beside
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.copies import create_beside
 
 
 class Command(RedlineCommand):

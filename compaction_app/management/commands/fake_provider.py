@@ -10,9 +10,9 @@ from compaction_app.scripted.app import ScriptedApp
 from compaction_app.scripted.scripts import SCRIPTS, script_named
 from compaction_app.scripted.server import base_url, server_of
 from sessions_app.cli import RedlineCommand, printable
+from sessions_app.server.connections import listening, shared_port
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.terminal import Column
-from sessions_app.web.connections import listening, shared_port
 
 PORT: Final = 8099
 LONGEST_PACE: Final = 60.0

@@ -14,14 +14,14 @@ from compaction_app.changes.entries import (
     move_to,
     plan_append,
     set_label,
+    text_said,
 )
 from compaction_app.changes.fork import fork_session, plan_fork
 from compaction_app.management.change_command import ChangeCommand, flags_of
-from compaction_app.navigation.views import text_said
 from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
+from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import real_path
 
 
 class Command(ChangeCommand):

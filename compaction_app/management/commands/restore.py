@@ -10,9 +10,9 @@ from django.core.management.base import CommandParser
 from compaction_app.changes.restore import NewerEntry, plan_restore, restore
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from sessions_app.cli import printable, shell_path
+from sessions_app.disk.files import file_state, other_names_note, real_path
+from sessions_app.disk.open_files import describe
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
-from sessions_app.storage.files import file_state, other_names_note, real_path
-from sessions_app.storage.open_files import describe
 
 
 class Command(ChangeCommand):

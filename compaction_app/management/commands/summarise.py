@@ -19,7 +19,7 @@ from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.model_request import Summarizer
-from compaction_app.planning.usage import UsageTotals
+from compaction_app.providers.usage import UsageTotals
 from compaction_app.summaries.drafts import (
     WantedSummary,
     ask_hooks_about,
@@ -32,11 +32,11 @@ from compaction_app.summaries.drafts import (
 )
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted, text_lines
+from sessions_app.disk.files import real_path, reported
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import real_path, reported
 
 LONGEST_TEXT: Final = 1_000_000
 """Bytes of a summary."""

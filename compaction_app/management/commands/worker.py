@@ -14,8 +14,8 @@ from sessions_app.cli import RedlineCommand
 from sessions_app.jobs.job import worker_name
 from sessions_app.jobs.pool import work_until_idle, work_until_stopped
 from sessions_app.jobs.recorder import Terminated
+from sessions_app.server.broadcast import relay_through
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.web.broadcast import relay_through
 from sessions_app.web.server_log import defects_logged
 
 

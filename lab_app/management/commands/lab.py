@@ -14,10 +14,10 @@ from lab_app.pure.report import LABELS, StrategyResult, TriedSession, as_documen
 from lab_app.pure.strategies import KEYS, Strategy, strategies_named
 from lab_app.pure.trials import KEEPS, trials_of
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path
+from sessions_app.disk.files import reported
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import reported
 from sessions_app.terminal import Column
 
 COLUMNS: Final = (

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.disk.files import open_file, stat_file
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.files import open_file, stat_file
 
 SIZE_LIMIT: Final = 1_000_000
 # What is not closed goes to the end, instead of being looked for again after each character.

@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -193,11 +192,11 @@ class WriteFacts:
     session_id: str
     """The id of a new session."""
     written_at: datetime
-    session: Path
+    session: str
     """The real path of the session."""
     header: Header
-    backup: Path
-    """The backup made before the write."""
+    backup: str
+    """The path of the backup made before the write."""
     line: Callable[[Entry], bytes]
     """Reads the recorded line of an entry, without its newline."""
     labels: Mapping[str, str]
@@ -212,6 +211,12 @@ class WriteFacts:
     """Whether the agent certainly has the session open."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes of the user in place of entries that go, each by the first of these: see `notes`."""
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the session's path, without its suffix."""
+        name = self.session.rpartition("/")[2]
+        return name.rpartition(".")[0] or name
 
 
 class SessionWriter(Protocol):

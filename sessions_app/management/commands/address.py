@@ -6,10 +6,10 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand
+from sessions_app.disk.files import reported
+from sessions_app.server.launch_tokens import browser_host
+from sessions_app.server.running_server import launch_address, running_server
 from sessions_app.sessionlog.errors import Conflict
-from sessions_app.storage.files import reported
-from sessions_app.web.launch_tokens import browser_host
-from sessions_app.web.running_server import launch_address, running_server
 
 
 class Command(RedlineCommand):

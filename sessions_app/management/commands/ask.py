@@ -11,7 +11,7 @@ from sessions_app.agents.base import TEST_VARIABLE
 from sessions_app.agents.pure.hooks import BRIDGE, CompactionHook, HookRequest
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
-from sessions_app.connections.review_request import Caller, ServerRequests, report_if_killed, request_review
+from sessions_app.server.review_request import Caller, ServerRequests, report_if_killed, request_review
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
 INPUT_LIMIT: Final = 1_000_000

@@ -9,9 +9,9 @@ from typing import Any, Final
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
-from sessions_app.children import redline_command
 from sessions_app.cli import RedlineCommand
 from sessions_app.index.named_session import known_sessions
+from sessions_app.server.children import redline_command
 from sessions_app.sessionlog.text import one_line
 
 SESSIONS: Final = "sessions"

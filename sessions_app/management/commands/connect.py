@@ -10,7 +10,6 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
@@ -28,10 +27,11 @@ from sessions_app.connections.service import (
     status_of_connection,
 )
 from sessions_app.connections.trial import ConnectionTest, try_connection
+from sessions_app.disk.files import reported
+from sessions_app.server.connection_files import ConnectedAgent
+from sessions_app.server.running_server import running_server
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import reported
-from sessions_app.web.running_server import running_server
 
 LINES_SHOWN: Final = 60
 """The longest change that is shown without `--full`."""

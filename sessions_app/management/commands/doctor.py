@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
+from sessions_app.disk.files import real_path
 from sessions_app.index.session_copies import RepairedCopy, write_repaired_copy
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding, Severity
 from sessions_app.sessionlog.text import one_line, plural
-from sessions_app.storage.files import real_path
 from sessions_app.storage.session_loader import diagnose
 
 STYLES = {Severity.FATAL: "bold red", Severity.LOSS: "yellow", Severity.NONE: ""}

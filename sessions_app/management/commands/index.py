@@ -7,16 +7,16 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from sessions_app.children import exit_with_parent
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.database.salvage import Salvage, SalvagedTable, salvage_database
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.index.progress import ReadSoFar, TextProgress
-from sessions_app.salvage import Salvage, SalvagedTable, salvage_database
 from sessions_app.search.text_index import TextIndexer, index_with_texts
+from sessions_app.server.broadcast import relay_through
+from sessions_app.server.children import exit_with_parent
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.text import plural
-from sessions_app.web.broadcast import relay_through
 
 
 class Command(RedlineCommand):

@@ -5,9 +5,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.disk.files import real_path
 from sessions_app.index.session_copies import write_version_3
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.files import real_path
 
 
 class Command(RedlineCommand):

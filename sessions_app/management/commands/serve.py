@@ -10,11 +10,11 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand
-from sessions_app.connections.connection_files import announce_server
+from sessions_app.database.sqlite import only_this_database
+from sessions_app.disk.files import reported
 from sessions_app.index.roots import managed_root
-from sessions_app.sqlite import only_this_database
-from sessions_app.storage.files import reported
-from sessions_app.web.connections import (
+from sessions_app.server.connection_files import announce_server
+from sessions_app.server.connections import (
     HEADER_BYTES,
     HEADERS,
     IDLE_SECONDS,
@@ -27,7 +27,7 @@ from sessions_app.web.connections import (
     raise_descriptor_limit,
     shared_port,
 )
-from sessions_app.web.running_server import RunningServer, launch_address, only_server
+from sessions_app.server.running_server import RunningServer, launch_address, only_server
 from sessions_app.web.server_log import kept_log
 from sessions_app.web.uploads import upload_directory
 

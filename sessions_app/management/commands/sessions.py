@@ -6,8 +6,8 @@ from typing import Any, Final
 from django.utils import timezone
 
 from sessions_app.cli import RedlineCommand, printable
-from sessions_app.list.service import session_json
 from sessions_app.models import Root, Session
+from sessions_app.pages.list.service import session_json
 from sessions_app.sessionlog.text import one_line
 from sessions_app.terminal import Column
 

@@ -19,8 +19,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from sessions_app.sessionlog.jsjson import well_formed
-
-from .passages import CJK
+from sessions_app.sessionlog.passages import CJK
 
 MAX_LENGTH: Final = 400
 """Characters of a query; the rest is ignored."""

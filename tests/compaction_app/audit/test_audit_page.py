@@ -7,12 +7,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from compaction_app.audit.service import AuditFacts, FileContent, append
+from compaction_app.changes.audit import AuditFacts, FileContent, append
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.models import AuditEntry
+from sessions_app.disk.files import sha256_of
 from sessions_app.index.indexer import index_file
-from sessions_app.storage.files import sha256_of
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import links, missing, text_of
@@ -54,7 +54,7 @@ def test_an_empty_log_says_so_and_else_the_newest_come_first_page_by_page(browse
     answer = browser.get("/audit")
     assert "No changes yet" in text_of(answer)
     assert "Verified" not in text_of(answer)
-    monkeypatch.setattr("compaction_app.audit.views.PAGE_SIZE", 3)
+    monkeypatch.setattr("compaction_app.pages.audit.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
     first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))

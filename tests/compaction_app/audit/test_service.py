@@ -8,17 +8,17 @@ from unittest.mock import patch
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from compaction_app.audit import service as audit
-from compaction_app.audit.service import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
+from compaction_app.changes import audit as audit
+from compaction_app.changes.audit import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
 from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.changes.restore import restore
 from compaction_app.core.audit_chain import NO_ENTRY, BreakKind, ChainBreak
 from compaction_app.models import AuditEntry
+from sessions_app.disk.files import sha256_of
 from sessions_app.index.session_locks import settle_session
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.backups import digest_up_to
-from sessions_app.storage.files import sha256_of
 from tests.plans import approved_plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -15,12 +15,12 @@ from asgiref.sync import async_to_sync
 from django.http import HttpResponse
 from django.test import Client
 
-from compaction_app.backups import presenter as backup_page
-from compaction_app.backups import views
-from compaction_app.backups.views import SentFile, disposition
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.models import Backup, Compaction
+from compaction_app.pages.backups import presenter as backup_page
+from compaction_app.pages.backups import views
+from compaction_app.pages.backups.views import SentFile, disposition
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError

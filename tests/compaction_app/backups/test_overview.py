@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.backups import presenter
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
+from compaction_app.pages.backups import presenter
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
 from tests.factories import session_bytes, working_session

@@ -15,18 +15,18 @@ from django.db import DatabaseError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.backups.service import delete, list_backups
 from compaction_app.changes import restore as restores
+from compaction_app.changes.backups import delete, list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.changes.restore import NewerEntry, RestoreDifference, difference, plan_restore, restore
 from compaction_app.models import Backup, Compaction
+from sessions_app.disk.files import CHUNK
 from sessions_app.index.session_locks import settle_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import backups as files
 from sessions_app.storage.backups import Restored
-from sessions_app.storage.files import CHUNK
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot, unchanged
 from tests.html import missing

@@ -24,11 +24,11 @@ from compaction_app.models import Compaction
 from compaction_app.session_activity import Activity
 from redline.main import main
 from sessions_app.agents.registry import GENERATIONS
+from sessions_app.disk.open_files import Writer
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import significant
-from sessions_app.storage.open_files import Writer
 from sessions_app.storage.session_loader import load_session
 from tests.budget import some
 from tests.factories import message, session_bytes, user, working_session

@@ -19,12 +19,12 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
-from compaction_app.session_page.views import select_reader
+from compaction_app.pages.session.views import select_reader
+from sessions_app.disk.files import BACKUP_SUFFIX
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage import backups
 from sessions_app.storage.append import append_lines
-from sessions_app.storage.files import BACKUP_SUFFIX
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
 from tests.installation import Installation, refusal

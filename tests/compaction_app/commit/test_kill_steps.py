@@ -13,13 +13,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
 from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.session_page.views import select_reader
+from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import settle_interrupted

@@ -12,8 +12,8 @@ from django.utils import timezone
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit, preflight_of
 from compaction_app.changes.proof import require_approved
-from compaction_app.commit.notes import NOTE_LENGTH, save_notes
 from compaction_app.models import Compaction, Run
+from compaction_app.review.notes import NOTE_LENGTH, save_notes
 from sessions_app.agents.pure.format import note_text
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import SystemFailure

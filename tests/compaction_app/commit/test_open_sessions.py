@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.changes.restore import restore
 from compaction_app.models import Compaction
+from sessions_app.disk.files import file_state
+from sessions_app.disk.open_files import writers_of
 from sessions_app.index.indexer import index_file
-from sessions_app.storage.files import file_state
-from sessions_app.storage.open_files import writers_of
 from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place, unchanged

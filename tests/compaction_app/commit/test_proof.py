@@ -12,9 +12,9 @@ import pytest
 from compaction_app.changes import compaction
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Preflight, commit
-from compaction_app.commit.certificate import certify_again, stored_certificate
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.session_page.views import select_reader
+from compaction_app.pages.commit.presenter import certify_again, stored_certificate
+from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.index_store import session_row

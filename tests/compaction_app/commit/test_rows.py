@@ -15,13 +15,13 @@ import pytest
 from compaction_app.changes.compaction_state import latest_state
 from compaction_app.changes.fork import fork_session
 from compaction_app.models import AuditEntry, Compaction, Undo
+from sessions_app.disk.open_files import Writer
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import rows
 from sessions_app.storage.locks import RecoveryKind, session_lock
-from sessions_app.storage.open_files import Writer
 from sessions_app.storage.row_steps import RowStep, backed_up_steps
 from sessions_app.storage.session_loader import load_session
 from tests.budget import long_except

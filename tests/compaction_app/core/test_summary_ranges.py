@@ -27,11 +27,11 @@ from compaction_app.core.summary_ranges import (
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.pure.reader import PiReader
 from sessions_app.agents.pure.format import FileLists
+from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import FACTOR, some
 from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, given_often

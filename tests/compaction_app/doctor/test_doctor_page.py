@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.doctor import views
+from compaction_app.pages import doctor
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests import html
@@ -76,8 +76,8 @@ def test_a_healthy_session_says_so_and_a_missing_file_is_explained(browser, know
 
 
 def test_only_so_many_rows_are_shown(browser, known_root, monkeypatch):
-    monkeypatch.setattr(views, "FINDINGS_SHOWN", 2)
-    monkeypatch.setattr(views, "CHANGES_SHOWN", 3)
+    monkeypatch.setattr(doctor, "FINDINGS_SHOWN", 2)
+    monkeypatch.setattr(doctor, "CHANGES_SHOWN", 3)
     recorded: list[Any] = [HEADER, *[line for n in range(5) for line in (message(f"e{n}", None, user("x")), b"x")]]
     shown = browser.get(placed(known_root, session_bytes(recorded)))
     assert len(html.elements(shown, ".findings tbody tr")) == 2

@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.review_fold import Kind
-from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
+from compaction_app.review.lines import LineChecks, checked_reason
 from compaction_app.runs.reviews import decide, reviewed
 from sessions_app.sessionlog.entries import Target
 from tests.clients import page

@@ -15,10 +15,10 @@ from compaction_app.handshakes.review_requests import honoured_by
 from compaction_app.models import Handshake, Run
 from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.registry import AGENTS
-from sessions_app.connections.connection_files import delete_connection
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Root, Session
+from sessions_app.server.connection_files import delete_connection
 from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.compaction_app.handshakes.conftest import AskingAgent, approved, state_of
 from tests.factories import HEADER, session_bytes, working_session

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from compaction_app.entries.lost_subjects import SHOWN
-from compaction_app.losses import views
+from compaction_app.pages import losses
 from sessions_app.document.document import forget_documents
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
@@ -69,7 +69,7 @@ def test_the_summary_stands_beside_what_it_replaced_with_both_sizes_of_the_conte
     assert texts(turn, ".brief__files") == ["read src/a.py"]
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
     session = Session.objects.get()
-    found = views.loss_at(session)
+    found = losses.loss_at(session)
     assert found.before.ratio == session.context_size.ratio
     after = found.before.without(found.loss.replacement.tokens_before - found.loss.replacement.tokens_after)
     assert after.tokens < found.before.tokens
@@ -173,8 +173,8 @@ def test_the_report_needs_nothing_else(browser, url):
 
 def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeypatch):
     worked_out: list[Any] = []
-    loss_of = views.loss_of
-    monkeypatch.setattr(views, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
+    loss_of = losses.loss_of
+    monkeypatch.setattr(losses, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
     for part in ("lost", "lost", "lost/report"):
         page(browser, f"{url}/{part}?entry=e11")
     assert len(worked_out) == 1

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.planning.api_keys import read_keys
+from compaction_app.providers.api_keys import read_keys
 from tests.html import missing
 from tests.installation import Installation, finish
 

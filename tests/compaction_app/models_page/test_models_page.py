@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.models_page.forms import SMALLEST_OUTPUT, SMALLEST_WINDOW
-from compaction_app.planning.api_keys import read_keys
+from compaction_app.pages.models.forms import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.planning.model_registry import COMFORTABLE_WINDOW, endpoint_of, model_named, provider_named
+from compaction_app.providers.api_keys import read_keys
 from sessions_app.index.indexer import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.fake_provider_echo import start_echo_provider

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.entries import append_entries, move_to, set_label
 from compaction_app.changes.fork import fork_session

@@ -11,8 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from compaction_app.planning import api_keys
-from compaction_app.planning.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
+from compaction_app.providers import api_keys
+from compaction_app.providers.api_keys import KeptKey, checked_key, drop_key, hint_of, keep_key, read_keys
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from tests.files import unchanged
 from tests.installation import refusal

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.models_page import service
-from compaction_app.models_page.forms import KeyForm, PlannerModelForm, ProviderForm
-from compaction_app.planning.api_keys import KeptKey, keep_key, read_keys
+from compaction_app.pages.models import service
+from compaction_app.pages.models.forms import KeyForm, PlannerModelForm, ProviderForm
 from compaction_app.planning.model_registry import (
     LEVELS,
     endpoint_of,
@@ -24,6 +23,7 @@ from compaction_app.planning.model_registry import (
     provider_named,
     providers,
 )
+from compaction_app.providers.api_keys import KeptKey, keep_key, read_keys
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError

@@ -19,8 +19,8 @@ from django.test import Client
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import ACCEPTED
 from compaction_app.models import Run
+from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.review.grouped_review import ReviewFilter
-from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.reviews import reviewed
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.context import significant

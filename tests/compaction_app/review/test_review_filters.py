@@ -10,10 +10,10 @@ from django.test import Client
 
 from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.models import Run
-from compaction_app.review import presenter as review_pages
+from compaction_app.pages.review import presenter as review_pages
+from compaction_app.pages.review.presenter import ReviewDesk
+from compaction_app.pages.review.views import place_at_point, place_of
 from compaction_app.review.grouped_review import filter_of
-from compaction_app.review.presenter import ReviewDesk
-from compaction_app.review.views import place_at_point, place_of
 from compaction_app.runs.reviews import decide
 from sessions_app.sessionlog.context import significant
 from tests.compaction_app.review.review_page import (

@@ -14,10 +14,10 @@ from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.entries.words import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
-from compaction_app.review import presenter as review_pages
+from compaction_app.pages.review import presenter as review_pages
+from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.review.lines import fold_words, ref_of, target_of
-from compaction_app.review.presenter import ReviewDesk
 from compaction_app.runs.commands import opened_targets, plan_again
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work

@@ -34,9 +34,9 @@ from sessions_app.jobs import recorder as job_recorder
 from sessions_app.jobs.job import BEAT_SECONDS, LEASE_SECONDS, LeaseWatch, worker_name
 from sessions_app.jobs.recorder import Terminated
 from sessions_app.models import Session
+from sessions_app.server import broadcast
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.web import broadcast
 from sessions_app.web.server_log import kept_log
 from tests.factories import session_bytes, whole, working_session
 from tests.files import place

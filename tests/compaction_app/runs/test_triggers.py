@@ -26,8 +26,8 @@ from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.index.context_window_lookup import ContextWindowLookup, refresh_windows
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
-from sessions_app.list.service import ListFilters, browse, session_json
 from sessions_app.models import Session
+from sessions_app.pages.list.service import ListFilters, browse, session_json
 from tests.browser.scenarios import newest_run
 from tests.clients import page
 from tests.compaction_app.runs.test_run_socket import arrived

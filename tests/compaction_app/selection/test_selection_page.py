@@ -9,7 +9,7 @@ from django.test import Client
 from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
-from compaction_app.review.presenter import ReviewDesk
+from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.runs.commands import plan_again
 from compaction_app.runs.reviews import decide, review_of, undo
 from compaction_app.runs.worker import work

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 
 from compaction_app.entries.branches import branch_state
-from compaction_app.session_page.consumers import ShownBranch, draw_news
+from compaction_app.pages.session.consumers import ShownBranch, draw_news
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session

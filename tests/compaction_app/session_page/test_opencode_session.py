@@ -9,7 +9,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState

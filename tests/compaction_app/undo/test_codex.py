@@ -20,10 +20,10 @@ from compaction_app.core.undo_ways import UndoWay
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.edge.store import thread_id_of
 from sessions_app.agents.codex.pure.format import READER
+from sessions_app.disk import open_files
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
-from sessions_app.storage import open_files
 from sessions_app.storage.session_loader import load_session
 from tests.files import backdate, place, unchanged
 from tests.installation import Installation

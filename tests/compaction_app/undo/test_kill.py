@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.backups.service import list_backups
+from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.undo import planned, undo
 from compaction_app.core.states import RunState

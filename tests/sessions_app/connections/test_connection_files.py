@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from sessions_app.connections import connection_files
+from sessions_app.server import connection_files
+from sessions_app.server.launch_tokens import api_token
 from sessions_app.web.credentials import Credentials
-from sessions_app.web.launch_tokens import api_token
 
 
 def connected(name: str = "pi") -> connection_files.ConnectedAgent:

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from sessions_app.agents.pure.hooks import HookStep
-from sessions_app.connections.connection_files import connection, connection_path, write_connection
-from sessions_app.connections.review_request import (
+from sessions_app.server.connection_files import connection, connection_path, write_connection
+from sessions_app.server.review_request import (
     SIGNALS,
     Caller,
     NoAnswer,

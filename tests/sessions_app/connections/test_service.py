@@ -18,7 +18,7 @@ from hypothesis import given
 from sessions_app.agents.edge.bridges import FileBridge
 from sessions_app.agents.opencode.edge.bridge import PluginBridge
 from sessions_app.agents.pi.edge.bridge import ExtensionBridge
-from sessions_app.connections import connection_files, service
+from sessions_app.connections import service
 from sessions_app.connections.service import (
     ConnectionState,
     all_connections,
@@ -31,6 +31,7 @@ from sessions_app.connections.service import (
     revoke,
     status_of_connection,
 )
+from sessions_app.server import connection_files
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from tests.files import place, snapshot, unchanged
 from tests.html import missing

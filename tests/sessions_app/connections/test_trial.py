@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from sessions_app.agents.registry import AGENTS
-from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.trial import ConnectionTest, Listener, try_connection
+from sessions_app.server.connection_files import ConnectedAgent
 from tests.files import place
 
 CLIENT: Final = """#!/usr/bin/env python3

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from sessions_app.connections import service
-from sessions_app.connections.connection_files import connections
+from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.clients import page
 from tests.files import place, unchanged

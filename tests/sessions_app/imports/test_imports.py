@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from compaction_app.models import Run
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.imports.service import safe_name
+from sessions_app.disk.files import BACKUP_SUFFIX
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Entry, Session
-from sessions_app.storage.files import BACKUP_SUFFIX
+from sessions_app.pages.imports import safe_name
 from sessions_app.storage.locks import session_lock
 from sessions_app.web import uploads
 from tests.claude_sessions import SESSION_ID, ClaudeSession

@@ -15,15 +15,15 @@ import pytest
 import watchfiles
 
 from redline.configuration import Configuration, RootSetting
+from sessions_app.agents.demo import demo_session
+from sessions_app.disk.watcher import PathChanges, Watcher
 from sessions_app.index import follower as index_follower
 from sessions_app.index import indexer
-from sessions_app.index.demo import FILE_NAME, MARKER, demo_session, offer_demo
-from sessions_app.index.follower import Follower
+from sessions_app.index.follower import DEMO_FILE, DEMO_MARKER, Follower, offer_demo
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Entry, Session
-from sessions_app.storage.watcher import PathChanges, Watcher
-from sessions_app.web import broadcast
+from sessions_app.server import broadcast
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import append_as_agent, backdate, place
 from tests.opencode_stores import OpenCodeStore, documents
@@ -37,7 +37,7 @@ def root(tmp_path, settings, redline):
     """An empty configured root; a second one does not exist yet. The demo was made and removed before."""
     directory = tmp_path / "first"
     directory.mkdir()
-    (redline.data / MARKER).touch()
+    (redline.data / DEMO_MARKER).touch()
     choose_roots(settings, directory, tmp_path / "second")
     return directory
 
@@ -443,7 +443,7 @@ def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
 
 
 def test_without_any_session_a_demo_is_offered(follower, redline):
-    (redline.data / MARKER).unlink()
+    (redline.data / DEMO_MARKER).unlink()
     follower.settle()
     session = Session.objects.get()
     assert session.title.startswith("Demo: ")
@@ -461,7 +461,7 @@ def test_the_demo_is_made_once_and_not_if_a_session_is_known_even_a_missing_one(
     assert offer_demo() is None
     session.delete()
     made = offer_demo()
-    assert made == managed_root() / FILE_NAME
+    assert made == managed_root() / DEMO_FILE
     assert made.stat().st_mode & 0o077 == 0
     assert made.read_bytes() == demo_session()[0]
     assert offer_demo() is None

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.search import store as store_module
+from sessions_app.database.migrated import text_store as store_module
+from sessions_app.database.text_store import Alike, IndexedPassage, SearchableSession, TextStore
 from sessions_app.search.filters import SearchFilters
-from sessions_app.search.pure.passages import EntryPassage, PassageKind, PassageState, index_text, passages
 from sessions_app.search.pure.query import SearchQuery, day_of, snippet
-from sessions_app.search.store import Alike, IndexedPassage, SearchableSession, TextStore
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.passages import EntryPassage, PassageKind, PassageState, index_text, passages
 from tests.factories import (
     assistant,
     bash,

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
+from sessions_app.database.text_store import FILE, KIND_BITS, KIND_MASK, SCHEMA, TextStore
+from sessions_app.disk.files import EDGE
 from sessions_app.index import indexer
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths
 from sessions_app.models import Entry, Session
 from sessions_app.search import text_index
 from sessions_app.search.filters import SearchFilters
-from sessions_app.search.pure.passages import PassageState
 from sessions_app.search.results import SearchHit, search
-from sessions_app.search.store import FILE, KIND_BITS, KIND_MASK, SCHEMA, TextStore
 from sessions_app.search.text_index import TextIndexer, index_texts, index_with_texts, only_text_indexer, update_texts
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
-from sessions_app.storage.files import EDGE
+from sessions_app.sessionlog.passages import PassageState
 from tests.factories import (
     assistant,
     call,

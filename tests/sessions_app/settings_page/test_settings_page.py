@@ -15,8 +15,8 @@ from sessions_app.checks import check_configuration, check_distinct_roots, check
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import ChosenWindow, Root, Session
+from sessions_app.pages.settings.effective_settings import effective_settings
 from sessions_app.sessionlog.sourced_value import SourcedValue
-from sessions_app.settings_page.effective_settings import effective_settings
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.files import place, unchanged

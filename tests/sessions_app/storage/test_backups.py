@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.disk import files
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.storage import append, backups, files, locks
+from sessions_app.storage import append, backups, locks
 from tests.budget import examples
 from tests.files import append_as_agent, fingerprint_of, place, snapshot, state_of, unchanged
 from tests.installation import refusal

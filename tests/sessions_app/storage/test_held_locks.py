@@ -5,8 +5,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.storage import open_files
-from sessions_app.storage.open_files import is_locked
+from sessions_app.disk import open_files
+from sessions_app.disk.open_files import is_locked
 from tests.files import place
 from tests.processes import held
 

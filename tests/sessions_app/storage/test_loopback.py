@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from sessions_app.storage.loopback import LoopbackAddress, is_listening, loopback_address
+from sessions_app.disk.loopback import LoopbackAddress, is_listening, loopback_address
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from sessions_app.disk import files
 from sessions_app.sessionlog.errors import SystemFailure
-from sessions_app.storage import files, locks, new_session
+from sessions_app.storage import locks, new_session
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
 from sessions_app.storage.new_session import NewSession, create_session
 from tests.files import append_as_agent, place, snapshot, unchanged

@@ -16,8 +16,8 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from sessions_app.web import connections
-from sessions_app.web.connections import BoundedProtocol
+from sessions_app.server import connections
+from sessions_app.server.connections import BoundedProtocol
 from tests.factories import chain, user
 from tests.raw_http import answer_on, ask, connected, cookie_of, head, read_to_end
 from tests.server import Server

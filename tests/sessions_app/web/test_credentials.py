@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core import signing
 from django.test import Client, RequestFactory
 
+from sessions_app.server import launch_tokens
 from sessions_app.web import credentials as socket_auth
-from sessions_app.web import launch_tokens
 from sessions_app.web.credentials import COOKIE, RENEWAL_SECONDS, SALT, Credentials, new_launch_cookie
 from tests.clients import authorized_client, new_client
 from tests.html import actions, text_sent

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from sessions_app.server.launch_tokens import api_token, browser_host
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
 from sessions_app.web.gate import MOST_PARTS, gated
-from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.middleware import REFUSED_BODY
 from tests.factories import chain, session_bytes, user
 from tests.html import field, form

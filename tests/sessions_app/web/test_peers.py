@@ -12,9 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from sessions_app.web import connections
-from sessions_app.web.connections import IPV4, IPV6, Address, is_of_another_user, listening, user_of
-from sessions_app.web.launch_tokens import api_token, browser_host
+from sessions_app.server import connections
+from sessions_app.server.connections import IPV4, IPV6, Address, is_of_another_user, listening, user_of
+from sessions_app.server.launch_tokens import api_token, browser_host
 from tests.processes import NOBODY, become_nobody, in_child
 from tests.raw_http import cookie_of, status_at
 

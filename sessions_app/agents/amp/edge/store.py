@@ -11,10 +11,10 @@ from typing import Final
 
 from sessions_app.agents.amp.pure.parser import lines_of_thread
 from sessions_app.agents.base import Store
+from sessions_app.disk.discovery import Discovery, RefusedPath
+from sessions_app.disk.files import FileState, SessionReader, scan_directory
+from sessions_app.disk.rendered import RenderedReader, opened_document
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.discovery import Discovery, RefusedPath
-from sessions_app.storage.files import FileState, SessionReader, scan_directory
-from sessions_app.storage.rendered import RenderedReader, opened_document
 
 DIRECTORY: Final = ("amp", "threads")
 _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')

@@ -38,7 +38,7 @@ class ContextCompactionWriter(PlainWriter):
             deletedTargets=[target.to_json() for target in deletion.targets],
             protectedEntryIds=list(deletion.protected_entry_ids),
             stats=deletion.stats.to_json(),
-            backupPath=str(facts.backup),
+            backupPath=facts.backup,
         )
         return Append((line,))
 

@@ -36,8 +36,8 @@ from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.claude_code.pure.parser import shows_format
 from sessions_app.agents.edge.json_file import read_json_file
 from sessions_app.agents.pure import fields
+from sessions_app.disk.files import file_state, real_path, scan_directory
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.files import file_state, real_path, scan_directory
 
 from .settings import DIRECTORY, config_directory
 

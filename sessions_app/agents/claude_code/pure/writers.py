@@ -252,7 +252,7 @@ def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFa
         "preCompactOrganizationsCoverStart": False,
         "preservedSegment": {"headUuid": head, "anchorUuid": boundary_id, "tailUuid": tail},
         "preservedMessages": {"anchorUuid": boundary_id, "uuids": ids, "allUuids": ids},
-        MARK: {"backup": str(facts.backup)},
+        MARK: {"backup": facts.backup},
     }
     return json_bytes(
         {
@@ -267,7 +267,7 @@ def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFa
             "uuid": boundary_id,
             "timestamp": timestamp_of(facts.written_at),
             "cwd": facts.header.cwd,
-            "sessionId": facts.session.stem,
+            "sessionId": facts.file_name,
             "compactMetadata": metadata,
         }
     )

@@ -50,9 +50,8 @@ import msgspec
 
 from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
-from sessions_app.storage.discovery import Discovery, discover
-from sessions_app.storage.files import (
+from sessions_app.disk.discovery import Discovery, discover
+from sessions_app.disk.files import (
     CHUNK,
     EDGE,
     SESSION_SUFFIX,
@@ -67,7 +66,8 @@ from sessions_app.storage.files import (
     scan_directory,
     stat_file,
 )
-from sessions_app.storage.open_files import is_locked, locked_among
+from sessions_app.disk.open_files import is_locked, locked_among
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 
 from .settings import DIRECTORY, home_directory
 

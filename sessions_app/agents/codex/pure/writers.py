@@ -159,7 +159,7 @@ class CompactedWriter(ContextWriter):
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         messages = self._reader.rebuild(branch).messages
-        provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
+        provenance = {"backup": facts.backup, "stats": deletion.stats.to_json()}
         kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
         return Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
 
@@ -279,7 +279,7 @@ class ThreadForkWriter(ContextWriter):
         self._require_forkable(facts, is_legacy=end is None)
         messages = self._reader.rebuild(branch).messages
         kept = _with_notes(messages, surviving_items(messages, blocks_by_entry(deletion.targets), facts), facts)
-        provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
+        provenance = {"backup": facts.backup, "stats": deletion.stats.to_json()}
         header = new_line("session_meta", facts.written_at, end, _header(branch, facts, end))
         before = _copied(branch, facts, header) if end is None else [header]
         ordinal, window = (None, "") if end is None else (end + 1, facts.session_id)
@@ -290,7 +290,7 @@ class ThreadForkWriter(ContextWriter):
         )
 
     def _require_forkable(self, facts: WriteFacts, *, is_legacy: bool) -> None:
-        if ARCHIVED in facts.session.parts:
+        if ARCHIVED in facts.session.split("/"):
             raise BadInput(
                 "archived_thread",
                 f"{facts.session} is archived, and Codex does not resume what is beside it. {NOT_MADE} Run `codex "
@@ -341,7 +341,7 @@ def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> byte
         meta |= {
             "forked_from_ordinal_exclusive": end,
             "history_base": {
-                "thread_id": facts.session.stem[-ID_LENGTH:],
+                "thread_id": facts.file_name[-ID_LENGTH:],
                 "end_ordinal_exclusive": end,
                 "end_byte_offset": facts.state.next_offset - facts.state.extra["own_offset"],
             },

@@ -29,11 +29,11 @@ from sessions_app.agents.opencode.pure.lines import (
     size_of,
 )
 from sessions_app.agents.pure import fields
+from sessions_app.disk.agent_database import opened_database, read_row, state_of
+from sessions_app.disk.files import FileState, file_state
+from sessions_app.disk.rendered import RenderedLine
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.agent_database import opened_database, read_row, state_of
-from sessions_app.storage.files import FileState, file_state
-from sessions_app.storage.rendered import RenderedLine
 
 from .takeover import Owner, Takeover
 

@@ -28,10 +28,10 @@ from sessions_app.agents.opencode.pure.lines import (
     size_of,
 )
 from sessions_app.agents.pure import fields
+from sessions_app.disk.files import file_state, opened, pread, reported, scan_directory, stat_file
+from sessions_app.disk.rendered import RenderedLine
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import json_bytes
-from sessions_app.storage.files import file_state, opened, pread, reported, scan_directory, stat_file
-from sessions_app.storage.rendered import RenderedLine
 
 from .database import ID, NOTHING_READ
 

@@ -33,12 +33,12 @@ from urllib.parse import quote, urlencode
 
 from sessions_app.agents.opencode.pure.lines import PART, SESSION
 from sessions_app.agents.pure import fields
+from sessions_app.disk.agent_database import bytes_of, opened_database, read_row
+from sessions_app.disk.files import file_state
+from sessions_app.disk.loopback import LoopbackAddress, is_listening
+from sessions_app.disk.open_files import writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.sessionlog.jsjson import canonical, json_bytes, parse, stringify
-from sessions_app.storage.agent_database import bytes_of, opened_database, read_row
-from sessions_app.storage.files import file_state
-from sessions_app.storage.loopback import LoopbackAddress, is_listening
-from sessions_app.storage.open_files import writers_of
 
 from .database import NOTHING_READ
 

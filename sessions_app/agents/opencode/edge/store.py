@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from sessions_app.agents.base import OpenElsewhere, Store
 from sessions_app.agents.opencode.pure.export import HEAD, export_of, export_rows, info_of, lines_of_export
+from sessions_app.disk.discovery import Discovery, RefusedPath
+from sessions_app.disk.files import FileState, SessionReader, file_state, reported, scan_directory
+from sessions_app.disk.loopback import loopback_address
+from sessions_app.disk.open_files import describe, writers_of
+from sessions_app.disk.rendered import RenderedReader, opened_document
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.jsjson import split_lines
-from sessions_app.storage.discovery import Discovery, RefusedPath
-from sessions_app.storage.files import FileState, SessionReader, file_state, reported, scan_directory
-from sessions_app.storage.loopback import loopback_address
-from sessions_app.storage.open_files import describe, writers_of
-from sessions_app.storage.rendered import RenderedReader, opened_document
 
 from .database import (
     ID,

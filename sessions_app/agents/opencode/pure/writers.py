@@ -264,7 +264,7 @@ class RowForkWriter(RowWriter):
             exported = (ExportRow(row.table, row.id, encoded(row.data)) for row in rows)
             return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
         columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
-        session = RowCopy(SESSION, session_id, facts.session.name, columns, {"title": ending})
+        session = RowCopy(SESSION, session_id, facts.file_name, columns, {"title": ending})
         return RowChanges((), (session, *(row.as_copy(session_id) for row in rows)), session_id)
 
 

@@ -331,7 +331,7 @@ def _header(facts: WriteFacts) -> dict[str, Any]:
         "id": facts.session_id,
         "timestamp": timestamp_of(facts.written_at),
         "cwd": facts.header.cwd,
-        "parentSession": str(facts.session),
+        "parentSession": facts.session,
     }
 
 

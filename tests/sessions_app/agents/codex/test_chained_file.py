@@ -13,8 +13,8 @@ import pytest
 
 from sessions_app.agents.codex.edge import store
 from sessions_app.agents.codex.edge.store import RolloutReader, find_rollout
+from sessions_app.disk.files import EDGE, Fingerprint, GrowthKind, SessionReader, scan_directory
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.storage.files import EDGE, Fingerprint, GrowthKind, SessionReader, scan_directory
 from tests.files import append_as_agent, place
 
 from .rollouts import THREAD, Parsed, Rollout, answer, kept, meta, user

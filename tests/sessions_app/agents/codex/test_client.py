@@ -22,9 +22,9 @@ from sessions_app.agents.codex.pure.thread_files import ThreadFiles
 from sessions_app.agents.edge.dry_resume.process import new_scratch
 from sessions_app.agents.pure.hooks import HookReply, HookStep
 from sessions_app.agents.registry import agent_at, agent_of
+from sessions_app.disk import open_files
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import split_lines
-from sessions_app.storage import open_files
 from tests.files import place, unchanged
 from tests.installation import refusal
 from tests.processes import held as held_lock

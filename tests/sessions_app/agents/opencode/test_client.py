@@ -18,9 +18,9 @@ from sessions_app.agents.opencode.edge import server as module
 from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL
 from sessions_app.agents.opencode.edge.client import SessionRows
 from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
+from sessions_app.disk.agent_database import opened_database, read_row
+from sessions_app.disk.loopback import loopback_address
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.storage.agent_database import opened_database, read_row
-from sessions_app.storage.loopback import loopback_address
 from tests.files import place
 from tests.installation import refusal
 from tests.opencode_server import ServedDatabase, opencode_server

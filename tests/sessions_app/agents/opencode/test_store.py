@@ -11,9 +11,9 @@ import pytest
 
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.registry import agent_of
+from sessions_app.disk.files import Fingerprint, GrowthKind
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.storage.files import Fingerprint, GrowthKind
 from sessions_app.storage.session_loader import continue_loading, load_session
 from tests.files import place
 from tests.installation import refusal
@@ -206,7 +206,7 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store, pat
 
 
 def test_a_database_that_stays_locked_and_a_view_in_the_place_of_a_table_are_refused(store, path, monkeypatch):
-    monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("sessions_app.disk.agent_database.BUSY_SECONDS", 0.01)
     store.run("PRAGMA journal_mode = DELETE")
     with closing(store.connect()) as client:
         client.execute("BEGIN EXCLUSIVE")

@@ -1,0 +1,615 @@
+"""The certificate of a written compaction, made again from the present file, with the agent's own package if
+installed."""
+# WAS compaction_app/commit/presenter: """A commit on its page: the lines to be written, the place, the required confirmations; and its result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from compaction_app.changes.change import RequiredConfirmation, lines_of, write_facts
+from compaction_app.changes.compaction import Preflight, approval, preflight_of
+from compaction_app.changes.proof import approved_messages
+from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.effects import tokens_back
+from compaction_app.core.states import RunState
+from compaction_app.core.stats import InputCost, input_cost
+from compaction_app.core.token_map import TokenMap, draw, pieces_of
+from compaction_app.core.transcript import moved
+from compaction_app.models import Compaction, Proposal, Run
+from compaction_app.planning.model_registry import prices_of_session
+from compaction_app.planning.snapshots import is_prepared, snapshot_of
+from compaction_app.providers.usage import dollars
+from compaction_app.review.last_look import LastLook, last_look
+from compaction_app.review.notes import SHOWN, DeletedSpan, spans_of
+from compaction_app.review.review_map import StruckMap, struck_map
+from compaction_app.review.units import ReviewAccount, ReviewUnit
+from compaction_app.session_activity import Activity, effect_of
+from sessions_app.agents.base import AgentServer
+from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges
+from sessions_app.agents.registry import reading_by
+from sessions_app.cli import shell_quoted
+from sessions_app.document.document import Document
+from sessions_app.index.roots import managed_path
+from sessions_app.index.session_reading import indexed_reading
+from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.entries import Role, Target
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.handoff import handoff
+from sessions_app.sessionlog.model_facts import InputPrices
+from sessions_app.sessionlog.sourced_value import SourcedValue
+from sessions_app.storage.session_certificate import certify
+
+
+def stored_certificate(compaction: Compaction) -> Certificate | None:
+    """The certificate of a compaction; None for one that was written before certificates existed."""
+    return msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
+
+
+def certify_again(compaction: Compaction, now: datetime) -> None:
+    """Check the context from which the agent would continue now, and store the result.
+
+    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
+    compaction is no longer in the file, and the errors of reading the session.
+    """
+    created = compaction.created
+    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
+    reading = document.reading
+    found = certify(
+        document,
+        reading.agent,
+        reading.reader,
+        now,
+        leaf_id="" if compaction.created else compaction.entry_id,
+        package=reading.agent.client.find_package(None),
+    )
+    before = stored_certificate(compaction)
+    found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)
+    Compaction.objects.filter(pk=compaction.pk).update(certificate=found.to_json())
+
+
+# WAS compaction_app/commit/removals: """The units that a compaction removed, by reason, with their proposers and approvals, and the context before and
+# after."""
+# WAS compaction_app/commit/cost_plot: """The saving of a compaction with each request and its single cost, with a drawing of when it pays."""
+
+
+MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
+"""A placeholder of the same length for the time in the backup's name."""
+LINES_SHOWN: Final = 4_000
+"""Bytes of the appended lines that the page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterChoice:
+    """A way to record the plan: its name, what it does to the file, how it is undone, and whether it is chosen."""
+
+    name: str
+    effect: str
+    undo: str
+    is_chosen: bool
+    appends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """The lines to be written, the place, and the requirements."""
+
+    run: Run
+    path: str
+    validated: ValidatedDeletion
+    writers: list[WriterChoice]
+    refused: tuple[str, ...]
+    """Why other writers cannot be used."""
+    appends: bool
+    lines: str
+    """The beginning of the text that would be appended."""
+    line_count: int
+    line_bytes: int
+    file_bytes: int
+    """The present size of the session's file in bytes."""
+    file_bytes_after: int
+    """Its size with the lines appended, in bytes."""
+    rows: int
+    """The number of database rows that would be changed, or copied into a new session."""
+    server: str
+    """The address of the agent's server that would change them, if any."""
+    created: str
+    """The name of the new session, if one would be made."""
+    backup: str
+    confirmations: list[RequiredConfirmation]
+    brought_back: tuple[str, ...]
+    tokens_back: int
+    """The struck tokens that are nevertheless kept, in the measure of the context."""
+    reader: str
+    reader_reason: str
+    activity: Activity
+    """The activity of other processes in the session."""
+    appended_after: str
+    holds_notes: bool
+    """Whether the writer writes the user's notes in place of deleted entries."""
+    spans: Sequence[DeletedSpan]
+    """The deleted spans, if it does."""
+    moved: Sequence[Moved]
+    """The messages that are sent before something that precedes them now."""
+    digest: str
+    """Identifies this plan: a confirmation is valid for this plan only."""
+    preflight: Preflight
+
+    @property
+    def more_spans(self) -> int:
+        """The folded spans."""
+        return max(0, len(self.spans) - SHOWN)
+
+    @property
+    def keep(self) -> str:
+        """The fraction to be kept, in percent."""
+        return f"{100 * self.run.compression_ratio:g}"
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether nothing can be written by this writer, because the agent has the session open."""
+        return self.appends and self.activity.is_open_elsewhere and not self.preflight.approved.is_awaited
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the appended text is longer than the part that the page shows."""
+        return self.line_bytes > LINES_SHOWN
+
+    @property
+    def writer(self) -> str:
+        return next(choice.name for choice in self.writers if choice.is_chosen)
+
+
+def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
+    """The effect a commit of this run by a writer would have now. Raises the errors of `preflight_of`."""
+    approved = approval(run)
+    preflight = preflight_of(approved, now, writer)
+    validated, path = preflight.validated, approved.document.path
+    backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
+    branch = preflight.present.tree.branch(preflight.parent_id)
+    unapplied = preflight.writer.unapplied(branch, validated.targets)
+    with lines_of(preflight.present) as line:
+        change = preflight.make(write_facts(preflight.present, line, backup, now))
+        lines = change.lines if isinstance(change, Append) else ()
+        moves = moved(
+            snapshot_of(run).transcript.entries,
+            validated.targets,
+            preflight.present.reading.generation.turns,
+            lambda entry_id: line(preflight.present.tree.entry(entry_id)),
+        )
+    text = b"\n".join(lines)
+    present = preflight.present
+    ends_with_newline = present.fingerprint.size == present.state.size
+    return CommitView(
+        run=run,
+        path=str(path),
+        validated=validated,
+        writers=[
+            WriterChoice(
+                one.name,
+                effect_of(one, preflight.activity),
+                one.undo,
+                one.name == preflight.writer.name,
+                one.appends,
+            )
+            for one in preflight.present.reading.writers
+        ],
+        refused=tuple(preflight.present.reading.refused.values()),
+        appends=preflight.writer.appends,
+        lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
+        line_count=len(lines),
+        line_bytes=len(text) + 1,
+        file_bytes=present.state.size,
+        file_bytes_after=present.state.size + (not ends_with_newline) + len(text) + 1,
+        rows=_row_count(change, preflight.server),
+        server=preflight.server.address if preflight.server is not None else "",
+        created=_created(change),
+        backup=backup.name,
+        confirmations=preflight.confirmations,
+        brought_back=tuple(map(str, unapplied)),
+        tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
+        reader=preflight.present.reading.reader.name,
+        reader_reason=preflight.present.reading.reason,
+        activity=preflight.activity,
+        appended_after=preflight.parent_id,
+        holds_notes=preflight.writer.holds_notes,
+        spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
+        moved=moves,
+        digest=preflight.digest(),
+        preflight=preflight,
+    )
+
+
+def _row_count(change: Change, server: AgentServer | None) -> int:
+    if not isinstance(change, RowChanges):
+        return 0
+    changed = (one for one in change.changes if server is None or server.changes(one.table))
+    return len(list(changed)) + len(change.copies)
+
+
+def _created(change: Change) -> str:
+    """The name of the new session that a change makes; empty if it makes none."""
+    if isinstance(change, NewFile):
+        return change.name
+    return change.created if isinstance(change, RowChanges) else ""
+
+
+def handoff_of(run: Run) -> str:
+    """The conversation that an approved plan leaves, as Markdown. Raises the errors of `approval`."""
+    approved = approval(run)
+    loaded = approved.document
+    reading = reading_by(approved.reader, "it was planned so")
+    context = reading.reader.rebuild(loaded.tree.branch(approved.leaf_id))
+    kept = [message for message in approved_messages(context, approved.targets) if message.sent]
+    return handoff(kept, loaded.texts([message.source for message in kept]))
+
+
+def other_writers(run: Run, writer: str) -> list[str]:
+    """The names of the other writers, for a plan that this one, or the best one, cannot write."""
+    reading = indexed_reading(run.session)
+    if reading is None or not is_prepared(run):
+        return []
+    names = [one.name for one in reading.writers]
+    return [name for name in names if name != (writer or snapshot_of(run).prepared.writer or names[0])]
+
+
+# ---- the result ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """A compaction that was written: its figures, and the last appended line or the new session."""
+
+    compaction: Compaction
+    entries: int
+    blocks: int
+    line: str
+    line_number: int | None
+    line_bytes: int
+    resume: str
+    """The command that continues the session, or the new one."""
+    is_in_database: bool
+    """Whether rows were changed instead of lines appended."""
+    can_restore: bool
+    """Whether a backup can replace the session."""
+    new_session: Session | None
+    certificate: Certificate | None
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """The user's notes in the new session, each with the first entry of its span."""
+        run = self.compaction.run
+        if run is None or not self.compaction.created:
+            return []
+        gone = {raw["entryId"] for raw in self.compaction.origins if raw.get("blockIndex") is None}
+        return [(entry_id, words) for entry_id, words in run.notes.items() if entry_id in gone]
+
+    @property
+    def continued(self) -> Session:
+        """The session from which the agent continues."""
+        return self.new_session or self.compaction.session
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the session is in Redline's own directory, where no agent looks for it."""
+        return self.compaction.session.root.path == str(managed_path())
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the compaction was undone since, or a restore has removed its line."""
+        run = self.compaction.run
+        return run is not None and run.state == RunState.RESTORED
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it was undone, and the undo is not removed by a restore."""
+        return self.is_restored and self.compaction.undos.filter(is_whole=True).exists()
+
+    @property
+    def percent_left(self) -> float:
+        return round(100 - float(self.compaction.stats["percentReduction"]), 1)
+
+    @property
+    def keep(self) -> str:
+        """The fraction that was to be kept, in percent."""
+        return f"{100 * float(self.compaction.parameters['compression_ratio']):g}"
+
+    @property
+    def backup_name(self) -> str:
+        return Path(self.compaction.backup.path).name
+
+
+def view_result(compaction: Compaction) -> ResultView:
+    """The result of a compaction."""
+    targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
+    line, number, length = _appended_line(compaction)
+    is_in_database = compaction.session.agent.store.database(compaction.session.path) is not None
+    return ResultView(
+        compaction=compaction,
+        entries=sum(target.block_index is None for target in targets),
+        blocks=sum(target.block_index is not None for target in targets),
+        line=line,
+        line_number=number,
+        line_bytes=length,
+        resume=_resume_command(compaction),
+        is_in_database=is_in_database,
+        can_restore=not (is_in_database or compaction.session.agent.store.is_append_only),
+        new_session=_new_session(compaction),
+        certificate=stored_certificate(compaction),
+    )
+
+
+def _resume_command(compaction: Compaction) -> str:
+    path = Path(compaction.created) if compaction.created else compaction.session.path
+    command = compaction.session.agent.client.resume_command(path)
+    return " ".join(map(shell_quoted, command))
+
+
+def _new_session(compaction: Compaction) -> Session | None:
+    """The new session in the index; None if none was made, or it no longer exists."""
+    created = Path(compaction.created)
+    if not compaction.created:
+        return None
+    beside = compaction.session.root.sessions.present()
+    name = str(Path(compaction.session.relative_path).with_name(created.name))
+    return beside.filter(relative_path=name).select_related("root").first()
+
+
+def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
+    """The present line in the file; empty if it is no longer there, or not indexed yet."""
+    row = compaction.session.entries.filter(entry_id=compaction.entry_id).first()
+    if row is None:
+        return "", None, 0
+    try:
+        with compaction.session.agent.store.open(compaction.session.real_path()) as reader:
+            raw = reader.read_at(row.offset, row.length)
+    except RedlineError:
+        return "", None, 0
+    return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """The units with one reason: their proposers, their approvals, and the parts that are kept."""
+
+    title: str
+    key: str
+    removed: Sequence[ReviewUnit]
+    kept: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(unit.tokens for unit in self.removed)
+
+    @property
+    def calls(self) -> tuple[int, int]:
+        """The first and the last call of the planner that proposed some of them; 0 if none did."""
+        calls = [unit.call for unit in self.removed if unit.call]
+        return (min(calls), max(calls)) if calls else (0, 0)
+
+    @property
+    def proposer(self) -> str:
+        """Their proposer, if it was not a call of the planner."""
+        sources = {unit.item.source for unit in self.removed}
+        return "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
+
+    @property
+    def is_by_hand(self) -> bool:
+        return all(unit.item.source == Proposal.Source.HUMAN for unit in self.removed)
+
+    @property
+    def singly(self) -> int:
+        return sum(not unit.is_bulk for unit in self.removed)
+
+    @property
+    def in_bulk(self) -> int:
+        return len(self.removed) - self.singly
+
+    @property
+    def opened(self) -> int:
+        return sum(unit.is_opened for unit in self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    """All removed units, and the maps of the context, drawn at one scale."""
+
+    look: LastLook
+    rows: Sequence[ReasonRow]
+    before: StruckMap
+    after: TokenMap
+
+    @property
+    def account(self) -> ReviewAccount:
+        return self.look.account
+
+    @property
+    def count(self) -> int:
+        return len(self.account.approved)
+
+    @property
+    def kept(self) -> int:
+        return sum(row.kept for row in self.rows)
+
+    @property
+    def tokens(self) -> int:
+        return self.account.struck
+
+    @property
+    def approved_from(self) -> datetime | None:
+        return min(self._times, default=None)
+
+    @property
+    def approved_to(self) -> datetime | None:
+        return max(self._times, default=None)
+
+    @property
+    def _times(self) -> list[datetime]:
+        return [unit.approval.at for unit in self.account.approved if unit.approval is not None]
+
+
+def removals_of(account: ReviewAccount) -> Removals:
+    """The removals of an account's approved plan; rows with the largest sum first."""
+    removed: dict[str, list[ReviewUnit]] = {}
+    kept: dict[str, int] = {}
+    for unit in account.units:
+        if unit.is_approved:
+            removed.setdefault(unit.title, []).append(unit)
+        elif unit.is_kept:
+            kept[unit.title] = kept.get(unit.title, 0) + 1
+    titles = dict.fromkeys((*removed, *kept))
+    keys = {unit.title: unit.key for unit in account.units}
+    rows = [ReasonRow(title, keys[title], removed.get(title, ()), kept.get(title, 0)) for title in titles]
+    rows.sort(key=lambda row: (-row.tokens, row.title))
+    return Removals(last_look(account), rows, struck_map(account.transcript, account.review), _map_after(account))
+
+
+def _map_after(account: ReviewAccount) -> TokenMap:
+    """The map of the kept part, at the scale of the whole."""
+    goes = account.review.goes
+    stays = [
+        piece
+        for piece, target in pieces_of(account.transcript, goes)
+        if target not in goes and Target(target.entry_id) not in goes
+    ]
+    return draw(stays, account.transcript.tokens)
+
+
+LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
+"""The start, the end, the baseline and the height of the drawing, in its units."""
+LABEL: Final = 76
+"""Width of the words below the end of a rising line."""
+BEYOND: Final = 1.6
+"""How far it extends past the crossing of both lines."""
+FEWEST: Final = 8
+"""The minimum number of requests that it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlot:
+    """The cost of input by the number of requests, as two lines that cross."""
+
+    requests: int
+    as_is: str
+    struck: str
+    cross_x: float
+    cross_y: float
+    as_is_total: str
+    struck_total: str
+    as_is_y: float
+    struck_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostView:
+    """The cost side of a plan. Tokens are in the measure of the context; money as text, empty without a price."""
+
+    model: str
+    saved_tokens: int
+    rewritten: int
+    """Tokens that the first request writes to the prompt cache again: the kept ones after the first deletion."""
+    turn: int
+    """The turn of the first deletion."""
+    known: SourcedValue[InputPrices] | None
+    cost: InputCost | None
+    plot: CostPlot | None
+
+    @property
+    def pays_after(self) -> int | None:
+        return self.cost.pays_after if self.cost is not None else None
+
+    @property
+    def before(self) -> str:
+        return dollars(self.cost.before) if self.cost is not None else ""
+
+    @property
+    def after(self) -> str:
+        return dollars(self.cost.after) if self.cost is not None else ""
+
+    @property
+    def saved(self) -> str:
+        return dollars(self.cost.saved) if self.cost is not None else ""
+
+    @property
+    def once(self) -> str:
+        return dollars(self.cost.once) if self.cost is not None else ""
+
+    @property
+    def assumptions(self) -> list[str]:
+        """The kinds of tokens that were counted as others because their price is unknown."""
+        prices = self.known.value if self.known is not None else None
+        if prices is None:
+            return []
+        unknown = []
+        if prices.cache_read is None:
+            unknown.append("Cached input is counted as input, because its price is not known.")
+        if prices.cache_write is None:
+            unknown.append("Writing to the cache is counted as input, because its price is not known.")
+        return unknown
+
+
+def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
+    """The saving and the cost of the approved plan."""
+    entries, session = account.transcript.entries, account.run.session
+    first = min(
+        (entry.position for target in account.review.goes if (entry := account.transcript.entry(target.entry_id))),
+        default=len(entries),
+    )
+    stats = account.review.approved_stats
+    following = sum(entry.tokens for entry in entries[first:]) - (stats.tokens_before - stats.tokens_after)
+    rewritten = account.before.of(max(0, following))
+    known = prices_of_session(session, home or Path.home())
+    before, after = account.before.tokens, account.after.tokens
+    cost = input_cost(before, after, rewritten, known.value.read, known.value.write) if known is not None else None
+    return CostView(
+        model=session.model,
+        saved_tokens=before - after,
+        rewritten=rewritten,
+        turn=sum(entry.role == Role.USER for entry in entries[: first + 1]),
+        known=known,
+        cost=cost,
+        plot=_plot(cost) if cost is not None else None,
+    )
+
+
+def _plot(cost: InputCost) -> CostPlot | None:
+    """The drawing; None if the compaction never pays, as with a price of 0."""
+    pays = cost.pays_after
+    if pays is None:
+        return None
+    requests = max(FEWEST, math.ceil(BEYOND * pays))
+    most = max(cost.as_is(requests), cost.struck(requests))
+
+    def place(count: float, spent: float) -> tuple[float, float]:
+        x = LEFT + (RIGHT - LEFT) * count / requests
+        return round(x, 1), round(BOTTOM - HEIGHT * spent / most, 1)
+
+    start, as_is, struck = (
+        place(0, 0),
+        place(requests, cost.as_is(requests)),
+        place(requests, cost.struck(requests)),
+    )
+    begun = place(0, cost.once)
+    cross = place(cost.once / cost.saved, cost.struck(cost.once / cost.saved))
+    return CostPlot(
+        requests=requests,
+        as_is=_line(start, as_is),
+        struck=_line(begun, struck),
+        cross_x=cross[0],
+        cross_y=cross[1],
+        as_is_total=dollars(cost.as_is(requests)),
+        struck_total=dollars(cost.struck(requests)),
+        as_is_y=max(10.0, as_is[1] - 6),
+        struck_y=min(BOTTOM - 6.0, place(0, cost.struck(requests * (1 - LABEL / (RIGHT - LEFT))))[1] + 14),
+    )
+
+
+def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
+    return f"M{start[0]} {start[1]}L{end[0]} {end[1]}"

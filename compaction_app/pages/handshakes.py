@@ -1,0 +1,319 @@
+"""The pages about waiting agents: one handshake, and the part of every page that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.db.models import Q
+from django.forms import BaseForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from compaction_app.core.handshake_states import OUTCOMES, HandshakeState, NextStep
+from compaction_app.handshakes.lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
+from compaction_app.handshakes.outcomes import cancel_approved
+from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
+from compaction_app.planning.model_registry import models
+from compaction_app.planning.planners import PLANNERS
+from compaction_app.runs.automatic import OWN_MODEL
+from sessions_app.agents.registry import AGENTS
+from sessions_app.database.sqlite import UntilWritten
+from sessions_app.models import Root
+from sessions_app.server.connection_files import connections
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import one_line
+from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of
+
+# WAS compaction_app/handshakes/forms: """The forms about running agents that request reviews: how long each may wait, the plans that pass, and declining
+# one."""
+# WAS compaction_app/handshakes/presenter: """The waiting agents, as every page shows them; and one handshake on its own page."""
+
+
+STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
+REASONS: Final = {
+    Run.Reason.MANUAL: "when you ask for it",
+    Run.Reason.THRESHOLD: "at its threshold",
+    Run.Reason.OVERFLOW: "after an overflow",
+}
+MINUTE: Final = 60
+LONGEST_MINUTES: Final = LONGEST_WAIT_SECONDS // MINUTE
+MOST_TOKENS: Final = 1_000_000
+
+
+class DeclineForm(forms.Form):
+    """The agent's action without an approved plan."""
+
+    step = forms.ChoiceField(choices=STEPS)
+
+
+class WaitForm(forms.Form):
+    """How long an agent waits for a reason, what it does then, and its planner."""
+
+    minutes = forms.IntegerField(
+        label="Minutes",
+        min_value=1,
+        max_value=LONGEST_MINUTES,
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 1 to {LONGEST_MINUTES} minutes."
+        ),
+    )
+    then = forms.ChoiceField(label="Then it", choices=STEPS)
+    planner = forms.ChoiceField(label="Planner")
+
+    def __init__(self, data: Any = None, *, agent: str, reason: str) -> None:
+        self.agent, self.reason = agent, reason
+        rule = wait_for(agent, reason)
+        initial = {"minutes": rule.seconds // MINUTE, "then": rule.then, "planner": rule.planner}
+        super().__init__(data, initial=initial, prefix=f"{agent}-{reason}")
+        names = [*PLANNERS, OWN_MODEL, *(one.planner for one in models())]
+        planner = self.fields["planner"]
+        assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
+        planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
+        for field in self.fields.values():
+            field.widget.attrs["class"] = "input input--number" if field is self.fields["minutes"] else "input"
+            field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
+
+    @property
+    def agent_label(self) -> str:
+        return AGENTS[self.agent].label
+
+    @property
+    def reason_label(self) -> str:
+        return REASONS[Run.Reason(self.reason)]
+
+    def save(self) -> None:
+        chosen = self.cleaned_data
+        WaitRule.objects.update_or_create(
+            agent=self.agent,
+            reason=self.reason,
+            defaults={
+                "seconds": chosen["minutes"] * MINUTE,
+                "then": NextStep(chosen["then"]),
+                "planner": chosen["planner"],
+            },
+        )
+
+
+def _planner_label(name: str) -> str:
+    return "the session’s own model" if name == OWN_MODEL else name
+
+
+def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
+    """A form for each reason of these agents."""
+    return [WaitForm(data, agent=agent, reason=reason) for agent in agents for reason in REASONS]
+
+
+class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no parameters when it runs
+    """The plans of one root that pass without a review."""
+
+    most_tokens = forms.IntegerField(
+        label="Limit in tokens",
+        min_value=0,
+        max_value=MOST_TOKENS,
+        widget=forms.NumberInput(attrs={"class": "input input--number"}),
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 0 to {MOST_TOKENS:,} tokens."
+        ),
+    )
+
+    class Meta:
+        model = PassRule
+        fields = ("superseded", "repeated", "empty", "most_tokens")
+        labels: ClassVar = {
+            "superseded": "superseded reads whose lines all still stand",
+            "repeated": "repeated outputs",
+            "empty": "empty outputs",
+        }
+
+    def __init__(self, data: Any = None, *, root: Root) -> None:
+        self.root = root
+        rule = PassRule.objects.filter(root=root).first() or PassRule(root=root)
+        super().__init__(data, instance=rule, prefix=f"root-{root.pk}")
+
+    def clean(self) -> dict[str, Any]:
+        chosen: dict[str, Any] = super().clean() or self.cleaned_data
+        is_ticked = chosen["superseded"] or chosen["repeated"] or chosen["empty"]
+        if is_ticked and chosen.get("most_tokens") == 0:
+            self.add_error("most_tokens", "With a limit of 0, nothing passes. Raise it, or untick the boxes.")
+        return chosen
+
+
+def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
+    """A form for each configured root with sessions of these agents, and for each whose rule is on."""
+    is_theirs = Q(agent__in=["", *agents]) if agents else Q()
+    roots = Root.objects.filter(is_theirs | Q(pass_rule__most_tokens__gt=0), configured=True).order_by("path")
+    return [PassForm(data, root=root) for root in roots]
+
+
+TITLE_CHARACTERS: Final = 80
+ASKED_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAgent:
+    """An agent that waits for a review, for the banner."""
+
+    handshake: Handshake
+    title: str
+    """The title of its session."""
+    address: str
+    """The page on which its plan is reviewed, or watched during planning."""
+    is_planned: bool
+
+
+def waiting_agents() -> list[WaitingAgent]:
+    """The waiting agents, the one whose time ends first at the beginning."""
+    # Every page queries this, and usually no agent waits.
+    if not _is_any_open():
+        return []
+    found = Handshake.objects.open().shown().with_session().order_by("ends_at")
+    return [
+        WaitingAgent(
+            one,
+            one_line(one.session.heading, TITLE_CHARACTERS),
+            address_of(one),
+            one.state == HandshakeState.WAITING,
+        )
+        for one in found
+    ]
+
+
+_is_any_open: Final = UntilWritten(lambda: Handshake.objects.open().exists())
+
+
+def asking_agents() -> list[str]:
+    """The keys of the connected agents, in the order of the registry. Raises OSError."""
+    connected = {one.agent for one in connections(settings.REDLINE_DATA_DIR)}
+    return [key for key in AGENTS if key in connected]
+
+
+def asked_lately() -> list[Handshake]:
+    """The latest review requests."""
+    return list(Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN])
+
+
+def address_of(handshake: Handshake) -> str:
+    """The page on which a handshake can be decided or watched."""
+    if handshake.run_id is None:
+        return reverse("compaction:handshake", args=(handshake.pk,))
+    name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
+    return reverse(name, args=(handshake.run_id,))
+
+
+def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], Sequence[WaitingAgent]]]:
+    """The waiting agents, for every page; queried only if a page shows them."""
+    del request
+    return {"waiting_agents": cache(waiting_agents)}
+
+
+def view_handshake(handshake: Handshake) -> dict[str, Any]:
+    """One handshake, for its page."""
+    compaction = Compaction.objects.filter(run=handshake.run_id).first() if handshake.run_id else None
+    return {
+        "handshake": handshake,
+        "compaction": compaction,
+        "address": address_of(handshake),
+        "can_decline": handshake.is_open,
+        "can_take_back": handshake.state == HandshakeState.APPROVED and handshake.note is None,
+        "is_moving": handshake.is_open or handshake.state == HandshakeState.APPROVED,
+        "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
+        "now": timezone.now(),
+    }
+
+
+def _known(number: int) -> Handshake:
+    """The handshake of an address. Raises Http404."""
+    return get_object_or_404(Handshake.objects.shown().with_session(), pk=number)
+
+
+def _page(handshake: int) -> str:
+    return reverse("compaction:handshake", args=(handshake,))
+
+
+@require_safe
+def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
+    """A review request and what can be done about it; nothing for a page that already shows its state."""
+    found = _known(handshake)
+    shown = request.GET.get("shown")
+    if shown is not None and shown == shown_now(found, timezone.now()).state:
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+    return _show(request, found)
+
+
+def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = None) -> HttpResponse:
+    shown = view_handshake(shown_now(found, timezone.now()))
+    context = {**shown, "fault": fault, "active_nav": "agents"}
+    return render(request, "handshakes/handshake.html", context, status=status_of(fault))
+
+
+@acts_on_post(_page)
+def decline_handshake(request: HttpRequest, handshake: int) -> HttpResponse:
+    """The agent gets no plan."""
+    found, form = _known(handshake), DeclineForm(request.POST)
+    try:
+        require_valid(form, "It was not declined.")
+        decline(found, NextStep(form.cleaned_data["step"]), timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    return redirect("compaction:handshake", found.pk)
+
+
+@acts_on_post(_page)
+def take_back(request: HttpRequest, handshake: int) -> HttpResponse:
+    """Withdraw an approval that is not written yet."""
+    found = _known(handshake)
+    try:
+        cancel_approved(found, timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    return redirect("compaction:handshake", found.pk)
+
+
+@require_safe
+def waiting(request: HttpRequest) -> HttpResponse:
+    """The banner, for pages that are open."""
+    return render(request, "handshakes/waiting.html", {"waiting_agents": waiting_agents()})
+
+
+def _misfilled(wrong: Sequence[BaseForm]) -> BadInput:
+    count = sum(len(one.errors) for one in wrong)
+    if count == 1:
+        return FormInvalid(wrong[0])
+    return BadInput("misfilled", f"Nothing was changed. Correct the {count} errors below.")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def handshakes(request: HttpRequest) -> HttpResponse:
+    """The latest review requests, how long agents may wait, and which plans pass without a review."""
+    is_of_waits = "waits" in request.POST
+    agents = asking_agents()
+    waits = wait_forms(agents, request.POST if is_of_waits else None)
+    passes = pass_forms(agents, request.POST if "passes" in request.POST else None)
+    fault = None
+    if request.method == "POST":
+        sent = waits if is_of_waits else passes
+        wrong = [one for one in sent if one.errors]
+        if not wrong:
+            for one in sent:
+                one.save()
+            messages.success(request, "Saved. It applies from the next question.")
+            return redirect("compaction:handshakes")
+        fault = _misfilled(wrong)
+    context = {
+        "asked": asked_lately(),
+        "waits": waits,
+        "passes": passes,
+        "fault": fault,
+        "active_nav": "agents",
+    }
+    return render(request, "handshakes/handshakes.html", context, status=status_of(fault))

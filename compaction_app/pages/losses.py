@@ -1,0 +1,368 @@
+"""The page of a summary's loss, and the same as a self-contained report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from typing import Final, NamedTuple
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.summary_loss import (
+    DRAFT_ID,
+    Replacement,
+    SummaryLoss,
+    draft_texts,
+    loss_of,
+    replacement_by,
+    summaries_on,
+)
+from compaction_app.core.summary_ranges import FileTouch, ReplacedTurn
+from compaction_app.entries.branches import BranchState, branch_state, find_leaf
+from compaction_app.entries.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
+from compaction_app.entries.view import ShownText, TextSource, whole
+from compaction_app.lookups import known_draft, known_session
+from compaction_app.models import SummaryDraft, written_by_redline
+from compaction_app.summaries.drafts import shown_task_of
+from compaction_app.summaries.presenter import view_draft
+from sessions_app.document.document import Document, indexed_texts
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import Basis, ContextSize, Tally, model_of
+from sessions_app.sessionlog.entries import Entry, tokens_of
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.jsjson import utf16_length
+from sessions_app.sessionlog.text import moment_of
+from sessions_app.web.pages import redirect, status_of
+
+# WAS compaction_app/losses/service: """The loss of a summary of an indexed session: computed once, and cached for the last few until the file changes."""
+# WAS compaction_app/losses/presenter: """The loss of a summary, on its page and in its report: bars, lost subjects, and turns beside the text."""
+
+
+class BranchSummary(NamedTuple):
+    """A summary of a branch with its loss, and the summaries around it."""
+
+    loss: SummaryLoss
+    leaf_id: str
+    """Empty for the branch from which the agent continues."""
+    before: ContextSize
+    """The size of the context before it."""
+    model: str
+    """The model in use when it was written; empty if not recorded."""
+    last: Entry
+    """The last entry of the branch."""
+    earlier: str
+    """The summary before it on the branch; empty if there is none."""
+    later: str
+
+
+def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
+    """The loss of the summary with this id; without an id, of the newest one of the branch from which the agent
+    continues.
+
+    Raises BadInput `unknown_entry` and `not_a_summary`, and the errors of reading the session.
+    """
+    document, guard = Document.of_index(session), settings.REDLINE.thinking_guard
+    return document.derived(("loss", guard, entry_id), lambda: _work_out(session, entry_id))
+
+
+def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
+    """The loss of a draft if it were appended in its present form. Raises the errors of `shown_task_of`."""
+    task = shown_task_of(draft)
+    session, present = draft.session, task.present
+    replacement = task.drafted(draft.text)
+    before = present.tree.branch(replacement.before_id)
+    recorded = [entry for entry in replacement.sources if entry.id != DRAFT_ID]
+    loss = loss_of(
+        replacement,
+        before,
+        {**present.texts(recorded), **draft_texts(task.complete(draft.text))},
+        task.present.reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        session.cwd,
+    )
+    size = session.context_size or ContextSize(
+        replacement.tokens_before, Basis.ABOUT, estimate=replacement.tokens_before
+    )
+    return BranchSummary(loss, "", size, draft.planner, before[-1], "", "")
+
+
+def _work_out(session: Session, entry_id: str) -> BranchSummary:
+    leaf_id = find_leaf(session, entry_id) if entry_id else ""
+    state = branch_state(session, leaf_id)
+    summaries = [entry.id for entry in summaries_on(state.branch, state.reading.reader)]
+    replacement = _replacement(state, [entry_id] if entry_id else reversed(summaries))
+    if replacement is None and entry_id:
+        raise BadInput(
+            "not_a_summary",
+            f"Entry {entry_id} is not a summary that replaced something as this session is read.",
+        )
+    if replacement is None:
+        raise BadInput("not_a_summary", "No summary has replaced anything on this branch.")
+    before = state.tree.branch(replacement.before_id)
+    summary = replacement.summary.entry
+    place = summaries.index(summary.id) if summary.id in summaries else 0
+    model = summary.model or model_of(before)
+    loss = loss_of(
+        replacement,
+        before,
+        indexed_texts(session, replacement.sources),
+        state.reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        session.cwd,
+    )
+    return BranchSummary(
+        loss,
+        leaf_id,
+        _size(session, state, replacement, before),
+        model[1] if model is not None else "",
+        state.branch[-1],
+        summaries[place - 1] if place else "",
+        summaries[place + 1] if place + 1 < len(summaries) else "",
+    )
+
+
+def _replacement(state: BranchState, summaries: Iterable[str]) -> Replacement | None:
+    """The messages replaced by the first of these summaries that replaced any."""
+    found = (replacement_by(state.tree, state.branch, summary, state.reading.reader) for summary in summaries)
+    return next(filter(None, found), None)
+
+
+def _size(session: Session, state: BranchState, replacement: Replacement, before: Sequence[Entry]) -> ContextSize:
+    """The size of the context before; without a report of it, in the measure of the session's context."""
+    tally = Tally.of(replacement.before, before, state.reading.reader.rebuild, session.inherited_measure)
+    now = session.context_size
+    if tally.wants_sample and now is not None:
+        return ContextSize(now.of(replacement.tokens_before), Basis.ABOUT, now.ratio)
+    return tally.size
+
+
+TURNS_SHOWN: Final = 200
+FILES_SHOWN: Final = 4
+SUMMARY_SHOWN: Final = 60_000
+"""Characters of the summary that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A replaced turn: the user's text, and the touched files, with paths relative to the project's directory."""
+
+    turn: ReplacedTurn
+    tokens: int
+    when: datetime | None
+    files: str
+    more_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class LossView:
+    """The data of a summary's page. Token counts are in the measure of `before`."""
+
+    entry_id: str
+    leaf_id: str
+    before_id: str
+    is_of_branch: bool
+    by_redline: bool
+    """Whether Redline appended it."""
+    is_encrypted: bool
+    when: datetime | None
+    went_on: timedelta | None
+    """How long the session continued after it; None if that is not recorded, or it did not."""
+    model: str
+    window_percent: int | None
+    entries: int
+    images: int
+    """Images among the replaced messages, all of which a summary loses."""
+    before: ContextSize
+    """The size of the context before."""
+    after: ContextSize
+    tokens_replaced: int
+    bars: Sequence[HeldBar]
+    plan_bars: Sequence[HeldBar]
+    plan_tokens: int | None
+    plan_keep: float
+    """The tokens that the plan keeps, in percent of those before."""
+    is_plan_larger: bool
+    """Whether a plan must keep more than the summary left."""
+    paths: LostList
+    names: LostList
+    errors: LostList
+    messages: LostList
+    turns: Sequence[TurnRow]
+    more_turns: int
+    kept: int
+    kept_from: str
+    """The first message that stayed beside the summary; empty if there is none."""
+    text: str
+    shown: ShownText
+    """The text, rendered."""
+    left_out: int
+    characters: int
+    tokens: int
+    earlier: str
+    later: str
+
+    @property
+    def rows(self) -> list[tuple[HeldBar, HeldBar | None]]:
+        """Each measure with that of the plan, if there is one."""
+        return list(zip_longest(self.bars, self.plan_bars))
+
+    @property
+    def lost(self) -> list[tuple[str, LostList]]:
+        return [
+            ("Paths", self.paths),
+            ("Names", self.names),
+            ("Errors", self.errors),
+            ("Messages", self.messages),
+        ]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no counted subject was lost."""
+        return not any((self.paths.total, self.names.total, self.errors.total, self.messages.total))
+
+
+def view_loss(session: Session, entry_id: str = "") -> LossView:
+    """The loss of a summary. Raises the errors of `loss_at`."""
+    return _view(session, loss_at(session, entry_id))
+
+
+def view_draft_loss(draft: SummaryDraft) -> LossView:
+    """The loss of a draft. Raises the errors of `loss_of_draft`."""
+    return _view(draft.session, loss_of_draft(draft))
+
+
+def _view(session: Session, found: BranchSummary) -> LossView:
+    loss, replacement = found.loss, found.loss.replacement
+    plan, summary, before = loss.plan, replacement.summary, found.before
+    when, ended = moment_of(summary.entry.timestamp), moment_of(found.last.timestamp)
+    text = loss.text[:SUMMARY_SHOWN]
+    lost = lost_lists(loss.lost, loss.turn_numbers, session.cwd)
+    return LossView(
+        entry_id=summary.entry.id,
+        leaf_id=found.leaf_id,
+        before_id=replacement.before_id,
+        is_of_branch=replacement.is_of_branch,
+        by_redline=summary.entry.id in written_by_redline(session),
+        is_encrypted=loss.is_encrypted,
+        when=when,
+        went_on=ended - when if when is not None and ended is not None and ended > when else None,
+        model=found.model,
+        window_percent=round(100 * before.tokens / session.window) if session.window else None,
+        entries=replacement.entries,
+        images=replacement.images,
+        before=before,
+        after=before.without(replacement.tokens_before - replacement.tokens_after),
+        tokens_replaced=before.of(replacement.tokens_replaced),
+        bars=bars_of(loss.subjects, loss.still, loss.in_context),
+        plan_bars=bars_of(loss.subjects, plan.still, plan.in_context) if plan is not None else (),
+        plan_tokens=before.of(plan.tokens_after) if plan is not None else None,
+        plan_keep=_keep(replacement),
+        is_plan_larger=plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
+        paths=lost["paths"],
+        names=lost["names"],
+        errors=lost["errors"],
+        messages=lost["messages"],
+        turns=_turn_rows(loss, before, session.cwd)[:TURNS_SHOWN],
+        more_turns=max(0, len(loss.turns) - TURNS_SHOWN),
+        kept=len(replacement.kept),
+        kept_from=replacement.kept[0].entry.id if replacement.kept else "",
+        text=text,
+        shown=whole(TextSource("text", text)),
+        left_out=max(0, len(loss.text) - SUMMARY_SHOWN),
+        characters=len(loss.text),
+        tokens=before.of(tokens_of(utf16_length(loss.text))),
+        earlier=found.earlier,
+        later=found.later,
+    )
+
+
+def _keep(replacement: Replacement) -> float:
+    share = replacement.tokens_after / max(1, replacement.tokens_before)
+    return min(99.9, max(0.1, round(100 * share, 1)))
+
+
+def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[TurnRow]:
+    shares = before.shares([turn.tokens for turn in loss.turns])
+    return [
+        TurnRow(
+            turn,
+            tokens,
+            moment_of(turn.timestamp),
+            _files(turn.files[:FILES_SHOWN], project),
+            max(0, len(turn.files) - FILES_SHOWN),
+        )
+        for turn, tokens in zip(loss.turns, shares, strict=True)
+    ]
+
+
+def _files(files: Iterable[FileTouch], project: str) -> str:
+    """The files with their changes: `edit src/a.py ×3, src/b.py`."""
+    words = []
+    tool = ""
+    for file in files:
+        path = below_project(file.path, project)
+        named = path if file.tool == tool else f"{file.tool} {path}"
+        words.append(f"{named} ×{file.times}" if file.times > 1 else named)
+        tool = file.tool
+    return ", ".join(words)
+
+
+@require_safe
+def lost(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The messages that a summary replaced, beside it, with the subjects still mentioned; by default for the newest
+    summary."""
+    return _show(request, root, path, "losses/lost.html")
+
+
+@require_safe
+def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The same as a file: one page without scripts, pictures or external resources."""
+    answer = _show(request, root, path, "losses/report.html")
+    if answer.status_code == 200:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{path.rsplit('/', 1)[-1]}-lost")[:120]
+        answer["Content-Disposition"] = f'attachment; filename="{name}.html"'
+    return answer
+
+
+@require_safe
+def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
+    """The messages that a draft would replace, beside its text."""
+    found = known_draft(draft)
+    if found.state != SummaryDraft.State.READY:
+        return redirect(found)
+    view, fault = None, None
+    try:
+        view = view_draft_loss(found)
+    except RedlineError as failure:
+        fault = failure
+    context = {
+        "session": found.session,
+        "draft": found,
+        "draft_view": view_draft(found) if view is not None else None,
+        "view": view,
+        "fault": fault,
+        "active_nav": "sessions",
+    }
+    return render(request, "losses/lost.html", context, status=status_of(fault))
+
+
+def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResponse:
+    session = known_session(root, path)
+    view, fault = None, None
+    try:
+        view = view_loss(session, request.GET.get("entry", ""))
+    except RedlineError as failure:
+        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
+            raise Http404(failure.message) from failure
+        fault = failure
+    context = {"session": session, "view": view, "fault": fault, "active_nav": "sessions"}
+    if view is None:
+        return render(request, "losses/lost.html", context, status=status_of(fault))
+    return render(request, template, context)

@@ -1,0 +1,361 @@
+"""The pages of models: the list, the forms that add and change them, and the test of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.contrib import messages
+from django.db.models import Count
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.html import format_html
+from django.views.decorators.http import require_http_methods, require_safe
+
+from compaction_app.models import PlannerModel
+from compaction_app.planning.model_registry import (
+    ADDED,
+    ProviderModels,
+    ResolvedModel,
+    ResolvedProvider,
+    endpoint_of,
+    models_by_provider,
+    provider_named,
+    providers,
+)
+from compaction_app.planning.model_registry import models as known_models
+from compaction_app.providers.connection_test import Verdict
+from sessions_app.index.context_window_lookup import ContextWindowLookup
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.sourced_value import SourcedValue
+from sessions_app.templatetags.formatting import escape_line
+from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
+
+from .forms import AgreementForm, KeyForm, PlannerModelForm, ProviderForm
+from .service import (
+    Consequence,
+    add_provider,
+    added_provider,
+    agree,
+    change_key,
+    change_provider,
+    remove_model,
+    remove_provider,
+    save_model,
+    take_agreement_back,
+    test_model,
+)
+
+# WAS compaction_app/models_page/presenter: """The page of models: each provider with its models, and suggestions."""
+
+
+SUGGESTED: Final = 12
+"""The maximum number of suggested models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A kind of server that users run themselves, with its default address."""
+
+    name: str
+    label: str
+    base_url: str
+
+
+PRESETS: Final = (
+    Preset("ollama", "Ollama", "http://localhost:11434/v1"),
+    Preset("llama-cpp", "llama.cpp", "http://localhost:8080/v1"),
+    Preset("lm-studio", "LM Studio", "http://localhost:1234/v1"),
+    Preset("vllm", "vLLM", "http://localhost:8000/v1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A model with which sessions were written, at a configured provider."""
+
+    provider: ResolvedProvider
+    name: str
+    sessions: int
+    window: SourcedValue[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsPage:
+    """The data of the page."""
+
+    blocks: list[ProviderModels]
+    unset: list[ResolvedProvider]
+    """The providers of the environment that are not configured and have no models."""
+    suggestions: list[Suggestion]
+    presets: tuple[Preset, ...] = PRESETS
+
+
+def models_page() -> ModelsPage:
+    """All providers with their models, and the models of sessions that could be added."""
+    blocks = models_by_provider()
+    return ModelsPage(
+        blocks=[block for block in blocks if block.models or not block.provider.unset],
+        unset=[block.provider for block in blocks if block.provider.unset and not block.models],
+        suggestions=_suggestions(
+            [block.provider for block in blocks],
+            {model.planner for block in blocks for model in block.models},
+        ),
+    )
+
+
+def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:
+    usable = {provider.name: provider for provider in known if not provider.unset}
+    named = Session.objects.shown().with_model().filter(provider__in=usable)
+    counted = named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
+    lookup = ContextWindowLookup()
+    return [
+        Suggestion(usable[provider], name, sessions, lookup.window(name))
+        for provider, name, sessions in counted[: SUGGESTED + len(configured)]
+        if f"{provider}/{name}" not in configured
+    ][:SUGGESTED]
+
+
+# ---- initial values of forms --------------------------------------------------------------------------------
+
+
+def preset_values(name: str) -> dict[str, str]:
+    """The values of a preset; empty for an unknown name."""
+    return {one.name: {"name": one.name, "base_url": one.base_url} for one in PRESETS}.get(name, {})
+
+
+def chosen_provider(name: str) -> str:
+    """The provider of a new model: the one with this name, otherwise the first usable one; empty if there is none."""
+    known = providers()
+    if name in {one.name for one in known}:
+        return name
+    return next((one.name for one in known if one.usable), "")
+
+
+ACTIVE_NAV = {"active_nav": "models"}
+OUTPUT_LIMIT: Final = 8_192
+"""Tokens of one answer, for a new model."""
+
+
+@require_safe
+def models(request: HttpRequest) -> HttpResponse:
+    """Every provider with its models."""
+    return _page(request)
+
+
+def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
+    return render(request, "models_page/list.html", {"shown": models_page(), **more, **ACTIVE_NAV}, status=status)
+
+
+def _address_of(provider: str) -> str:
+    return reverse("compaction:models", fragment=f"provider-{provider}")
+
+
+def _say(request: HttpRequest, done: str, name: str) -> None:
+    messages.success(request, format_html('{}: <span class="mono">{}</span>', done, escape_line(name)))
+
+
+# ---- models ------------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_model(request: HttpRequest) -> HttpResponse:
+    """The form that adds a model; values in the address are filled in."""
+    if request.method == "POST":
+        return _save_model(request, PlannerModelForm(request.POST))
+    name = request.GET.get("name", "")
+    window = ContextWindowLookup().window(name)
+    initial = {
+        "provider": chosen_provider(request.GET.get("provider", "")),
+        "name": name,
+        "window": window.value if window is not None else None,
+        "output_limit": OUTPUT_LIMIT,
+    }
+    return _model_page(request, PlannerModelForm(initial=initial), window=window)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def model(request: HttpRequest, model: int) -> HttpResponse:
+    """The form that changes a model."""
+    row = get_object_or_404(PlannerModel, pk=model)
+    if request.method == "POST":
+        return _save_model(request, PlannerModelForm(request.POST, instance=row))
+    return _model_page(request, PlannerModelForm(instance=row))
+
+
+def _save_model(request: HttpRequest, form: PlannerModelForm) -> HttpResponse:
+    is_new = form.instance.pk is None
+    try:
+        row = save_model(form)
+    except FormInvalid as fault:
+        return _model_page(request, form, fault)
+    if is_new:
+        _say(request, "Added", str(row))
+    return redirect(row)
+
+
+def _model_page(
+    request: HttpRequest, form: PlannerModelForm, fault: FormInvalid | None = None, **more: Any
+) -> HttpResponse:
+    context = {"form": form, "providers": providers(), "fault": fault, **more, **ACTIVE_NAV}
+    return render(request, "models_page/model.html", context, status=status_of(fault))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove(request: HttpRequest, model: int) -> HttpResponse:
+    """Remove a model, after a page that explains the consequences."""
+    found = _known(model)
+    if request.method == "POST":
+        remove_model(found.pk)
+        _say(request, "Removed", found.planner)
+        return redirect("compaction:models")
+    return render(request, "models_page/remove.html", {"model": found, **ACTIVE_NAV})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def test(request: HttpRequest, model: int) -> HttpResponse:
+    """Have a model make one tiny tool call, and show the result. htmx gets the result, other clients the page."""
+    if request.method != "POST":
+        return redirect(reverse("compaction:models", fragment=f"model-{model}"))
+    found = _known(model)
+    tested: dict[str, Any] = {"tested": found.pk, "verdict": _try(found)}
+    if wants_fragment(request):
+        return render(request, "models_page/list.html#verdict", {"model": found, **tested})
+    return _page(request, **tested)
+
+
+def _try(model: ResolvedModel) -> Verdict:
+    try:
+        return test_model(endpoint_of(model), model)
+    except RedlineError as fault:
+        return Verdict(ok=False, message=fault.message, seconds=0)
+
+
+def _known(key: int) -> ResolvedModel:
+    found = next((model for model in known_models() if model.pk == key), None)
+    if found is None:
+        raise Http404("That model is not there.")
+    return found
+
+
+# ---- providers ---------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_provider(request: HttpRequest) -> HttpResponse:
+    """The form that adds a provider; a preset fills it in."""
+    if request.method != "POST":
+        preset = request.GET.get("for", "")
+        return _provider_page(request, ProviderForm(initial=preset_values(preset)))
+    form = ProviderForm(request.POST)
+    try:
+        row = add_provider(form)
+    except RedlineError as fault:
+        return _provider_page(request, form, fault=fault)
+    _say(request, "Added", row.name)
+    return redirect(_address_of(row.name))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def provider(request: HttpRequest, provider: str) -> HttpResponse:
+    """The form that changes a provider; one of the environment takes only a key."""
+    known = _provider(provider)
+    posted = request.POST if request.method == "POST" else None
+    form: ProviderForm | KeyForm
+    if known.source == ADDED:
+        form = ProviderForm(posted, instance=added_provider(known.name))
+    else:
+        form = KeyForm(known, posted)
+    if posted is None:
+        return _provider_page(request, form, known)
+    try:
+        if isinstance(form, KeyForm):
+            change_key(form)
+        else:
+            _warn(request, known.name, change_provider(form))
+    except RedlineError as fault:
+        return _provider_page(request, form, known, fault)
+    return redirect(_address_of(known.name))
+
+
+def _warn(request: HttpRequest, name: str, done: Consequence) -> None:
+    """Warn about the side effects of a change of a provider."""
+    if done.key_dropped:
+        messages.warning(
+            request,
+            format_html(
+                'The key of <span class="mono">{}</span> was deleted: a key is sent only to the address that it was '
+                "entered for.",
+                name,
+            ),
+        )
+    if done.agreement_ended:
+        messages.warning(
+            request,
+            format_html(
+                'The models of <span class="mono">{}</span> plan only when you start a run: you had allowed automatic '
+                "planning for another host.",
+                name,
+            ),
+        )
+
+
+def _provider_page(
+    request: HttpRequest,
+    form: ProviderForm | KeyForm,
+    known: ResolvedProvider | None = None,
+    fault: RedlineError | None = None,
+) -> HttpResponse:
+    """The form of a provider. A key is never filled in again: `retype` is whether one was entered."""
+    context = {
+        "form": form,
+        "known": known,
+        "presets": PRESETS,
+        "retype": bool(request.POST.get("key")),
+        "fault": fault,
+        **ACTIVE_NAV,
+    }
+    return render(request, "models_page/provider.html", context, status=status_of(fault))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove_one_provider(request: HttpRequest, provider: str) -> HttpResponse:
+    """Remove an added provider, after a page that explains the consequences."""
+    known = _provider(provider)
+    if known.source != ADDED:
+        raise Http404("That provider comes from the environment.")
+    fault = None
+    if request.method == "POST":
+        try:
+            remove_provider(known.name)
+            _say(request, "Removed", known.name)
+            return redirect("compaction:models")
+        except RedlineError as failure:
+            fault = failure
+    found = [model for model in known_models() if model.provider.name == known.name]
+    context = {"provider": known, "models": found, "fault": fault, **ACTIVE_NAV}
+    return render(request, "models_page/remove.html", context, status=status_of(fault))
+
+
+@acts_on_post(_address_of)
+def agreement(request: HttpRequest, provider: str) -> HttpResponse:
+    """Allow a provider's models to plan automatically, or withdraw the permission."""
+    known, form = _provider(provider), AgreementForm(request.POST)
+    try:
+        require_valid(form)
+        if form.cleaned_data["back"]:
+            take_agreement_back(known.name)
+        else:
+            agree(known.name, form.cleaned_data["origin"])
+    except RedlineError as fault:
+        return _page(request, status_of(fault), fault=fault)
+    return redirect(_address_of(known.name))
+
+
+def _provider(name: str) -> ResolvedProvider:
+    try:
+        return provider_named(name)
+    except BadInput as missing:
+        raise Http404(missing.message) from missing

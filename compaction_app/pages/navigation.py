@@ -1,0 +1,272 @@
+"""The pages of a move, a label and a fork: its effect, and the form that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from compaction_app.changes.change import RequiredConfirmation
+from compaction_app.changes.entries import (
+    LONGEST_LABEL,
+    AppendPlan,
+    Destination,
+    any_label,
+    append_entries,
+    destination_of,
+    move_to,
+    plan_append,
+    set_label,
+)
+from compaction_app.changes.fork import fork_session, plan_fork
+from compaction_app.changes.forms import ConfirmationField, missing_in
+from compaction_app.entries.words import EntryWords
+from compaction_app.lookups import known_session
+from sessions_app.cli import shell_quoted
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import NO_TEXTS
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.tree import labels
+from sessions_app.storage.session_loader import LoadedSession
+from sessions_app.web.pages import InlineField, redirect, require_valid, status_of
+
+# WAS compaction_app/navigation/presenter: """A move, a label or a fork on its page: its effect and how to undo it, before anything is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """The effect of a move."""
+
+    chosen: EntryWords
+    plan: AppendPlan
+    is_leaf: bool
+    destination: Destination
+    left: int
+    """The number of entries after which the agent continues now, but no longer after the move."""
+    messages: int
+    """The number of messages of the context there."""
+    can_summarise: bool
+    """Whether a summary of the left branch is offered."""
+    skips_summary: bool
+    """Whether it is not, because of the agent's settings."""
+    confirmations: list[RequiredConfirmation]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelView:
+    """The effect of a label."""
+
+    chosen: EntryWords
+    label: str
+    """The present label; empty if it has none."""
+    confirmations: list[RequiredConfirmation]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkView:
+    """The effect of a fork."""
+
+    chosen: EntryWords
+    destination: Destination
+    entries: int
+    """The number of entries of the branch up to there."""
+    is_copy: bool
+    """Whether the new session has every recorded line of them."""
+
+
+def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
+    """The effect a move to an entry would have now; `is_leaf` as in `destination_of`.
+
+    Raises the errors of `plan_append` and `move_to`.
+    """
+    plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
+    tree = plan.present.tree
+    destination = destination_of(tree, entry_id, is_leaf=is_leaf)
+    branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
+    kept = {entry.id for entry in branch}
+    left = [entry for entry in tree.branch(plan.present.leaf_id) if entry.id not in kept]
+    summaries = plan.present.agent.settings.for_project(plan.present.log.cwd, Path.home()).branch_summary
+    skips = summaries is not None and summaries.skips_question
+    is_summarised = plan.present.agent.format.summary_format is not None and any(one.is_message for one in left)
+    return MoveView(
+        chosen=_chosen(plan.present, entry_id),
+        plan=plan,
+        is_leaf=is_leaf,
+        destination=destination,
+        left=len(left),
+        messages=len(plan.present.reading.reader.rebuild(branch).messages),
+        can_summarise=is_summarised and not skips,
+        skips_summary=is_summarised and skips,
+        confirmations=plan.confirmations,
+        digest=plan.digest(),
+    )
+
+
+def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
+    """An entry to be labelled. Raises the errors of `plan_append` and `any_label`."""
+    plan = plan_append(session.real_path(), any_label(entry_id), now)
+    label = labels(plan.present.tree).get(entry_id, "")
+    return LabelView(_chosen(plan.present, entry_id), label, plan.confirmations)
+
+
+def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
+    """The effect a fork at an entry would have now. Raises the errors of `plan_fork`."""
+    plan = plan_fork(session.real_path(), entry_id, now)
+    chosen = _chosen(plan.present, entry_id)
+    return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)
+
+
+def _chosen(present: LoadedSession, entry_id: str) -> EntryWords:
+    entry = present.tree.entry(entry_id)
+    return EntryWords.of_entry(entry, present.texts([entry]).get(entry_id, NO_TEXTS))
+
+
+class AppendForm(forms.Form):
+    """The confirmations, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField()
+
+
+class LabelForm(forms.Form):
+    """The label, and the confirmations; an empty label removes the entry's."""
+
+    bound_field_class = InlineField
+    yes = ConfirmationField()
+    label = forms.CharField(
+        label="Label",
+        required=False,
+        max_length=LONGEST_LABEL,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+
+MOVE: Final = "navigation/move.html"
+LABEL: Final = "navigation/label.html"
+FORK: Final = "navigation/fork.html"
+View = MoveView | LabelView | ForkView
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The entry after which the agent would continue, and the form that moves it there."""
+    found, entry_id = known_session(root, path), _entry_id(request)
+    is_leaf = "leaf" in (request.POST if request.method == "POST" else request.GET)
+    view_of = partial(view_move, is_leaf=is_leaf)
+    if request.method != "POST":
+        return _show(request, found, entry_id, MOVE, view_of, AppendForm())
+    form = AppendForm(request.POST)
+    try:
+        require_valid(form)
+        data = form.cleaned_data
+        done = append_entries(
+            found.real_path(),
+            move_to(entry_id, is_leaf=is_leaf),
+            data["yes"],
+            timezone.now(),
+            shown=data["plan"],
+        )
+    except RedlineError as fault:
+        return _show(request, found, entry_id, MOVE, view_of, form, fault)
+    is_before = destination_of(done.plan.present.tree, entry_id, is_leaf=is_leaf).is_before
+    _say(request, "move", session=found, left=done.plan.present.leaf_id, is_before=is_before)
+    return redirect(_tree(found, again=entry_id if is_before else ""))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def label(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The label of an entry, to be set, changed or removed."""
+    found, entry_id = known_session(root, path), _entry_id(request)
+    if request.method != "POST":
+        return _show(request, found, entry_id, LABEL, view_label, None)
+    form = LabelForm(request.POST)
+    try:
+        require_valid(form)
+        words = "" if "remove" in request.POST else form.cleaned_data["label"]
+        append_entries(found.real_path(), set_label(entry_id, words), form.cleaned_data["yes"], timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, entry_id, LABEL, view_label, form, fault)
+    _say(request, "label", words=" ".join(words.split()))
+    return redirect(_tree(found, at=entry_id))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The content of a fork at an entry, and the form that makes it."""
+    found, entry_id = known_session(root, path), _entry_id(request)
+    if request.method != "POST":
+        return _show(request, found, entry_id, FORK, view_fork, None)
+    try:
+        is_before = view_fork(found, entry_id, timezone.now()).destination.is_before
+        made = fork_session(found.real_path(), entry_id, timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, entry_id, FORK, view_fork, None, fault)
+    resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
+    _say(request, "fork", made=made, resume=resume)
+    return redirect(_tree(found, at=entry_id, again=entry_id) if is_before else made)
+
+
+def _show(
+    request: HttpRequest,
+    found: Session,
+    entry_id: str,
+    template: str,
+    view_of: Callable[[Session, str, Any], View],
+    form: forms.Form | None,
+    fault: RedlineError | None = None,
+) -> HttpResponse:
+    view: View | None = None
+    try:
+        view = view_of(found, entry_id, timezone.now())
+    except RedlineError as unshown:
+        if isinstance(unshown, BadInput) and unshown.code == "unknown_entry":
+            raise Http404(unshown.message) from unshown
+        fault = fault or unshown
+    if isinstance(view, LabelView) and form is None:
+        form = LabelForm(initial={"label": view.label})
+    elif isinstance(view, MoveView) and form is not None and form["plan"].value() != view.digest:
+        # Boxes ticked for another plan do not confirm this one.
+        form = AppendForm()
+    missing = []
+    if isinstance(view, MoveView | LabelView) and isinstance(fault, ConfirmationNeeded) and form is not None:
+        missing = missing_in(form, view.confirmations)
+    context = {
+        "session": found,
+        "entry_id": entry_id,
+        "view": view,
+        "form": form,
+        "fault": fault,
+        "missing": missing,
+        "active_nav": "sessions",
+        "tree": _tree(found, at=entry_id),
+    }
+    return render(request, template, context, status=status_of(fault))
+
+
+def _entry_id(request: HttpRequest) -> str:
+    return (request.POST if request.method == "POST" else request.GET).get("entry", "")
+
+
+def _tree(found: Session, **parameters: str) -> str:
+    address = reverse("compaction:tree", args=(found.root_id, found.relative_path))
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return f"{address}?{query}" if query else address
+
+
+def _say(request: HttpRequest, what: str, **context: Any) -> None:
+    words = render_to_string("navigation/done.html", {"what": what, **context})
+    messages.success(request, words, extra_tags="done")

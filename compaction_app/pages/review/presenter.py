@@ -1,0 +1,941 @@
+"""A review on its page: proposals in groups, one line each, and the totals as the airlock computes them.
+
+    rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, groups──▶ Page
+                                                                  texts, by offset ──▶ unfolded proposals
+
+Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from compaction_app.core.effects import Consequences, DecisionEffect
+from compaction_app.core.file_touches import Standing
+from compaction_app.core.gates import Refusal
+from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
+from compaction_app.core.reasons import is_checkable
+from compaction_app.core.review_fold import ACCEPTED, Kind, Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.stats import percent, tokens_to_delete
+from compaction_app.core.transcript import TranscriptEntry
+from compaction_app.entries.links import entry_address, text_address
+from compaction_app.entries.view import BLOCKS, clamp
+from compaction_app.entries.words import author_of, call_words
+from compaction_app.models import Proposal, Run
+from compaction_app.planning.hook_runner import pinned_by_hooks
+from compaction_app.planning.snapshots import moved_in_snapshot
+from compaction_app.review.decision_report import step_words
+from compaction_app.review.grouped_review import (
+    CACHED,
+    KEPT_STATUSES,
+    NO_EFFECT,
+    NOTHING,
+    Chip,
+    FilterChoices,
+    GroupedReview,
+    PlanTokens,
+    ReviewFilter,
+    ReviewKey,
+    Summary,
+    by_frequency,
+    chips_of,
+    choices_of,
+    summary_of,
+)
+from compaction_app.review.lines import LineChecks, Stay, anchor, checked_reason, fold_words, ref_of
+from compaction_app.review.review_map import StruckMap, struck_map
+from sessions_app.agents.pure.format import Moved
+from sessions_app.recent import Recent
+from sessions_app.sessionlog.context import significant
+from sessions_app.sessionlog.entries import Block, BlockType, Protection, Role, Target, Texts
+
+# WAS compaction_app/review/articles: """One unfolded proposal on the review page: its texts, its reason, its pair, and the possible decisions."""
+
+
+PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
+"""The roles whose texts are prose; the others are output."""
+PAIRS_SHOWN: Final = 3
+PREVIEW: Final = 72
+_ACTIONS: Final = {
+    ReviewStatus.UNDECIDED: (("approve", "Approve"), ("reject", "Reject")),
+    ReviewStatus.APPROVED: (("reject", "Reject"), ("reopen", "Reopen")),
+    ReviewStatus.REJECTED: (("approve", "Approve"), ("reopen", "Reopen")),
+    ReviewStatus.GOES_WITH_PAIR: (("reject", "Keep it"),),
+    ReviewStatus.KEPT_WITH_PAIR: (),
+    ReviewStatus.REFUSED: (("reject", "Reject"), ("reopen", "Reopen")),
+    ReviewStatus.NARROWED: (("reject", "Reject"), ("reopen", "Reopen")),
+}
+_KEYS: Final = {"approve": "a", "reject": "x", "withdraw": "x"}
+_FULL_STOPS: Final = (".", "!", "?", "…", "。", "！", "？")
+_QUOTES: Final = "\"'”’»)"
+"""Characters that may follow the full stop of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
+
+    shape: str
+    name: str
+    text: str
+    more: str
+    address: str
+    fate: str
+
+    @property
+    def is_struck(self) -> bool:
+        return self.fate in ("approved", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChoice:
+    """One block of an entry, when its deletion can be narrowed to some blocks."""
+
+    key: str
+    words: str
+    tokens: int
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object to which another one refers: in words, and its address."""
+
+    words: str
+    entry_id: str
+    address: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why something may not be deleted, and the object that prevents it."""
+
+    code: str
+    message: str
+    named: Named | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Kept entries, folded into one line."""
+
+    words: str
+    tokens: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A possible decision about a proposal: the name of its button, its words, and its key if it has one."""
+
+    name: str
+    words: str
+    key: str
+    tokens: int
+    """The change of the approved tokens; negative if it reduces them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A button that adds the deletion of a kept object: its name, its words, and what it deletes."""
+
+    key: str
+    words: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProposal:
+    """One proposal with everything that helps to decide about it."""
+
+    anchor: str
+    key: str
+    entry_id: str
+    block: int | None
+    address: str
+    who: str
+    parts: Sequence[Part]
+    actions: Sequence[Action]
+    reason: str
+    is_checkable: bool
+    """Whether something can be shown as evidence beside its reason: see `evidence`."""
+    source: str
+    call: int
+    pairs: Sequence[Named]
+    more_pairs: int
+    unanswered: Sequence[Named]
+    more_unanswered: int
+    refusal: Refused | None
+    choices: Sequence[BlockChoice]
+    before: Fold | None
+    """The kept entries directly before it."""
+    after: Fold | None
+
+
+@dataclass(frozen=True, slots=True)
+class StayingBlock:
+    """A block of a kept entry, or a kept block of an entry whose other blocks are deleted."""
+
+    entry_id: str
+    block: int | None
+    address: str
+    who: str
+    label: str
+    parts: Sequence[Part]
+    tokens: int
+    additions: Sequence[Addition]
+    protection: Protection | None
+
+
+def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
+    """The possible decisions about a proposal: the names of their buttons, and their words."""
+    if item.added and item.standing in (ReviewStatus.APPROVED, ReviewStatus.REFUSED):
+        return (("withdraw", "Take back"),)
+    return _ACTIONS[item.standing]
+
+
+class ArticleMaker:
+    """Makes the articles of one review from the texts that were read."""
+
+    def __init__(
+        self,
+        run: Run,
+        reviewer: Reviewer,
+        review: Review,
+        texts: Mapping[str, Texts],
+        hooked: Callable[[], Mapping[Target, str]],
+        line_checks: LineChecks,
+        removed: Callable[[Target], int],
+        consequences: Consequences,
+    ) -> None:
+        """`hooked` is called for pinned objects only: it returns the pins of hooks by target, in words. `removed`
+        returns the estimate of the part of an object that the plan removes."""
+        self._reviewer = reviewer
+        self._review = review
+        self._transcript = reviewer.transcript
+        self._texts = texts
+        session = run.session
+        # Resolved once, because resolving an address is far slower than composing a text.
+        self._session = session.get_absolute_url()
+        self._planner = run.planner
+        self._context = run.context_size
+        self._hooked = hooked
+        self._removed = removed
+        self._consequences = consequences
+        self._line_checks = line_checks
+        self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
+
+    def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
+        """A proposal or an addition, between the kept entries around it."""
+        entry = self._transcript.entries[item.position] if item.position >= 0 else None
+        pairs = list(self._pairs(item)) if entry is not None else []
+        if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
+            pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
+        unanswered = self._review.unanswered.get(item.target, ())
+        reason = item.origin.reason if item.origin is not None and not item.added else ""
+        still = self._line_checks.of(item.target)
+        return OpenProposal(
+            anchor=anchor(item.position, item.target),
+            key=ref_of(item.target),
+            entry_id=item.target.entry_id,
+            block=item.target.block_index,
+            address=self._address(item.target.entry_id),
+            who=self._author(entry, item.target),
+            parts=list(self._parts(item, entry)) if entry is not None else [],
+            actions=[
+                Action(name, words, _KEYS.get(name, ""), self._effect_tokens(Kind(name), item.target))
+                for name, words in actions_of(item)
+            ],
+            reason=_as_sentence(self._short(checked_reason(reason, still))),
+            is_checkable=still is not None or is_checkable(reason),
+            source=self._source(item),
+            call=item.origin.call if item.origin is not None else 0,
+            pairs=pairs[:PAIRS_SHOWN],
+            more_pairs=max(0, len(pairs) - PAIRS_SHOWN),
+            unanswered=[self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
+            more_unanswered=max(0, len(unanswered) - PAIRS_SHOWN),
+            refusal=self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
+            choices=self._choices(item, entry),
+            before=before,
+            after=after,
+        )
+
+    def staying(self, entry: TranscriptEntry) -> Iterator[StayingBlock]:
+        """The kept part of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if
+        allowed."""
+        blocks: list[Block | None] = list(entry.blocks) or [None]
+        items, would_go = self._review.items, self._review.would_go
+        touched = {target.block_index for target in (*items, *would_go) if target.entry_id == entry.entry_id}
+        for number, block in enumerate(blocks[:BLOCKS]):
+            whole = block is None or len(blocks) == 1
+            target = Target(entry.entry_id, None if block is None or whole else block.index)
+            own = Target(entry.entry_id, None if block is None else block.index)
+            goes = block is not None and block.index in touched
+            additions: list[Addition] = []
+            if not entry.is_protected and not goes:
+                additions.append(self._addition(target, "Delete" if whole else "Delete block"))
+                if not whole and number == 0 and not touched:
+                    additions.append(self._addition(Target(entry.entry_id), "Delete entry"))
+            yield StayingBlock(
+                entry_id=entry.entry_id,
+                block=None if block is None else block.index,
+                address=self._address(entry.entry_id),
+                who=self._author(entry, own),
+                label=("proposed" if own in items else "goes with its pair") if goes else "",
+                parts=[self._part(entry, block, "open" if goes else "stays")],
+                tokens=entry.tokens if block is None else block.tokens,
+                additions=additions,
+                protection=entry.reason if number == 0 else None,
+            )
+
+    def _addition(self, target: Target, words: str) -> Addition:
+        return Addition(ref_of(target), words, self._effect_tokens(Kind.ADD, target))
+
+    def _effect_tokens(self, kind: Kind, target: Target) -> int:
+        return self._context.of(self._consequences.of(kind, [target]).tokens)
+
+    # ---- texts ------------------------------------------------------------------------------------------
+
+    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+        call = self._transcript.pairs.answered_by(entry)
+        if call is not None and item.target.block_index is None and call.blocks:
+            owner = self._transcript.entries[call.owner.position]
+            block = owner.blocks[call.blocks[0].slot]
+            yield self._part(owner, block, self._fate(Target(owner.entry_id, block.index), item))
+        if item.target.block_index is not None:
+            slot = entry.slot(item.target.block_index)
+            if slot is not None:
+                yield self._part(entry, entry.blocks[slot], self._fate(item.target, item))
+        elif call is not None or not entry.blocks:
+            if item.standing is not ReviewStatus.NARROWED:
+                yield self._part(entry, None, self._fate(item.target, item))
+                return
+            yield from self._block_parts(item, entry)
+        else:
+            yield from self._block_parts(item, entry)
+
+    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+        for block in entry.blocks[:BLOCKS]:
+            yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
+        if len(entry.blocks) > BLOCKS:
+            left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
+            yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
+
+    def _fate(self, target: Target, item: ReviewItem) -> str:
+        """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
+        whole = Target(target.entry_id)
+        if target in self._review.goes or whole in self._review.goes:
+            return "approved"
+        if target in self._review.would_go or whole in self._review.would_go:
+            return "open"
+        kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
+        return "kept" if kept else "stays"
+
+    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> Part:
+        texts = self._texts.get(entry.entry_id)
+        if block is None:
+            text = texts.joined(entry.blocks) if texts is not None else ""
+        else:
+            text = texts.block(block.index) if texts is not None else ""
+        address = text_address(self._session, entry.entry_id, None if block is None else block.index)
+        if block is not None and block.type == BlockType.TOOL_CALL:
+            name, words = call_words(text, block.call_id or "")
+            return Part("call", name, self._short(words), "", address, fate)
+        cut, more = clamp(text)
+        return Part("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
+
+    def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
+        if entry is None:
+            return "unknown"
+        blocks = [one for one in entry.blocks if target.block_index in (None, one.index)]
+        block_type = blocks[0].type if len(blocks) == 1 else ""
+        return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.entry_type)
+
+    def _other_side(self, entry: TranscriptEntry, target: Target) -> str:
+        """The objects deleted with an item: a call or a result, or an entry that the agent's rules tie to it."""
+        if entry.role == Role.TOOL_RESULT:
+            return "its result"
+        return "its call" if entry.call_ids else self._author(entry, target)
+
+    # ---- words ------------------------------------------------------------------------------------------
+
+    def _source(self, item: ReviewItem) -> str:
+        if item.origin is None:
+            return self._hooked().get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
+        if item.added or item.source == Proposal.Source.HUMAN:
+            return "added by hand"
+        if item.source == Proposal.Source.HOOK:
+            return "proposed by a hook"
+        if item.source == Proposal.Source.REPAIR:
+            return "goes along with another deletion"
+        return f"{self._planner} planner"
+
+    def _pairs(self, item: ReviewItem) -> Iterator[Named]:
+        if item.standing in (ReviewStatus.REFUSED, ReviewStatus.NARROWED):
+            return
+        kept = item.standing is ReviewStatus.REJECTED
+        for target in self._reviewer.goes_with(item.target):
+            entry = self._transcript.entry(target.entry_id)
+            if entry is None:
+                continue
+            goes = target in self._review.goes or Target(target.entry_id) in self._review.goes
+            if target in self._review.unanswered.get(item.target, ()):
+                # Alone, the item would be deleted with it; in this plan another block with the same call id is.
+                continue
+            if kept:
+                after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
+            else:
+                after = f"goes with it, −{significant(self._context.of(self._removed(target))):,}"
+            yield self._named(self._other_side(entry, target), target, after)
+
+    def _kept_by(self, refusal: Refusal) -> Named | None:
+        if refusal.target is None:
+            return None
+        return self._named("it stays, because", refusal.target, "stays")
+
+    def _refused(self, item: ReviewItem) -> Refused | None:
+        refusal = item.refusal
+        if refusal is None:
+            return Refused("", "It does not fit into the plan with what else was approved.", None)
+        other = refusal.target if refusal.target is not None and refusal.target != item.target else None
+        named = self._named("Show", other, "") if other is not None else None
+        return Refused(refusal.code.value, refusal.message, named)
+
+    def _named(self, words: str, target: Target, after: str) -> Named:
+        shown = target.entry_id + (f"[{target.block_index}]" if target.block_index is not None else "")
+        item = self._review.items.get(target)
+        entry = self._transcript.entry(target.entry_id)
+        if item is None or entry is None:
+            return Named(words, shown, self._address(target.entry_id), after)
+        leading = self._review.items.get(item.leader) if item.leader is not None else item
+        at = anchor(leading.position, leading.target) if leading is not None else ""
+        return Named(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
+
+    def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
+        """The blocks to which the deletion of an entry can be narrowed."""
+        narrowable = (ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.NARROWED)
+        if entry is None or item.target.block_index is not None or item.standing not in narrowable:
+            return []
+        if len(entry.blocks) < 2:
+            return []
+        texts = self._texts.get(entry.entry_id)
+        chosen = self._review.followers.get(item.target, ()) if item.standing is ReviewStatus.NARROWED else ()
+        return [
+            BlockChoice(
+                ref_of(Target(entry.entry_id, block.index)),
+                f"{_block_name(block)} {' '.join(texts.block(block.index)[:400].split())[:PREVIEW] if texts else ''}",
+                block.tokens,
+                Target(entry.entry_id, block.index) in chosen,
+            )
+            for block in entry.blocks[:BLOCKS]
+        ]
+
+    def _short(self, words: str) -> str:
+        """Paths below the project, relative to it."""
+        return words.replace(self._project, "") if self._project else words
+
+    def _address(self, entry_id: str) -> str:
+        return entry_address(self._session, entry_id)
+
+
+def _block_name(block: Block) -> str:
+    return {BlockType.TOOL_CALL: "call", BlockType.REDACTED_THINKING: "thinking"}.get(block.type, block.type)
+
+
+def _as_sentence(words: str) -> str:
+    """Words with exactly one full stop at their end; empty if there are none."""
+    words = words.rstrip()
+    return words if not words or words.rstrip(_QUOTES).endswith(_FULL_STOPS) else f"{words}."
+
+
+ROWS: Final = 40
+"""Rows of a group that are shown initially."""
+GROUPS: Final = 60
+"""Groups that are shown initially."""
+EXAMPLES: Final = 3
+EXAMPLE: Final = 36
+STAYS_SHOWN: Final = 60
+"""Entries that are unfolded in place at a time."""
+SIGNED: Final = frozenset(
+    {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
+)
+"""The statuses of proposals that would be deleted."""
+_MARKS: Final = {
+    ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
+    ReviewStatus.APPROVED: ("approved", "ok", "approved"),
+    ReviewStatus.REJECTED: ("kept", "stet", "rejected"),
+    ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "with its pair"),
+    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept, pair stays"),
+    ReviewStatus.REFUSED: ("refused", "no", "refused"),
+    ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The status of a proposal as displayed: a style, an icon, and words."""
+
+    style: str
+    icon: str
+    words: str
+
+
+class Others(NamedTuple):
+    """Other proposals that a decision includes, and their share of its tokens."""
+
+    proposals: int = 0
+    tokens: int = 0
+
+
+NO_OTHERS: Final = Others()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """One proposal in one line; with all details if unfolded."""
+
+    anchor: str
+    key: str
+    entry_id: str
+    tool: str
+    words: str
+    why: str
+    still: Standing | None
+    """How many of its lines are also in later kept entries; None if it has no lines to compare."""
+    tokens: int
+    """The change of the approved tokens by its first decision; if there is none, the tokens that it would delete."""
+    others: Others
+    signed: bool
+    """Whether that is counted: a rejected proposal deletes nothing."""
+    mark: Mark
+    undecided: bool
+    acts: str
+    """The names of the buttons that decide about it."""
+    opened: OpenProposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Some of a group's rows, and the rest after them."""
+
+    rows: Sequence[ProposalRow]
+    upto: int
+    """The number of the group's rows shown with these."""
+    left: int
+    left_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in one line; if open, with its rows."""
+
+    key: str
+    title: str
+    examples: str
+    count: int
+    tokens: int
+    """The change of the approved tokens by its first button."""
+    others: Others
+    percent: float
+    """Of the target, as the agent counts."""
+    bar: Bar
+    approved: int
+    rejected: int
+    undecided: int
+    risky: bool
+    """Whether its proposals contain names that occur nowhere else."""
+    opened: GroupRows | None = None
+
+    @property
+    def approve_words(self) -> str:
+        """The words of its button: how many proposals it approves, and how many others with them."""
+        return f"Approve {self.undecided:,}" + (f" + {self.others.proposals:,}" if self.others.proposals else "")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSum:
+    """The totals of a filter: of the proposals that it shows, and of the undecided ones that it hides."""
+
+    count: int
+    tokens: int
+    """Its approved tokens, and those that approving the rest would add."""
+    matching: int
+    """The number of matching proposals, including decided ones."""
+    hidden_undecided: int
+    hidden_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A review, or the part of it that matches a filter."""
+
+    run: Run
+    version: int
+    summary: Summary
+    chosen: ReviewFilter
+    found: FoundSum
+    chips: Sequence[Chip]
+    groups: Sequence[GroupRow]
+    left: int
+    """Groups that are not shown."""
+    last: str
+    last_at: datetime | None
+
+
+class Shown(NamedTuple):
+    """The part of a review that a browser shows: rows by anchor, unfolded rows, groups by key, open groups."""
+
+    rows: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    open_groups: tuple[str, ...] = ()
+
+
+class DecisionSum(NamedTuple):
+    """The tokens that approving proposals together adds to the approved ones, and the other proposals that it
+    approves."""
+
+    tokens: int
+    others: Others
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewChanges:
+    """The changes in the part of a review that a browser shows."""
+
+    rows: Sequence[ProposalRow]
+    groups: Sequence[GroupRow]
+    sums: bool
+    """Whether the sums below the groups have changed."""
+
+
+_summaries: Final[Recent[ReviewKey, Summary]] = Recent(CACHED)
+_maps: Final[Recent[ReviewKey, StruckMap]] = Recent(CACHED)
+_moved: Final[Recent[ReviewKey, Sequence[Moved]]] = Recent(CACHED)
+_shut_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = Recent(CACHED)
+
+
+class ReviewDesk(GroupedReview):
+    """One run's review at one version, from which pages and fragments are made."""
+
+    def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
+        super().__init__(run, chosen, version)
+        self._pinned: Mapping[Target, str] | None = None
+
+    @property
+    def summary(self) -> Summary:
+        return _summaries.get(self.key, self._summary)
+
+    def _summary(self) -> Summary:
+        goal = self.context.of(self._goal)
+        tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
+        stats = self.review.approved_stats
+        share = percent(stats.tokens_before - stats.tokens_after, self._goal)
+        return summary_of(self.review, self.leads, tokens, self.prepared.window, share)
+
+    @property
+    def _goal(self) -> int:
+        """The tokens that the target deletes, as the agent counts."""
+        return tokens_to_delete(self.transcript.tokens, self.transcript.parameters.compression_ratio)
+
+    @property
+    def struck_map(self) -> StruckMap:
+        return _maps.get(self.key, lambda: struck_map(self.transcript, self.review, self.summary.tokens.planned))
+
+    @property
+    def moved(self) -> Sequence[Moved]:
+        """The messages that would be sent before something that precedes them now, if all undecided proposals are
+        approved."""
+        return _moved.get(self.key, self._find_moved)
+
+    def _find_moved(self) -> Sequence[Moved]:
+        return moved_in_snapshot(self.run.session.real_path(), self.prepared, self.review.would_go)
+
+    # ---- the page ---------------------------------------------------------------------------------------
+
+    def page(
+        self,
+        open_groups: Sequence[str] = (),
+        shown: ReviewItem | None = None,
+        *,
+        unfolded: Collection[Target] = (),
+        more: bool = False,
+    ) -> Page:
+        """The groups in one line each, some of them open, and one shown proposal; some are unfolded."""
+        groups = self._shown_groups()
+        on_page = groups if more else groups[:GROUPS]
+        keys = set(open_groups)
+        within = self.group_of(shown.target) if shown is not None else None
+        if within is not None:
+            keys.add(within.key)
+        return Page(
+            run=self.run,
+            version=self.version,
+            summary=self.summary,
+            chosen=self.chosen,
+            found=self.found_sum(),
+            chips=self.chips(),
+            groups=self._groups(on_page, keys, shown, unfolded=unfolded),
+            left=len(groups) - len(on_page),
+            last=step_words(self, self.last.step) if self.last is not None else "",
+            last_at=self.last.at if self.last is not None else None,
+        )
+
+    def chips(self) -> list[Chip]:
+        facts = [self.facts[item.target] for item in self.matching]
+        tools = by_frequency(one.tool for one in self.facts.values())
+        return chips_of(self.chosen, facts, tools, self._reasons)
+
+    def choices(self) -> FilterChoices:
+        return choices_of(list(self.facts.values()), self._reasons)
+
+    @cached_property
+    def _reasons(self) -> Mapping[str, str]:
+        """The titles of the groups by reason, by their keys."""
+        return {group_key(title): title for title in self.titles.reasons}
+
+    def found_sum(self) -> FoundSum:
+        shown = self.listed(self.found)
+        if not self.chosen.narrows:
+            return FoundSum(len(shown), self.summary.tokens.planned, len(shown), 0, 0)
+        targets = {item.target for item in shown}
+        hidden = [item for item in _undecided(self.leads) if item.target not in targets]
+        tokens = self.approved_tokens(shown) + self.sum_of(shown).tokens
+        return FoundSum(len(shown), tokens, len(self.found), len(hidden), self.sum_of(hidden).tokens)
+
+    def first_group(self) -> str:
+        """The key of the largest group with an undecided proposal; empty if everything is decided."""
+        return next((group.key for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)), "")
+
+    def _shown_groups(self) -> Sequence[Group]:
+        if not self.chosen.undecided:
+            return self.groups
+        return [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
+
+    def _groups(
+        self,
+        groups: Sequence[Group],
+        open_keys: Collection[str] = (),
+        shown: ReviewItem | None = None,
+        *,
+        unfolded: Collection[Target] = (),
+    ) -> list[GroupRow]:
+        effects = [self.group_effect(group) for group in groups]
+        parts = [self._bar_parts(group, effect) for group, effect in zip(groups, effects, strict=True)]
+        return [
+            GroupRow(
+                key=group.key,
+                title=group.title,
+                examples=", ".join(self._examples(group)),
+                count=len(self.listed(group.leads)),
+                tokens=self.effect_tokens(effect),
+                others=self._others(effect, group.leads),
+                percent=percent(abs(effect.counted), self._goal),
+                bar=bar,
+                approved=len(group.with_status(*ACCEPTED)),
+                rejected=len(group.with_status(*KEPT_STATUSES)),
+                undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
+                risky=group.title == ONLY_HERE,
+                opened=self.group_rows(group, 0, shown, unfolded=unfolded) if group.key in open_keys else None,
+            )
+            for group, effect, bar in zip(groups, effects, bars(parts, self._goal), strict=True)
+        ]
+
+    def _bar_parts(self, group: Group, effect: DecisionEffect) -> tuple[int, int]:
+        """The approved share of a group, and the share that its button adds, as the agent counts."""
+        if group.with_status(ReviewStatus.UNDECIDED):
+            return self.counted(group.with_status(*ACCEPTED)), max(0, effect.counted)
+        return abs(effect.counted), 0
+
+    def _others(self, effect: DecisionEffect, named: Sequence[ReviewItem]) -> Others:
+        """The other proposals that a decision about these proposals includes."""
+        if not effect.others:
+            return NO_OTHERS
+        own = sum(self.sizes.get(item.target, NOTHING).tokens for item in named if item.standing in SIGNED)
+        return Others(len(effect.others), self.context.of(max(0, abs(effect.tokens) - own)))
+
+    def sum_of(self, items: Sequence[ReviewItem]) -> DecisionSum:
+        """The tokens that approving the undecided ones of these proposals would move, together."""
+        items = _undecided(items)
+        effect = self.consequences.of(Kind.APPROVE, [item.target for item in items])
+        return DecisionSum(self.effect_tokens(effect), self._others(effect, items))
+
+    @cached_property
+    def overlap(self) -> int:
+        """The tokens that the buttons of several groups would each delete; they count once in the total.
+
+        With a filter there is no such sum: hidden proposals are among those deleted with others.
+        """
+        if self.chosen.narrows:
+            return 0
+        groups = [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
+        items = [item for group in groups for item in group.with_status(ReviewStatus.UNDECIDED)]
+        together = sum(self.sizes.get(item.target, NOTHING).tokens for item in items)
+        return self.context.of(max(0, sum(self.group_effect(group).tokens for group in groups) - together))
+
+    def group_rows(
+        self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
+    ) -> GroupRows:
+        """The rows of a group from a position in its order on: the next ROWS, or up to a given one.
+
+        Positions count the whole group, including rows that the filter no longer lists, so that decisions do not move
+        them.
+        """
+        upto = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
+        rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
+        rest = self.listed(group.leads[upto:])
+        return GroupRows(
+            rows=self.proposal_rows(rows, unfolded),
+            upto=upto,
+            left=len(rest),
+            left_tokens=self.tokens(rest),
+        )
+
+    def _place_after(self, group: Group, start: int) -> int:
+        """The position after the next ROWS listed rows of a group."""
+        places = [place for place in range(start, len(group.leads)) if self.listed([group.leads[place]])]
+        return places[ROWS - 1] + 1 if len(places) >= ROWS else len(group.leads)
+
+    def _examples(self, group: Group) -> list[str]:
+        found: dict[str, None] = {}
+        for item in group.leads:
+            line = self.line(item)
+            words = line.path.rpartition("/")[2] if line.path else line.words
+            if words:
+                found[words if len(words) <= EXAMPLE else f"{words[:EXAMPLE]}…"] = None
+            if len(found) == EXAMPLES:
+                break
+        return list(found)
+
+    def proposal_rows(self, items: Sequence[ReviewItem], opened: Collection[Target] = ()) -> list[ProposalRow]:
+        unfolded = [item for item in items if item.target in opened]
+        open_ones = {item.target: one for item, one in zip(unfolded, self.opened(unfolded), strict=True)}
+        return [self._row(item, open_ones.get(item.target)) for item in items]
+
+    def _row(self, item: ReviewItem, opened: OpenProposal | None) -> ProposalRow:
+        line, effect = self.line(item), self.effect(item)
+        entry = self.transcript.entries[item.position] if item.position >= 0 else None
+        goes = sum(one in self.review.goes for one in self.review.followers.get(item.target, ()))
+        blocks = (goes, len(entry.blocks) if entry is not None else 0)
+        return ProposalRow(
+            anchor=anchor(item.position, item.target),
+            key=ref_of(item.target),
+            entry_id=item.target.entry_id,
+            tool=line.tool,
+            words=line.words or item.target.entry_id,
+            why=self.titles.why(item, self.chosen.by),
+            still=self.line_checks.of(item.target),
+            tokens=self.effect_tokens(effect) or self.full_effect(item),
+            others=self._others(effect, [item]),
+            signed=item.standing in SIGNED,
+            mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
+            undecided=item.standing is ReviewStatus.UNDECIDED,
+            acts=" ".join(name for name, _ in actions_of(item)),
+            opened=opened,
+        )
+
+    # ---- changes ----------------------------------------------------------------------------------------
+
+    def changes(self, before: ReviewDesk, shown: Shown) -> ReviewChanges | None:
+        """The changes in the part that a browser shows; None if proposals were added or withdrawn."""
+        if [item.target for item in self.leads] != [item.target for item in before.leads]:
+            return None
+        on_page = [item for item in self.leads if anchor(item.position, item.target) in shown.rows]
+        changed = [item for item in on_page if before.signature(item.target) != self.signature(item.target)]
+        opened = {item.target for item in changed if ref_of(item.target) in shown.opened}
+        was = {group.key: group for group in before.shut_groups}
+        groups = [group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group]
+        sums = (self.summary.sums, self.overlap) != (before.summary.sums, before.overlap)
+        return ReviewChanges(self.proposal_rows(changed, opened), groups, sums)
+
+    @property
+    def shut_groups(self) -> Sequence[GroupRow]:
+        """The lines of all groups. After a decision they are compared with the previous ones."""
+        return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
+
+    def signature(self, target: Target) -> tuple[object, ...]:
+        """Everything in a proposal's row, except its texts."""
+        items = self.review.items
+        followers = self.review.followers.get(target, ())
+        unanswered = self.review.unanswered.get(target, ())
+        effect = self.effect(items[target]) if target in items else NO_EFFECT
+        return (
+            items.get(target),
+            tuple(map(items.get, followers)),
+            unanswered,
+            self.line_checks.of(target),
+            effect.tokens,
+            self._others(effect, [items[target]]) if target in items else NO_OTHERS,
+        )
+
+    # ---- folded open ------------------------------------------------------------------------------------
+
+    def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
+        """Proposals with their texts, reasons and pairs, and the kept entries around them."""
+        maker = self._maker(self.texts_of(items))
+        return [maker.open_proposal(item, *self._around(item)) for item in items]
+
+    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
+        """The kept entries between two positions, and the rest that stays folded after the first STAYS_SHOWN."""
+        start, end = max(0, start), min(end, len(self.transcript))
+        entries = self.outline.stays(start, end).entries
+        shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
+        maker = self._maker(self.read(shown))
+        more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
+        return [block for entry in shown for block in maker.staying(entry)], more
+
+    def _around(self, item: ReviewItem) -> tuple[Fold | None, Fold | None]:
+        if item.position < 0:
+            return None, None
+        before, after = (self._fold(stay) for stay in self.outline.around(item.position))
+        return before, after
+
+    def _fold(self, stay: Stay) -> Fold | None:
+        if not stay.entries:
+            return None
+        tokens = sum(map(self.outline.tokens_staying, stay.entries))
+        return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
+
+    # ---- texts ------------------------------------------------------------------------------------------
+
+    def _hooked(self) -> Mapping[Target, str]:
+        """The pins of hooks, looked up when a pinned object is shown."""
+        if self._pinned is None:
+            self._pinned = pinned_by_hooks(self.run)
+        return self._pinned
+
+    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
+        return ArticleMaker(
+            self.run,
+            self.reviewer,
+            self.review,
+            texts,
+            self._hooked,
+            self.line_checks,
+            self.removed,
+            self.consequences,
+        )
+
+
+def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
+    """The display of a proposal's status; `blocks` are the number of its entry's deleted blocks, and of all its
+    blocks."""
+    style, icon, words = _MARKS[item.standing]
+    if item.standing is ReviewStatus.APPROVED and item.added:
+        words = "added by you"
+    if item.standing is ReviewStatus.REJECTED and item.origin is None:
+        words = "pinned by a hook" if hooked else "kept by you"
+    if item.standing is ReviewStatus.NARROWED:
+        words = f"{blocks[0]} of {blocks[1]} blocks"
+    return Mark(style, icon, words)
+
+
+def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:
+    return [item for item in items if item.standing is ReviewStatus.UNDECIDED]

@@ -1,0 +1,482 @@
+"""Selections: shown before the decision, and decided in one step, or made the proposals of a run."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from compaction_app.core.effects import Consequences, first_decision, full_effect
+from compaction_app.core.embedded import Unit, units_of
+from compaction_app.core.file_touches import FileCall, file_calls
+from compaction_app.core.gates import Refusal
+from compaction_app.core.review_fold import Kind, Review, Reviewer, ReviewItem, ReviewStatus, Step
+from compaction_app.core.selection import (
+    Addable,
+    Criterion,
+    ReviewSelection,
+    SelectionKind,
+    review_selection,
+    targets_of,
+)
+from compaction_app.core.selection import select as select_units
+from compaction_app.core.transcript import Transcript
+from compaction_app.entries.links import entry_address
+from compaction_app.entries.words import named_object, unit_words
+from compaction_app.lookups import known_run, known_session
+from compaction_app.models import Run
+from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.planners import MANUAL_PLANNER
+from compaction_app.planning.snapshots import Prepared, mark_of, open_snapshot_texts, prepare_snapshot, snapshot_of
+from compaction_app.review.decision_report import decision_report
+from compaction_app.review.grouped_review import GroupedReview
+from compaction_app.review.lines import file_history, target_of
+from compaction_app.runs.commands import require_writable, start_run
+from compaction_app.runs.reviews import decide, reviewed
+from compaction_app.runs.unseen_proposals import mark_seen
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.entries import Role, Target
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.web.pages import redirect, require_valid, status_of, wants_fragment
+
+# WAS compaction_app/selection/presenter: """A selection before the decision: its size, the beginnings of its texts, and the units that may not be deleted."""
+
+
+ROWS: Final = 8
+REFUSED_SHOWN: Final = 3
+SUGGESTED: Final = 6
+PARTS_OF_PATH: Final = 2
+TURNS_KEPT: Final = 5
+"""The number of last turns that a suggestion of older entries keeps."""
+_FATES: Final = {
+    ReviewStatus.APPROVED: "ok",
+    ReviewStatus.GOES_WITH_PAIR: "ok",
+    ReviewStatus.NARROWED: "ok",
+    ReviewStatus.REJECTED: "stet",
+    ReviewStatus.KEPT_WITH_PAIR: "stet",
+    ReviewStatus.REFUSED: "no",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRow:
+    """One unit of a selection."""
+
+    words: str
+    address: str
+    tokens: int
+    icon: str
+    """The icon before it; empty for units that were not proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRefusal:
+    """A selected unit that may not be deleted, and the reason."""
+
+    entry_id: str
+    address: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSuggestion:
+    """A suggested selection, with its number of units."""
+
+    criterion: Criterion
+    words: str
+    count: int | None
+    """None if it would have to be searched."""
+
+    @property
+    def query(self) -> str:
+        """The query of its address."""
+        return urlencode({"by": self.criterion.kind, "what": self.criterion.value})
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPreview:
+    """The content of a selection, and the possible decisions about it."""
+
+    criterion: Criterion
+    version: int
+    mark: str
+    proposed: int
+    turns: int
+    tokens: int
+    """The tokens deleted by approving the undecided proposals."""
+    undecided: int
+    approved: int
+    rejected: int
+    addable: int
+    addable_tokens: int
+    """The tokens deleted by adding the addable units."""
+    rows: Sequence[SelectedRow]
+    more: int
+    refused: int
+    refusals: Sequence[SelectedRefusal]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.proposed or self.addable or self.refused)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionScope:
+    """The source of a selection: the transcript of a run, or that of a branch without a run."""
+
+    session: Session
+    prepared: Prepared
+    reviewer: Reviewer
+    review: Review
+    thinking_guard: str
+    calls: Sequence[FileCall]
+    """The calls on files, for suggestions."""
+    version: int = 0
+    mark: str = ""
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.reviewer.transcript
+
+    @property
+    def context(self) -> ContextSize:
+        """The size of the context, in whose measure all numbers are."""
+        return self.prepared.context_size
+
+
+def scope_of_run(run: Run) -> SelectionScope:
+    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and the errors of reading."""
+    found = reviewed(run)
+    return SelectionScope(
+        run.session,
+        snapshot_of(run, found.mark).prepared,
+        found.reviewer,
+        found.review,
+        run.thinking_guard,
+        list(file_history(run, found.mark).calls.values()),
+        found.version,
+        found.mark,
+    )
+
+
+def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
+    """The scope of a branch as it would be planned on now. Raises the errors of `prepare_snapshot` and of reading."""
+    own = effective_parameters(session.agent_settings(Path.home()), {})
+    prepared = prepare_snapshot(session, leaf_id, own.values)
+    with open_snapshot_texts(session.real_path(), prepared) as texts:
+        transcript = prepared.transcript(texts)
+        calls = list(file_calls(transcript))
+    guard = settings.REDLINE.thinking_guard
+    reviewer = Reviewer(transcript, [], guard)
+    return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
+
+
+class SelectionMaker:
+    """Selections in one scope.
+
+    Raises BadInput `cannot_select`, and the errors of `open_snapshot_texts` and its texts.
+    """
+
+    def __init__(self, scope: SelectionScope) -> None:
+        self._scope = scope
+        self._consequences = Consequences(scope.reviewer, scope.review)
+        self._session = scope.session.get_absolute_url()
+
+    def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
+        """The targets of a decision about a selection: undecided proposals, or units that were not proposed and may be
+        deleted."""
+        found = self._selection(criterion)
+        if kind is Kind.ADD:
+            return [one.target for one in found.addable]
+        return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
+
+    def preview(self, criterion: Criterion) -> SelectionPreview:
+        scope, transcript = self._scope, self._scope.transcript
+        found = self._selection(criterion)
+        counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
+        undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
+        starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+        turns = {bisect_right(starts, item.position) for item in found.proposed}
+        return SelectionPreview(
+            criterion=criterion,
+            version=scope.version,
+            mark=scope.mark,
+            proposed=len(found.proposed),
+            turns=len(turns),
+            tokens=self._effect_tokens(Kind.APPROVE, [item.target for item in undecided]),
+            undecided=len(undecided),
+            approved=counts["ok"],
+            rejected=counts["stet"],
+            addable=len(found.addable),
+            addable_tokens=self._effect_tokens(Kind.ADD, [one.target for one in found.addable]),
+            rows=self._rows(found),
+            more=max(0, len(found.proposed) + len(found.addable) - ROWS),
+            refused=len(found.refused),
+            refusals=[
+                SelectedRefusal(one.target.entry_id, self._address(one.target.entry_id), one.refusal.message)
+                for one in found.refused[:REFUSED_SHOWN]
+            ],
+        )
+
+    def suggestions(self) -> list[SelectionSuggestion]:
+        """Suggested selections: by tool, by kind, and by file; each with the number of its units."""
+        units = list(units_of(self._scope.transcript))
+        tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
+        reads = Counter(call.touch.path for call in self._scope.calls if call.touch.reads)
+        thinking = sum(unit.kind == "reasoning" for unit in units)
+        return [
+            *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
+            *([_suggestion(SelectionKind.THINKING, "", thinking)] if thinking else ()),
+            _suggestion(SelectionKind.REPEATED, "", None),
+            *self._older(units),
+            *(
+                _suggestion(SelectionKind.FILE, path, count - 1)
+                for path, count in reads.most_common(SUGGESTED)
+                if count > 1
+            ),
+        ]
+
+    def suggestions_like(self, target: Target) -> list[SelectionSuggestion]:
+        """Selections of which a proposal or an entry is an example: its tool, its file, thinking; and older entries."""
+        transcript = self._scope.transcript
+        entry = transcript.entry(target.entry_id)
+        if entry is None:
+            return []
+        units = list(units_of(transcript))
+        found = [unit for unit in units if target in targets_of(unit, transcript)]
+        reads = {call.order: call.touch.path for call in self._scope.calls if call.touch.reads}
+        tools = dict.fromkeys(unit.tool for unit in found if unit.call is not None and unit.tool)
+        paths = dict.fromkeys(reads[unit.call] for unit in found if unit.call in reads)
+        thinking = sum(unit.kind == "reasoning" for unit in units)
+        older = sum(unit.position < entry.position for unit in units)
+        return [
+            *(
+                _suggestion(
+                    SelectionKind.TOOL,
+                    tool,
+                    sum(unit.tool == tool for unit in units if unit.call is not None),
+                )
+                for tool in tools
+            ),
+            *(
+                _suggestion(SelectionKind.FILE, path, sum(other == path for other in reads.values()) - 1)
+                for path in paths
+            ),
+            *(
+                [_suggestion(SelectionKind.THINKING, "", thinking)]
+                if any(unit.kind == "reasoning" for unit in found)
+                else ()
+            ),
+            _suggestion(SelectionKind.OLDER, entry.entry_id, older),
+        ]
+
+    def _older(self, units: Sequence[Unit]) -> list[SelectionSuggestion]:
+        """Everything before the last turns, if there are more."""
+        starts = [entry for entry in self._scope.transcript.entries if entry.role == Role.USER]
+        if len(starts) <= TURNS_KEPT:
+            return []
+        first = starts[-TURNS_KEPT]
+        older = sum(unit.position < first.position for unit in units)
+        criterion = Criterion(SelectionKind.OLDER, first.entry_id)
+        return [SelectionSuggestion(criterion, f"everything before the last {TURNS_KEPT} turns", older)]
+
+    # ---- pieces -----------------------------------------------------------------------------------------
+
+    def _selection(self, criterion: Criterion) -> ReviewSelection:
+        scope = self._scope
+        with open_snapshot_texts(scope.session.real_path(), scope.prepared) as texts:
+            units = select_units(criterion, scope.prepared.transcript(texts))
+        if isinstance(units, Refusal):
+            raise BadInput("cannot_select", units.message)
+        in_part = criterion.kind is SelectionKind.PATTERN
+        return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
+
+    def _effect_tokens(self, kind: Kind, targets: Sequence[Target]) -> int:
+        """The change of the approved tokens by a decision."""
+        return self._scope.context.of(abs(self._consequences.of(kind, targets).tokens))
+
+    def _alone(self, target: Target) -> int:
+        """The estimated tokens that deleting something removes alone, regardless of other decisions."""
+        return full_effect(self._scope.transcript, self._scope.reviewer, target)
+
+    def _number(self, item: ReviewItem) -> int:
+        """The number of a proposal, as shown in the review."""
+        kind = first_decision(item)
+        tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
+        return tokens or self._scope.context.of(self._alone(item.target))
+
+    def _rows(self, found: ReviewSelection) -> list[SelectedRow]:
+        """The largest selected units, each with the tokens that deciding it deletes."""
+        transcript, session = self._scope.transcript, self._scope.session
+        units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
+        largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
+        numbered = [
+            (one.target, self._number(one), _FATES.get(one.standing, "open"))
+            if isinstance(one, ReviewItem)
+            else (one.target, self._effect_tokens(Kind.ADD, [one.target]), "")
+            for one in largest
+        ]
+        rows = []
+        with open_snapshot_texts(session.real_path(), self._scope.prepared) as texts:
+            for target, tokens, icon in sorted(numbered, key=lambda row: -row[1])[:ROWS]:
+                named = named_object(transcript, target)
+                words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
+                rows.append(SelectedRow(words, self._address(target.entry_id), tokens, icon))
+        return rows
+
+    def _address(self, entry_id: str) -> str:
+        return entry_address(self._session, entry_id)
+
+
+def _suggestion(kind: SelectionKind, value: str, count: int | None) -> SelectionSuggestion:
+    """A suggestion; for a path, the last parts are shown."""
+    short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is SelectionKind.FILE else value
+    return SelectionSuggestion(Criterion(kind, value), Criterion(kind, short).words, count)
+
+
+NOT_SELECTED: Final = "Nothing was selected."
+VALUE_CHARACTERS: Final = 4_096
+
+
+class SelectionForm(forms.Form):
+    """The criterion of a selection."""
+
+    by = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in SelectionKind])
+    what = forms.CharField(required=False, max_length=VALUE_CHARACTERS, strip=False)
+
+    @property
+    def criterion(self) -> Criterion:
+        return Criterion(SelectionKind(self.cleaned_data["by"]), self.cleaned_data["what"])
+
+
+class BranchSelectionForm(SelectionForm):
+    """A selection of a branch to be planned; an empty `leaf` means the file's last entry."""
+
+    leaf = forms.CharField(required=False, strip=False)
+    addable = forms.IntegerField(min_value=1, max_value=999_999_999)
+
+
+class SelectionDecisionForm(SelectionForm):
+    """The decision about a selection in a review."""
+
+    do = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in (Kind.APPROVE, Kind.REJECT, Kind.ADD)])
+    seen = forms.IntegerField(min_value=0, max_value=999_999_999)
+    mark = forms.CharField()
+    undecided = forms.IntegerField(min_value=0, max_value=999_999_999)
+    addable = forms.IntegerField(min_value=0, max_value=999_999_999)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.cleaned_data["do"])
+
+    @property
+    def offered(self) -> int:
+        """The number of units that the pressed button stated."""
+        offered: int = self.cleaned_data["addable" if self.kind is Kind.ADD else "undecided"]
+        return offered
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def select(request: HttpRequest, run: int) -> HttpResponse:
+    """The units of a review that a criterion selects; a POST decides about them, in one step."""
+    found = known_run(run)
+    context = {"run": found, "session": found.session, "active_nav": "runs"}
+    try:
+        if request.method == "POST":
+            return _decide(request, found)
+        context |= _preview(request, scope_of_run(found))
+    except RedlineError as fault:
+        return _render(request, {**context, "fault": fault}, status_of(fault))
+    return _render(request, context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The units of a branch that a criterion selects; a POST starts a run that proposes them."""
+    session = known_session(root, path)
+    leaf = (request.POST if request.method == "POST" else request.GET).get("leaf", "")
+    context = {"session": session, "leaf": leaf, "active_nav": "sessions"}
+    try:
+        require_writable(session)
+        if request.method == "POST":
+            return _start(request, session)
+        context |= _preview(request, scope_of_branch(session, leaf))
+    except RedlineError as fault:
+        return _render(request, {**context, "fault": fault}, status_of(fault))
+    return _render(request, context)
+
+
+def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
+    """The selection that an address names, if it has a criterion. Raises FormInvalid and the errors of
+    SelectionMaker."""
+    maker = SelectionMaker(scope)
+    like = target_of(request.GET.get("like", ""))
+    if "by" not in request.GET:
+        return {"suggestions": maker.suggestions_like(like) if like is not None else maker.suggestions()}
+    form = SelectionForm(request.GET)
+    require_valid(form, NOT_SELECTED)
+    preview = maker.preview(form.criterion)
+    return {"preview": preview, "suggestions": () if wants_fragment(request) else maker.suggestions()}
+
+
+def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    asked = {"by": request.GET.get("by", "pattern"), "what": request.GET.get("what", "")}
+    context = {"asked": asked, "address": request.path, **context}
+    if wants_fragment(request):
+        # An error is also shown in place, where it has to replace the last preview.
+        return render(request, "selection/selection.html#preview", context)
+    return render(request, "selection/selection.html", context, status=status)
+
+
+def _decide(request: HttpRequest, run: Run) -> HttpResponse:
+    form = SelectionDecisionForm(request.POST)
+    require_valid(form, "Nothing was decided. Load the page again.")
+    values, kind = form.cleaned_data, form.kind
+    if values["mark"] != mark_of(run):
+        raise Conflict(
+            "planned_anew",
+            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
+        )
+    targets = SelectionMaker(scope_of_run(run)).targets(form.criterion, kind)
+    _require_as_offered(form.offered, len(targets), "Nothing was decided.")
+    before = GroupedReview(run)
+    decide(run, kind, targets, timezone.now(), seen=values["seen"], scope=targets)
+    mark_seen(run)
+    report = decision_report(before, GroupedReview(run), Step(kind, tuple(targets)))
+    messages.success(request, f"{report} You selected {form.criterion.words}. One undo takes it back.")
+    return redirect(reverse("compaction:review", args=[run.pk]))
+
+
+def _start(request: HttpRequest, session: Session) -> HttpResponse:
+    form = BranchSelectionForm(request.POST)
+    require_valid(form, "Nothing was planned. Load the page again.")
+    leaf = form.cleaned_data["leaf"]
+    targets = SelectionMaker(scope_of_branch(session, leaf)).targets(form.criterion, Kind.ADD)
+    _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
+    why = f"selected: {form.criterion.words}"
+    run = start_run(session, planner=MANUAL_PLANNER, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)
+    return redirect(run)
+
+
+def _require_as_offered(offered: int, found: int, not_done: str) -> None:
+    """Raise Conflict `selection_changed` if the page offered another selection than the present one."""
+    if offered != found:
+        raise Conflict(
+            "selection_changed",
+            f"The selection has changed since this page was loaded: it offered {offered:,}, and there are {found:,} "
+            f"now. {not_done} Load the page again.",
+        )

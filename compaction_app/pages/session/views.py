@@ -1,0 +1,462 @@
+"""The pages of one session. Each view is a page; htmx gets a part of the page's own template."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from compaction_app.changes.offers import offers_of
+from compaction_app.core.branch_views import VIEWS, messages_in
+from compaction_app.core.states import FINISHED
+from compaction_app.entries.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
+from compaction_app.entries.branches import branch_state, find_leaf
+from compaction_app.entries.links import place_address
+from compaction_app.entries.view import (
+    EntryPicture,
+    ShownText,
+    beginning,
+    calls_of,
+    kind_of,
+    languages_of,
+    pictures_of,
+    shown_pictures,
+    source_of_text,
+    whole,
+)
+from compaction_app.lookups import known_session
+from compaction_app.models import Run
+from compaction_app.rendering.exported import ExportHead
+from compaction_app.rendering.pictures import Picture
+from compaction_app.runs.streaming import stream
+from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import reader_named, readers_of
+from sessions_app.disk.files import Fingerprint, opened, pread
+from sessions_app.document.document import indexed_texts
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_copies import write_version_3
+from sessions_app.models import Session
+from sessions_app.search.results import SessionSearch, search_session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import plural
+from sessions_app.templatetags.formatting import escape_text
+from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
+
+from .presenter import SessionView, live_signs, relatives_of, row_compactions, title_of, view_session
+from .surroundings import place_at_point, place_of, surroundings_of, view_address
+
+# WAS compaction_app/session_page/reader_selection: """The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
+# WAS compaction_app/session_page/whole_text: """One text of a session in full: of an entry, or of one of its blocks."""
+
+
+def select_reader(session: Session, name: str) -> None:
+    """Store the reader chosen for a session, and count its context with it; "" lets Redline choose again.
+
+    Raises the errors of indexing: then the choice is stored, but the count is not.
+    """
+    Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
+    reindex(session)
+
+
+def reindex(session: Session) -> None:
+    """Bring the index of one session up to date. Raises the errors of indexing."""
+    index_file(session.real_path())
+
+
+WHOLE_CHARACTERS: Final = 400_000
+"""Characters of one text that are shown; the page states the number of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeText:
+    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryView`."""
+
+    entry_id: str
+    block: int | None
+    kind: str
+    shown: ShownText
+    left_out: int
+    call: tuple[str, str] | None = None
+    """A tool's name and its arguments in short."""
+    pictures: Sequence[EntryPicture] = ()
+    companion: str = ""
+    """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
+
+
+def whole_text(
+    session: Session,
+    entry_id: str,
+    block: int | None,
+    *,
+    as_recorded: bool = False,
+    is_beginning: bool = False,
+) -> WholeText:
+    """The text of an entry or a block, or its beginning as on the page of its session.
+
+    Raises BadInput `unknown_entry` and `unknown_block`.
+    """
+    state = branch_state(session)
+    entry = state.tree.entry(entry_id)
+    calls = calls_of(state, [entry])
+    texts = indexed_texts(session, [entry, *calls])
+    own = texts[entry_id]
+    if block is not None and block >= len(own.blocks):
+        raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
+    text = own.block(block) if block is not None else own.joined(entry.blocks)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    kind = kind_of(entry, found)
+    companion = session.agent.store.companion_of(session.real_path(), text) if kind == "out" else None
+    if companion is not None:
+        text = _text_of_file(companion)
+    source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))
+    show = beginning if is_beginning else whole
+    return WholeText(
+        entry_id,
+        block,
+        kind,
+        show(source, as_recorded=as_recorded),
+        0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
+        call,
+        [] if as_recorded else shown_pictures(session, entry, found, text),
+        companion.name if companion is not None else "",
+    )
+
+
+def whole_picture(session: Session, entry_id: str, block: int | None, number: int) -> Picture | None:
+    """One picture of an entry or a block; None if there is none. Raises BadInput `unknown_entry`."""
+    entry = branch_state(session).tree.entry(entry_id)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    pictures = pictures_of(session, entry, found) if (found is None) == (block is None) else []
+    return pictures[number] if number < len(pictures) else None
+
+
+def _text_of_file(path: Path) -> str:
+    """The text of a file, of which at most four bytes for each shown character are read."""
+    with opened(path, os.O_RDONLY, "It was not read.") as fd:
+        return pread(fd, 0, 4 * WHOLE_CHARACTERS).decode("utf-8", "replace")
+
+
+def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:
+    """The export of a view of a branch; an empty `leaf_id` means the session's last entry.
+
+    Raises the errors of `branch_state`.
+    """
+    state = branch_state(session, leaf_id)
+    messages = messages_in(view, state.branch, state.context)
+    facts = [
+        session.agent_label,
+        session.cwd,
+        session.model,
+        LABELS[view].lower(),
+        plural(len(messages), "entry"),
+        f"leaf {state.leaf_id}",
+    ]
+    return BranchExport(
+        agent=session.agent,
+        path=session.real_path(),
+        fingerprint=msgspec.convert(session.fingerprint, Fingerprint),
+        tree=state.tree,
+        leaf_id=state.leaf_id,
+        view=view,
+        messages=messages,
+        head=ExportHead(session.heading, [fact for fact in facts if fact]),
+    )
+
+
+RENDERED: Final = "rendered"
+RECORDED: Final = "recorded"
+OTHER: Final = {RENDERED: RECORDED, RECORDED: RENDERED}
+COOKIE: Final = "redline_texts"
+COOKIE_SECONDS: Final = 365 * 86_400
+
+
+def form_of(request: HttpRequest, parameter: str) -> str:
+    """The form in which texts are shown: from the address with this parameter, or the browser's preference."""
+    for form in (request.GET.get(parameter), request.COOKIES.get(COOKIE)):
+        if form in OTHER:
+            return str(form)
+    return RENDERED
+
+
+def keep_form(response: HttpResponse, form: str) -> None:
+    """Store a form as the browser's preference."""
+    response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
+
+
+class ReaderForm(forms.Form):
+    """The name of a reader; an empty one lets Redline choose."""
+
+    reader = CheckedField(lambda name: reader_named(name).name, required=False)
+
+
+class PlaceForm(forms.Form):
+    """A place on the token map: the number of an entry in the context, or a point of the drawing."""
+
+    number = forms.IntegerField(required=False)
+    x = forms.IntegerField(required=False)
+    y = forms.IntegerField(required=False)
+
+    @property
+    def point(self) -> tuple[int, int] | None:
+        x, y = self.cleaned_data["x"], self.cleaned_data["y"]
+        return (x, y) if x is not None and y is not None else None
+
+
+TEXTS: Final = "texts"
+"""The parameter that sets how the browser shows the texts of all pages."""
+PICTURE_HEADERS: Final = {
+    "Cache-Control": "private, max-age=86400, immutable",
+    "Content-Disposition": "inline",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+UNREADABLE: Final = {
+    "no_such_file": "The file is not there any more",
+    "not_indexed": "This session was not read yet",
+    "session_rewritten": "The file changed while it was read",
+    "newer_form": "This session is recorded in a newer form",
+}
+
+
+@require_safe
+def session(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """A branch, one page of entries at a time; with an entry in the address, the page that begins there."""
+    found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
+    view = request.GET.get("view", "all" if entry else "sees")
+    view = view if view in VIEWS else "sees"
+    leaf = request.GET.get("leaf", "")
+    form = form_of(request, TEXTS)
+    within = _search(request, found, entry)
+    if within is not None and within.entries and not entry:
+        return redirect(place_address(found.get_absolute_url(), within.next, within.typed))
+    try:
+        if entry and not leaf:
+            leaf = find_leaf(found, entry)
+        shown = view_session(
+            found,
+            leaf_id=leaf,
+            view=view,
+            at=entry or request.GET.get("at", ""),
+            as_recorded=form == RECORDED,
+        )
+        around = {} if wants_fragment(request) else _around(found, shown, leaf, form)
+    except BadInput as fault:
+        if fault.code == "unknown_entry":
+            raise Http404(fault.message) from fault
+        return _not_readable(request, found, fault)
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    part = "session_page/session.html#entries" if wants_fragment(request) else "session_page/session.html"
+    context = {
+        "session": found,
+        "shown": shown,
+        "selected": entry,
+        "within": within,
+        "form": form,
+        "other_form": OTHER[form],
+        # In a path, this is followed by an entry's id.
+        "at": view_address(found, view, leaf) + "&at=",
+        "row_compactions": row_compactions(found) if view == "removed" else [],
+        **around,
+    }
+    response = render(request, part, context)
+    if request.GET.get(TEXTS) in OTHER:
+        keep_form(response, form)
+    return response
+
+
+def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
+    """The surroundings of a page's entries. Raises BadInput and SystemFailure."""
+    begin = view_address(found, shown.view, leaf)
+    here = shown.here if shown.earlier else ""
+    activity = live_signs(found, timezone.now())
+    return {
+        "around": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
+        "leaf": leaf,
+        "activity": activity,
+        "title": title_of(found, activity),
+        "begin": begin,
+        "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
+        "export_forms": FORMS,
+        "export_note": note_of(found.agent, found.real_path(), "all"),
+        "readers": readers_of(found.agent),
+        "is_old": found.is_old,
+        "relatives": relatives_of(found),
+        "is_headless": not found.has_header,
+        "offered": offers_of(found, shown.state).offered,
+        "can_summarise": _can_summarise(found, shown.state.reading),
+        "planned": _waiting_plan(found),
+        "drafts": found.drafts.unfinished().order_by("-pk")[:1],
+        "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
+        "active_nav": "sessions",
+    }
+
+
+def _waiting_plan(session: Session) -> Run | None:
+    """The latest run of a session, if its plan waits for a decision; those requested by agents are announced
+    elsewhere."""
+    latest = session.runs.order_by("-pk").first()
+    is_waiting = latest is not None and latest.state in FINISHED and not latest.handshakes.exists()
+    return latest if is_waiting else None
+
+
+def _can_summarise(session: Session, reading: Reading) -> bool:
+    """Whether a summary may replace the beginning of its context."""
+    form = reading.agent.format.summary_format
+    return form is not None and form.honours_compactions and not session.read_only
+
+
+@require_safe
+def export(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
+    """A branch as a file, made while it is sent."""
+    found = known_session(root, path)
+    form, view = request.GET.get("format", ""), request.GET.get("view", "all")
+    if form not in FORMS or view not in VIEWS:
+        raise Http404(f"There is no format {form!r} of a view {view!r}.")
+    try:
+        branch = export_of(found, request.GET.get("leaf", ""), view)
+        return stream(branch.pieces(form), export_name(found.path, form, view), FORMS[form].content_type)
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+
+
+@require_safe
+def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Go to a place on the token map: an entry by its number in the context, or the one at a point.
+
+    A script gets the place as JSON.
+    """
+    found = known_session(root, path)
+    view = request.GET.get("view", "")
+    leaf = request.GET.get("leaf", "")
+    form = PlaceForm(request.GET)
+    try:
+        require_valid(form)
+        state = branch_state(found, leaf)
+        point, number = form.point, form.cleaned_data["number"]
+        named = place_at_point(found, state, *point) if point else place_of(found, state, number or 1)
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    address = view_address(found, view if view in VIEWS else "sees", leaf, named.entry_id if named else "")
+    if request.accepts("text/html") or named is None:
+        return redirect(address)
+    return JsonResponse({**asdict(named), "address": address})
+
+
+def _search(request: HttpRequest, found: Session, entry: str) -> SessionSearch | None:
+    """The search within the session, seen from an entry; None if nothing was typed."""
+    typed = request.GET.get("q", "")
+    return search_session(found, typed, entry) if typed.strip() and not wants_fragment(request) else None
+
+
+@require_safe
+def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """The whole text of an entry, or of one block of it; for a script as plain text, as the page shows it."""
+    found = known_session(root, path)
+    entry = entry or request.GET.get("entry", "")
+    form = form_of(request, "form")
+    is_plain = not request.accepts("text/html")
+    try:
+        whole = whole_text(
+            found,
+            entry,
+            _number(request, "block"),
+            as_recorded=is_plain or form == RECORDED,
+            is_beginning=request.GET.get("part") == "beginning",
+        )
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    if is_plain:
+        return HttpResponse(escape_text(whole.shown.text), content_type="text/plain; charset=utf-8")
+    part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
+    context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "active_nav": "sessions"}
+    return render(request, part, context)
+
+
+@require_safe
+def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """A picture in an entry, with headers that prevent the browser from treating it as anything else."""
+    found = known_session(root, path)
+    number = _number(request, "number")
+    try:
+        shown = whole_picture(found, entry or request.GET.get("entry", ""), _number(request, "block"), number or 0)
+    except RedlineError as fault:
+        raise Http404(fault.message) from fault
+    if shown is None:
+        raise Http404("There is no such picture.")
+    return HttpResponse(shown.data, content_type=shown.media_type, headers=PICTURE_HEADERS)
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    digits = request.GET.get(name, "")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
+
+
+def _page(root: int, path: str) -> str:
+    return reverse("compaction:session", args=(root, path))
+
+
+@acts_on_post(_page)
+def reader(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Choose the agent whose reader is used for the session."""
+    return _act(request, root, path, partial(_select_reader, ReaderForm(request.POST)))
+
+
+def _select_reader(form: ReaderForm, session: Session) -> None:
+    require_valid(form)
+    select_reader(session, form.cleaned_data["reader"])
+
+
+@acts_on_post(_page)
+def reindex_session(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Bring the index of this session up to date."""
+    return _act(request, root, path, reindex)
+
+
+@acts_on_post(_page)
+def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Write a version 3 copy beside an older session, and go there."""
+    return _act(request, root, path, lambda found: write_version_3(found.real_path()).session)
+
+
+def _act(request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]) -> HttpResponse:
+    """Perform the action, and redirect to the session that it changed or made."""
+    found = known_session(root, path)
+    try:
+        made = act(found) or found
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    return redirect(made)
+
+
+def _not_readable(request: HttpRequest, found: Session, fault: RedlineError) -> HttpResponse:
+    context = {
+        "session": found,
+        "fault": fault,
+        "is_empty": fault.code == "no_entries",
+        "title": UNREADABLE.get(fault.code, "This session cannot be shown"),
+        "is_missing": fault.code == "no_such_file",
+        "can_be_read": fault.code in ("not_indexed", "session_rewritten"),
+        "active_nav": "sessions",
+    }
+    status = 200 if context["is_empty"] else status_of(fault)
+    return render(request, "session_page/unreadable.html", context, status=status)

@@ -1,0 +1,232 @@
+"""The page of a branch's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from compaction_app.changes.fork import fork_session
+from compaction_app.core.summary_loss import summary_of
+from compaction_app.entries.branches import branch_state
+from compaction_app.entries.words import ENTRY_PREVIEW_CHARS, EntryWords
+from compaction_app.lookups import known_session
+from compaction_app.models import Compaction
+from sessions_app.document.document import indexed_texts
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import ContextSize, Message
+from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import moment_of
+from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
+from sessions_app.web.pages import acts_on_post, redirect, status_of
+
+# WAS compaction_app/timeline/presenter: """The timeline of a branch on its page: a plot of the context's size, and each change with the entries that it
+# removed."""
+
+
+WIDTH, HEIGHT = 1000, 200
+COLUMNS: Final = 500
+"""The maximum number of positions of the plot at which a size is drawn."""
+REMOVED_SHOWN: Final = 50
+ADDED_SHOWN: Final = 5
+ADDED_WORDS: Final = 4_000
+"""Characters of a replacing text that are shown."""
+_NAMES: Final = {
+    EntryKind.DELETION: "compaction",
+    EntryKind.SUMMARY: "summary",
+    EntryKind.BOUNDARY: "compaction",
+    EntryKind.EDIT: "edits",
+    EntryKind.UNDO: "undo",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PointRow:
+    """A point of the timeline. `at` and `x` locate it: the entry that ends it, and its position in the plot."""
+
+    number: int
+    at: str
+    before: str
+    """The entry at which the context was still the previous one; empty if there is none."""
+    x: float
+    name: str
+    when: datetime | None
+    edits: int
+    tokens_before: int
+    tokens_after: int
+    removed: int
+    returned: int
+    by_run: int | None
+    """The run for which Redline wrote it, if any."""
+    summary: str
+    """The entry with the summary that replaced something; empty if there is none."""
+    recorded: BoundaryControl | None
+    """The data that the agent's compaction records about itself, if any."""
+    is_selected: bool
+
+    @property
+    def tokens_removed(self) -> int:
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def tokens_added(self) -> int:
+        return -self.tokens_removed
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView:
+    """The timeline of one branch."""
+
+    leaf_id: str
+    path: str
+    """The size over the entries, as the path of a drawing of WIDTH × HEIGHT."""
+    largest: int
+    """The size at the top of the drawing, in tokens."""
+    size: ContextSize
+    """The present size of the context."""
+    window_y: float | None
+    """The height of the model's window in the drawing, if it is in it."""
+    points: list[PointRow]
+    selected: PointRow | None
+    earlier: PointRow | None
+    later: PointRow | None
+    removed: list[EntryWords]
+    """The entries that the selected point removed; the first REMOVED_SHOWN."""
+    added: list[EntryWords]
+    """The entries that replaced them."""
+    taken_back: list[Compaction]
+    """Compactions that Redline wrote and that are not on this branch."""
+    is_in_database: bool
+    """Whether a compaction changes rows, so that no entry of a branch records it."""
+
+
+def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
+    """The timeline of a branch, with the point that ends at an entry selected; empty means the latest one.
+
+    Raises BadInput `unknown_entry`, and the errors of reading the session.
+    """
+    state = branch_state(session, leaf_id)
+    found = timeline_of(state.branch, state.reading.reader)
+    written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
+    sizes = [state.size.at(estimate) for estimate in found.sizes]
+    largest = max((*sizes, 1))
+    is_in_database = session.agent.store.database(session.path) is not None
+    places = {entry.id: place for place, entry in enumerate(state.branch)}
+    at = at or (found.points[-1].last.id if found.points else "")
+    rows = [
+        _row(
+            number,
+            point,
+            written,
+            places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
+            (state.size.at(point.tokens_before), sizes[places[point.last.id]]),
+            at,
+        )
+        for number, point in enumerate(found.points, 1)
+    ]
+    selected = next((row for row in rows if row.is_selected), None)
+    if at and selected is None:
+        raise BadInput("unknown_entry", f"No change of this branch's context ends at entry {at}.")
+    place = rows.index(selected) if selected is not None else 0
+    point = found.points[place] if selected is not None else None
+    removed, added = (point.removed, point.added) if point is not None else ((), ())
+    return TimelineView(
+        leaf_id=state.leaf_id,
+        path=_path(sizes, largest),
+        largest=largest,
+        size=state.size,
+        window_y=_height(session.window, largest) if session.window and session.window <= largest else None,
+        points=rows,
+        selected=selected,
+        earlier=rows[place - 1] if place > 0 else None,
+        later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
+        removed=_changed(session, removed[:REMOVED_SHOWN], ENTRY_PREVIEW_CHARS),
+        added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
+        taken_back=[row for row in written.values() if row.entry_id not in places],
+        is_in_database=is_in_database,
+    )
+
+
+def _row(
+    number: int,
+    point: TimelinePoint,
+    written: dict[str, Compaction],
+    x: float,
+    sizes: tuple[int, int],
+    at: str,
+) -> PointRow:
+    compaction, control = written.get(point.last.id), point.first.control
+    summary = summary_of(point) if point.removed else None
+    return PointRow(
+        number=number,
+        at=point.last.id,
+        before=point.before_id,
+        x=round(x, 1),
+        name=_NAMES[point.kind],
+        when=moment_of(point.last.timestamp),
+        edits=point.edits,
+        tokens_before=sizes[0],
+        tokens_after=sizes[1],
+        removed=len(point.removed),
+        returned=point.returned,
+        by_run=compaction.run_id if compaction is not None else None,
+        summary=summary.entry.id if summary is not None else "",
+        recorded=control if compaction is None and isinstance(control, BoundaryControl) else None,
+        is_selected=point.last.id == at,
+    )
+
+
+def _path(sizes: Sequence[int], largest: int) -> str:
+    """A line through the sizes: of the entries that share a position, the last one."""
+    last = len(sizes) - 1
+    step = max(1, last // COLUMNS)
+    drawn = [*range(0, last, step), last]
+    points = (f"{place / max(1, last) * WIDTH:.1f} {_height(sizes[place], largest):.1f}" for place in drawn)
+    return "M" + "L".join(points)
+
+
+def _height(size: int, largest: int) -> float:
+    return round(HEIGHT - size / largest * HEIGHT, 1)
+
+
+def _changed(session: Session, messages: Sequence[Message], length: int) -> list[EntryWords]:
+    """The messages with the beginnings of their texts, of at most `length` characters."""
+    texts = indexed_texts(session, [message.source for message in messages])
+    return [EntryWords.of_message(message, texts[message.source.id], length) for message in messages]
+
+
+@require_safe
+def timeline(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The changes of a branch's context, point by point, and the entries that the selected point removed."""
+    return _show(request, known_session(root, path), request.GET)
+
+
+@acts_on_post(lambda root, path: reverse("compaction:timeline", args=(root, path)))
+def fork(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Make a new session that continues from an entry, and go there."""
+    found = known_session(root, path)
+    try:
+        made = fork_session(found.real_path(), request.POST.get("entry", ""), timezone.now(), is_leaf=True)
+    except RedlineError as fault:
+        return _show(request, found, request.POST, fault)
+    return redirect(made)
+
+
+def _show(request: HttpRequest, found: Session, query: QueryDict, fault: RedlineError | None = None) -> HttpResponse:
+    leaf, view = query.get("leaf", ""), None
+    try:
+        view = view_timeline(found, leaf, query.get("at", ""))
+    except RedlineError as failure:
+        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
+            raise Http404(failure.message) from failure
+        fault = fault or failure
+    context = {"session": found, "view": view, "leaf": leaf, "fault": fault, "active_nav": "sessions"}
+    return render(request, "timeline/timeline.html", context, status=status_of(fault))

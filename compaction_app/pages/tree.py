@@ -1,0 +1,605 @@
+"""The pages of a session's tree: its branches, and two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from compaction_app.changes.entries import words_again
+from compaction_app.changes.offers import Offers, offers_of
+from compaction_app.core.lanes import LANES, LaneDrawing, Lanes
+from compaction_app.core.summary_loss import is_summary
+from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.view import TEXTLESS, RowText, texts_of_stretches
+from compaction_app.lookups import known_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import UNKNOWN_SIZE, Basis, ContextSize
+from sessions_app.sessionlog.entries import BoundaryControl, Entry, Role
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import moment_of
+from sessions_app.sessionlog.tree_rows import (
+    Below,
+    FoldedRows,
+    RowKind,
+    Stretch,
+    TreeRow,
+    TreeRows,
+    compare_branches,
+    folded,
+)
+from sessions_app.web.pages import status_of, wants_fragment
+
+# WAS compaction_app/tree_page/figures: """Tokens on the pages of a tree: all in the measure of the session's context."""
+# WAS compaction_app/tree_page/presenter: """The page of a session's tree: some of its rows, each with its position in the drawing, and the selected entry."""
+# WAS compaction_app/tree_page/comparison: """Two branches of a session side by side, turn by turn: their common part, and the turns that only one of them has."""
+
+
+def measure_of(session: Session) -> ContextSize:
+    """The size of the session's context, whose measure converts estimates of other parts."""
+    return session.context_size or UNKNOWN_SIZE
+
+
+def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
+    """The tokens of a row; the sum over all rows is exactly their total."""
+    measure = measure_of(session)
+    return measure.of(row.tokens_above + row.tokens) - measure.of(row.tokens_above)
+
+
+WINDOW: Final = 200
+"""Rows on one page."""
+FOUND: Final = 200
+"""Matching rows that are shown."""
+SEARCHED: Final = 20_000
+"""Rows whose texts a search reads."""
+LABELS_SHOWN: Final = 100
+BRANCHES_OFFERED: Final = 50
+"""Branches offered for a comparison with the selected one."""
+FORKS_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KnotRow:
+    """A row of the tree, or several folded ones."""
+
+    row: TreeRow | FoldedRows
+    entry_id: str
+    """The entry that is selected with it."""
+    drawing: LaneDrawing
+    tokens: int
+    began: datetime | None
+    is_apart: bool = False
+    """Whether a separate tree begins here, after the first one."""
+    is_selected: bool = False
+    text: RowText = TEXTLESS
+    labels: Sequence[str] = ()
+    summary: str = ""
+    """The first summary in it that has a page of its loss; empty if there is none."""
+    ended: datetime | None = None
+    """For folded rows, the time of the last entry."""
+
+    @property
+    def is_fold(self) -> bool:
+        return isinstance(self.row, FoldedRows)
+
+    @property
+    def place(self) -> str:
+        """Its turn, and whether a branch begins or ends with it."""
+        row = self.row
+        if isinstance(row, FoldedRows):
+            return f"turns {row.first.turn:,} to {row.last.turn:,}" if row.turns > 1 else ""
+        words = [f"turn {row.turn:,}"] if row.turns else []
+        if row.lane and row.is_start:
+            words.append("other branch" if row.lane < LANES else f"other branch, {row.lane:,} deep")
+        if self.is_apart:
+            words.append("a tree of its own")
+        if row.is_end and not row.is_leaf:
+            words.append("ends")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedEntry:
+    """The selected entry of the page, and its position in the tree."""
+
+    entry: Entry
+    row: TreeRow
+    last_id: str
+    """The last entry of its row: its branch ends with the turn."""
+    name: str
+    text: RowText
+    tokens: int
+    at: datetime | None
+    below: Below
+    reported: int | None
+    """The context's tokens in the last report of a provider in its row."""
+    labels: Sequence[str]
+    summary: str
+    """See `KnotRow.summary`."""
+    offered: frozenset[str]
+    """The possible actions: `move`, `label` and `fork`."""
+    not_offered: Sequence[str]
+    """Why the others are impossible, as sentences."""
+    own_label: str
+    """The label of the entry itself; empty if it has none."""
+    branches: list[BranchEnd]
+    """The branches that it can be compared with, besides the active one."""
+
+    @property
+    def is_said(self) -> bool:
+        """Whether it is a user's message, so that a move and a fork go before it."""
+        return self.entry.role == Role.USER
+
+    @property
+    def has_plain_id(self) -> bool:
+        """Whether its id can be in a form: not every character can."""
+        return self.entry.id.isprintable()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchEnd:
+    """A branch that is offered for a comparison, named by its last turn."""
+
+    entry_id: str
+    words: str
+
+
+class LabelledEntry(NamedTuple):
+    """An entry that has a label."""
+
+    entry_id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeView:
+    """One page of a session's tree."""
+
+    rows: list[KnotRow]
+    earlier: str
+    """The first entry of the page with earlier rows; empty if there are none."""
+    later: str
+    total: int
+    """The rows of the whole tree, with its folds."""
+    selected: SelectedEntry
+    branches: int
+    compactions: int
+    turns: int
+    entries: int
+    tokens: int
+    """All messages of the tree, in the measure of the session's context; the sum of all rows."""
+    began: datetime | None
+    ended: datetime | None
+    leaf_id: str
+    forks: list[Session]
+    """Sessions that were forked from this one, the first FORKS_SHOWN."""
+    fork_count: int
+    labels: list[LabelledEntry]
+    """The labels in the order of their entries, the first LABELS_SHOWN."""
+    found: int | None
+    """The number of rows that match a search; None without one."""
+
+
+def view_tree(
+    session: Session, *, at: str = "", start: str = "", opened: Iterable[str] = (), query: str = ""
+) -> TreeView:
+    """The rows from `start` on, or around the selected entry `at`, which is the leaf by default.
+
+    `opened`: the first entries of opened folds. With a query, the rows whose text or label contains it. Raises BadInput
+    `unknown_entry`, and the errors of `branch_state`.
+    """
+    state = branch_state(session)
+    tree = state.rows
+    selected = tree.row_of(at or state.leaf_id)
+    shown = _shown(tree, state, selected, [tree.row_of(one) for one in opened])
+    found = _matching(session, state, query) if query else None
+    page = _page(tree, shown, selected, start) if found is None else _Page(found[:FOUND], 0, len(shown))
+    children = Session.objects.shown().children_of(session).filter(is_subagent=False)
+    entries = state.tree.entries
+    placed = [position for row in tree.rows for position in row.stretch.positions]
+    return TreeView(
+        rows=list(_knots(session, state, page.rows, tree.rows[selected], are_apart=found is not None)),
+        earlier=_first_id(state, shown[max(0, page.start - WINDOW)]) if page.start else "",
+        later=_first_id(state, shown[page.end]) if page.end < len(shown) else "",
+        total=len(shown),
+        selected=_selected(session, state, at, selected),
+        branches=tree.branches,
+        compactions=sum(_is_compaction(entries[position]) for position in placed),
+        turns=sum(row.stretch.turns for row in tree.rows),
+        entries=len(placed),
+        tokens=measure_of(session).of(tree.tokens),
+        began=moment_of(entries[placed[0]].timestamp),
+        ended=moment_of(entries[max(placed)].timestamp),
+        leaf_id=state.leaf_id,
+        forks=list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
+        fork_count=children.count(),
+        labels=_labelled(state),
+        found=len(found) if found is not None else None,
+    )
+
+
+def _labelled(state: BranchState) -> list[LabelledEntry]:
+    known = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
+    known.sort(key=state.tree.position)
+    return [LabelledEntry(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
+
+
+# ---- the rows ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Some of the shown rows: from `start` up to `end`."""
+
+    rows: Sequence[TreeRow | FoldedRows]
+    start: int
+    end: int
+
+
+def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int]) -> list[TreeRow | FoldedRows]:
+    labelled = {tree.row_of(entry_id) for entry_id in state.labels if entry_id in state.tree}
+    return folded(tree.rows, {selected, *labelled}, opened)
+
+
+def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> _Page:
+    sought = tree.rows[tree.row_of(start) if start else selected]
+    place = next(
+        index
+        for index, one in enumerate(shown)
+        if one is sought or (isinstance(one, FoldedRows) and sought in one.rows)
+    )
+    begin = place if start else max(0, min(place - WINDOW // 2, len(shown) - WINDOW))
+    end = min(begin + WINDOW, len(shown))
+    return _Page(shown[begin:end], begin, end)
+
+
+def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]:
+    """The rows whose text or label has the words of a query, ignoring case."""
+    wanted = query.casefold()
+    rows = [row for row in state.rows.rows if row.stretch.kind is not RowKind.REST][:SEARCHED]
+    labels = _labels_by_row(state)
+    texts = texts_of_stretches(session, state, [row.stretch for row in rows])
+    return [
+        row
+        for row in rows
+        if any(
+            wanted in words.casefold() for words in (texts[row.stretch.start].words, *labels.get(row.stretch.start, ()))
+        )
+    ]
+
+
+def _knots(
+    session: Session,
+    state: BranchState,
+    shown: Sequence[TreeRow | FoldedRows],
+    selected: TreeRow,
+    *,
+    are_apart: bool,
+) -> Iterator[KnotRow]:
+    """The rows of a page; for rows that do not follow each other, the lanes are omitted."""
+    lanes = Lanes(state.rows.depth)
+    labels = _labels_by_row(state)
+    texts = texts_of_stretches(session, state, [one.stretch for one in shown if isinstance(one, TreeRow)])
+    entries = state.tree.entries
+    for one in shown:
+        if isinstance(one, FoldedRows):
+            first, last = one.first.stretch, one.last.stretch
+            began, ended = (moment_of(entries[at].timestamp) for at in (first.start, last.positions[-1]))
+            drawing = lanes.fold(one)
+            yield KnotRow(one, entries[first.start].id, drawing, in_measure(session, one), began, ended=ended)
+            continue
+        start = one.stretch.start
+        yield KnotRow(
+            one,
+            entries[start].id,
+            lanes.dot(one) if are_apart else lanes.row(one),
+            in_measure(session, one),
+            moment_of(entries[start].timestamp),
+            is_apart=one.is_start and one.lane == 0 and one is not state.rows.rows[0],
+            is_selected=one is selected,
+            text=texts[start],
+            labels=labels.get(start, ()),
+            summary=_summary_in(state, one),
+        )
+
+
+def _labels_by_row(state: BranchState) -> dict[int, list[str]]:
+    """The labels in each row, by the position of its first entry."""
+    found: dict[int, list[str]] = {}
+    for entry_id, label in state.labels.items():
+        if entry_id in state.tree:
+            row = state.rows.rows[state.rows.row_of(entry_id)]
+            found.setdefault(row.stretch.start, []).append(label)
+    return found
+
+
+def _summary_in(state: BranchState, row: TreeRow) -> str:
+    reader = state.reading.reader
+    entries = (state.tree.entries[position] for position in row.stretch.positions)
+    return next((entry.id for entry in entries if is_summary(entry) and not reader.ignores(entry)), "")
+
+
+def _first_id(state: BranchState, shown: TreeRow | FoldedRows) -> str:
+    row = shown.first if isinstance(shown, FoldedRows) else shown
+    return state.tree.entries[row.stretch.start].id
+
+
+def _is_compaction(entry: Entry) -> bool:
+    """Whether it is a compaction, and not only the note that turns were taken back."""
+    is_note = isinstance(entry.control, BoundaryControl) and entry.control.turns is not None
+    return entry.is_compaction and not is_note
+
+
+# ---- the selected entry ------------------------------------------------------------------------------------
+
+
+def _selected(session: Session, state: BranchState, at: str, index: int) -> SelectedEntry:
+    row = state.rows.rows[index]
+    entries = state.tree.entries
+    positions = row.stretch.positions
+    start = entries[row.stretch.start]
+    entry = state.tree.entry(at) if at else start
+    last = positions[-1]
+    reported = next((entries[one].usage for one in reversed(positions) if entries[one].usage), None)
+    has_plain_ids = entry.id.isprintable() and entries[last].id.isprintable()
+    offers = offers_of(session, state) if has_plain_ids else Offers(frozenset())
+    return SelectedEntry(
+        entry=entry,
+        row=row,
+        last_id=entries[last].id,
+        name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
+        text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
+        tokens=in_measure(session, row),
+        at=moment_of(entry.timestamp),
+        below=state.rows.below(last),
+        reported=reported,
+        labels=_labels_by_row(state).get(row.stretch.start, ()),
+        summary=_summary_in(state, row),
+        offered=offers.offered,
+        not_offered=offers.not_offered,
+        own_label=state.labels.get(entry.id, ""),
+        branches=_branch_ends(session, state, row),
+    )
+
+
+def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[BranchEnd]:
+    """The branches other than the active one and the selected row's, the latest ones first."""
+    leaf = state.rows.rows[state.rows.row_of(state.leaf_id)]
+    ends = [row for row in state.rows.ends() if row is not leaf and row is not selected]
+    ends.sort(key=lambda row: row.stretch.positions[-1], reverse=True)
+    offered = [row.stretch for row in ends[:BRANCHES_OFFERED]]
+    texts = texts_of_stretches(session, state, offered, length=60)
+    return [BranchEnd(state.tree.entries[one.positions[-1]].id, texts[one.start].words) for one in offered]
+
+
+COMPARED_TURNS: Final = 100
+"""Turns on one page."""
+TOOLS_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTurn:
+    """A turn that only one of the branches has."""
+
+    entry_id: str
+    number: int
+    """The number of the turn on its branch; 0 for entries outside of turns."""
+    text: RowText
+    entries: int
+    tokens: int
+    tools: str
+    """The tools that it used most, with the number of their results."""
+    began: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSide:
+    """The turns that only one of the branches has."""
+
+    letter: str
+    end_id: str
+    end: RowText
+    """The words of the branch's last turn."""
+    is_active: bool
+    turns: int
+    entries: int
+    tokens: int
+    """In the measure of the session's context; the sum of its rows."""
+    context: ContextSize
+    """The context of the model at its end."""
+    began: datetime | None
+    ended: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonView:
+    """A page of a comparison."""
+
+    sides: tuple[ComparedSide, ComparedSide]
+    pairs: list[tuple[ComparedTurn | None, ComparedTurn | None]]
+    start: int
+    later: int
+    """The beginning of the next page; 0 if this is the last."""
+    ancestor_id: str
+    """The last common entry; empty if there is none."""
+    ancestor: RowText
+    common_turns: int
+    common_entries: int
+    common_tokens: int
+
+
+def view_comparison(session: Session, a: str, b: str, start: int = 0) -> ComparisonView:
+    """The branches that end with the entries `a` and `b`; an empty one means the active branch.
+
+    Raises BadInput `unknown_entry`, and the errors of `branch_state`.
+    """
+    state = branch_state(session)
+    ends = (a or state.leaf_id, b or state.leaf_id)
+    found = compare_branches(state.rows, *ends)
+    entries = state.tree.entries
+    first, second = (_turns(session, state, only, start, found.turns_before) for only in found.only)
+    common = [entries[position] for position in found.common]
+    longest = max(map(len, found.only))
+    before = state.rows.rows[state.rows.row_of(common[-1].id)].stretch if common else None
+    return ComparisonView(
+        sides=(
+            _side(session, state, "A", ends[0], found.only[0]),
+            _side(session, state, "B", ends[1], found.only[1]),
+        ),
+        pairs=list(zip_longest(first, second)),
+        start=start,
+        later=start + COMPARED_TURNS if longest > start + COMPARED_TURNS else 0,
+        ancestor_id=common[-1].id if common else "",
+        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(""),
+        common_turns=found.turns_before,
+        common_entries=len(common),
+        common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
+    )
+
+
+def _side(session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]) -> ComparedSide:
+    entries = state.tree.entries
+    last = state.rows.rows[state.rows.row_of(end_id)].stretch
+    is_active = end_id == state.leaf_id
+    measure = measure_of(session)
+    return ComparedSide(
+        letter=letter,
+        end_id=end_id,
+        end=texts_of_stretches(session, state, [last])[last.start],
+        is_active=is_active,
+        turns=_turns_in(only),
+        entries=sum(len(stretch.positions) for stretch in only),
+        tokens=measure.of(sum(stretch.tokens for stretch in only)),
+        context=measure if is_active else _context_at(state, end_id, measure),
+        began=moment_of(entries[only[0].positions[0]].timestamp) if only else None,
+        ended=moment_of(entries[only[-1].positions[-1]].timestamp) if only else None,
+    )
+
+
+def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSize:
+    """The context at the end of another branch: that of the active one, plus or minus the difference."""
+    context = state.reading.reader.rebuild(state.tree.branch(end_id))
+    tokens = now.tokens + now.of(context.estimate - state.context.estimate)
+    return ContextSize(max(0, tokens), Basis.ABOUT, now.ratio)
+
+
+def _turns(
+    session: Session, state: BranchState, only: Sequence[Stretch], start: int, before: int
+) -> list[ComparedTurn]:
+    """A page of the turns that only one branch has. `before`: the number of common turns."""
+    stretches = only[start : start + COMPARED_TURNS]
+    texts = texts_of_stretches(session, state, stretches)
+    measure = measure_of(session)
+    above = sum(stretch.tokens for stretch in only[:start])
+    before += _turns_in(only[:start])
+    turns = []
+    for stretch in stretches:
+        before += stretch.turns
+        entry = state.tree.entries[stretch.start]
+        turns.append(
+            ComparedTurn(
+                entry_id=entry.id,
+                number=before if stretch.turns else 0,
+                text=texts[stretch.start],
+                entries=len(stretch.positions),
+                tokens=measure.of(above + stretch.tokens) - measure.of(above),
+                tools=_tools(state, stretch),
+                began=moment_of(entry.timestamp),
+            )
+        )
+        above += stretch.tokens
+    return turns
+
+
+def _turns_in(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.turns for stretch in stretches)
+
+
+def _tools(state: BranchState, stretch: Stretch) -> str:
+    counts: dict[str, int] = {}
+    for position in stretch.positions:
+        entry = state.tree.entries[position]
+        if entry.role == Role.TOOL_RESULT and entry.tool_name:
+            counts[entry.tool_name] = counts.get(entry.tool_name, 0) + 1
+    often = sorted(counts.items(), key=lambda item: -item[1])
+    words = [f"{number:,} {name}" for name, number in often[:TOOLS_SHOWN]]
+    return ", ".join([*words, "…"] if len(often) > TOOLS_SHOWN else words)
+
+
+QUERY_LENGTH: Final = 200
+PAGE: Final = "tree_page/tree.html"
+COMPARISON: Final = "tree_page/comparison.html"
+
+
+@require_safe
+def tree(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The branches of a session, and the entry that is selected in them."""
+    found = known_session(root, path)
+    at, opened = request.GET.get("at", ""), request.GET.getlist("open")
+    start = request.GET.get("from", "")
+    query = _query(request.GET.get("q", ""))
+    context = {
+        "session": found,
+        "at": at,
+        "query": query,
+        "active_nav": "sessions",
+        "page": _address(found, "tree", at=at, open=opened),
+        "comparing": _address(found, "compare_branches"),
+        "selecting": _address(found, "tree", **{"from": start}, open=opened),
+        "opening": _address(found, "tree", at=at, **{"from": start}, open=opened),
+    }
+    again = request.GET.get("again", "")
+    try:
+        view = view_tree(found, at=at, start=start, opened=opened, query=query)
+        context["again"] = words_again(found, again) if again else ""
+    except RedlineError as fault:
+        return _not_shown(request, PAGE, context, fault)
+    part = f"{PAGE}#graph" if wants_fragment(request) else PAGE
+    return render(request, part, {**context, "view": view})
+
+
+@require_safe
+def comparison(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Two branches side by side, which end with the entries `a` and `b`."""
+    found = known_session(root, path)
+    a, b, start = (request.GET.get(name, "") for name in ("a", "b", "from"))
+    context = {
+        "session": found,
+        "active_nav": "sessions",
+        "page": _address(found, "compare_branches", a=a, b=b),
+        "exchanged": _address(found, "compare_branches", a=b, b=a)[:-1],
+    }
+    try:
+        place = int(start) if start.isascii() and start.isdigit() and len(start) < 10 else 0
+        view = view_comparison(found, a, b, place)
+    except RedlineError as fault:
+        return _not_shown(request, COMPARISON, context, fault)
+    return render(request, COMPARISON, {**context, "view": view})
+
+
+def _query(text: str) -> str:
+    """The words of a search, without unprintable characters."""
+    return "".join(filter(str.isprintable, " ".join(text.split())))[:QUERY_LENGTH]
+
+
+def _not_shown(request: HttpRequest, template: str, context: dict[str, Any], fault: RedlineError) -> HttpResponse:
+    code = fault.code if isinstance(fault, BadInput) else ""
+    if code == "unknown_entry":
+        raise Http404(fault.message) from fault
+    status = 200 if code == "no_entries" else status_of(fault)
+    return render(request, template, {**context, "fault": fault}, status=status)
+
+
+def _address(session: Session, name: str, **parameters: str | list[str]) -> str:
+    """The address of a page with these parameters; another one can follow."""
+    address = reverse(f"compaction:{name}", args=(session.root_id, session.relative_path))
+    query = urlencode({name: value for name, value in parameters.items() if value}, doseq=True)
+    return f"{address}?{query}{'&' if query else ''}"

@@ -1,0 +1,273 @@
+"""A generated demo session, always the same, for users without sessions.
+
+It contains what real sessions contain: a task, calls with results that are read once and never again, an error, a
+thought, a fork, a label, a damaged line; and it is large enough to be due for compaction. Once removed, it is not
+created again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from sessions_app.agents.atomic.pure.story import SessionStory, StoryStep
+
+TITLE: Final = "Demo: sailings that cross midnight"
+PROJECT: Final = "/home/demo/harbour"
+STARTED: Final = datetime(2026, 1, 12, 9, 14, tzinfo=UTC)
+_HARBOURS: Final = "Kalvik Storeby Nesodden Halmvik Tornby Askholm Brekke Sandoy Fjellvik Ronne Grimsted Ulvoy".split()
+_THINGS: Final = "sailing quay deck route season holiday fare vessel berth tide platform connection".split()
+_VERBS: Final = "read check merge sort print find load store count compare split join".split()
+
+
+def demo_session() -> tuple[bytes, datetime]:
+    """The bytes of the demo, and the time of its last entry."""
+    story = SessionStory(TITLE, PROJECT, STARTED)
+    first_tests = _find_out(story)
+    _mend(story, first_tests)
+    _arrivals(story)
+    return story.data(), story.now
+
+
+# ---- the story -----------------------------------------------------------------------------------------------
+
+
+def _find_out(story: SessionStory) -> StoryStep:
+    story.user(
+        "Ferries that leave before midnight and arrive after it are missing from the timetable page. Find out "
+        "why, mend it, and add a test. Leave the feed format as it is: the harbours depend on it."
+    )
+    story.step("I look at how the feed is read.", "read", source("importer", 92), path="harbour/importer.py")
+    story.step("Times come from here.", "read", source("clock", 74), path="harbour/clock.py")
+    story.step(
+        "Who uses departures?",
+        "bash",
+        matches("departure", 310),
+        command="rg -n departure harbour tests",
+    )
+    story.step("The feed itself.", "read", feed(880), path="data/feed-2026-01.csv")
+    story.step("What the format promises.", "read", prose("feed", 86), path="docs/feed-format.md")
+    story.label("the feed, before anything was changed")
+    return story.step(
+        "The tests before any change.",
+        "bash",
+        test_log(214, failing=3),
+        command="pytest -v",
+        thought=(
+            "Three tests fail, all with an arrival after midnight. clock.duration() subtracts minutes of the day, so "
+            "it is negative there, and importer.accept() drops what is negative."
+        ),
+    )
+
+
+def _mend(story: SessionStory, first_tests: StoryStep) -> None:
+    before = story.leaf
+    story.step(
+        "A first try: let negative durations pass.",
+        "edit",
+        "Replaced 1 text in harbour/importer.py.",
+        path="harbour/importer.py",
+        oldText="if minutes < 0:",
+        newText="if minutes < -1440:",
+    )
+    story.step("Do the tests pass now?", "bash", test_log(214, failing=9), command="pytest -v")
+    # That was the wrong approach: the agent returns to the earlier entry and continues from there.
+    story.leaf = before
+    story.step(
+        "The mistake is in the clock, not in the importer. I go back.",
+        "read",
+        source("clock", 74),
+        path="harbour/clock.py",
+    )
+    story.step(
+        "A duration is never negative.",
+        "edit",
+        "Could not find the exact text in harbour/clock.py. The old text must match exactly, including white space.",
+        error=True,
+        path="harbour/clock.py",
+        oldText="return end - start",
+        newText="return (end - start) % 1440",
+    )
+    story.step(
+        "The function as it is written.",
+        "bash",
+        "41:def duration(start: int, end: int) -> int:\n42:    "
+        '"""Minutes between two times of the day."""\n43:    return end-start\n',
+        command="rg -n -A2 'def duration' harbour/clock.py",
+    )
+    story.step(
+        "With the text as it is.",
+        "edit",
+        "Replaced 1 text in harbour/clock.py.",
+        path="harbour/clock.py",
+        oldText="    return end-start",
+        newText="    return (end - start) % 1440",
+    )
+    story.damage()
+    story.step("Again.", "bash", test_log(214, failing=0), command="pytest -v")
+    story.step(
+        "A test for it.",
+        "write",
+        "Wrote 812 characters to tests/test_midnight.py.",
+        path="tests/test_midnight.py",
+        content=source("midnight", 2),
+    )
+    story.step("All of them.", "bash", test_log(216, failing=0), command="pytest -v")
+    story.say(
+        "Sailings across midnight are kept now: clock.duration() counts modulo a day. tests/test_midnight.py "
+        "tests it. The feed format has not changed."
+    )
+    # The tests have passed since. The agent itself compacted here: only Atomic 0.8 writes such a line.
+    story.compact(first_tests)
+
+
+def _arrivals(story: SessionStory) -> None:
+    story.user("Good. Now the arrivals board: it lists those sailings under the wrong day. Mend that too.")
+    story.step("The board.", "read", source("board", 88), path="harbour/board.py")
+    story.step("Its page.", "read", prose("board", 80), path="docs/boards.md")
+    story.step(
+        "What a day is, across the code.",
+        "bash",
+        matches("service_day", 280),
+        command="rg -n service_day harbour tests",
+    )
+    story.step(
+        "The importer once more: does it keep the day?",
+        "read",
+        source("importer", 92),
+        path="harbour/importer.py",
+    )
+    story.step(
+        "One day of the feed.",
+        "bash",
+        feed(640),
+        command="grep 2026-01-11 data/feed-2026-01.csv",
+        thought=(
+            "The board groups by the day of departure. An arrival belongs to the day on which it arrives: the service "
+            "day, plus one where the arrival is earlier in the day than the departure."
+        ),
+    )
+    story.step(
+        "The day of an arrival.",
+        "edit",
+        "Replaced 1 text in harbour/board.py.",
+        path="harbour/board.py",
+        oldText="day = sailing.service_day",
+        newText="day = arrival_day(sailing)",
+    )
+    story.step(
+        "And the function.",
+        "edit",
+        "Replaced 1 text in harbour/clock.py.",
+        path="harbour/clock.py",
+        oldText="def duration(",
+        newText="def arrival_day(sailing: Sailing) -> date:\n    …\n\n\ndef duration(",
+    )
+    story.step("The tests.", "bash", test_log(216, failing=0), command="pytest -v")
+    story.step(
+        "A test for the board.",
+        "write",
+        "Wrote 644 characters to tests/test_board_days.py.",
+        path="tests/test_board_days.py",
+        content=source("board_days", 2),
+    )
+    story.step("All of them.", "bash", test_log(219, failing=0), command="pytest -v")
+    story.step(
+        "How it looks on the page.",
+        "bash",
+        matches("arrival", 250),
+        command="python -m harbour board --plain",
+    )
+    story.say(
+        "The board lists an arrival under the day on which it arrives. Two files were changed, harbour/board.py "
+        "and harbour/clock.py, and tests/test_board_days.py is new."
+    )
+    story.user("Write the changelog entry for both.")
+    story.say(
+        "Under Fixed: sailings that cross midnight are no longer dropped; the arrivals board lists them under "
+        "the day on which they arrive."
+    )
+
+
+# ---- the texts of its tools ----------------------------------------------------------------------------------
+
+
+def _each(words: list[str], number: int) -> str:
+    return words[number * 7 % len(words)]
+
+
+def source(module: str, functions: int) -> str:
+    """Python source with this number of functions."""
+    parts = [f'"""The {module} of the timetable."""\n\nfrom __future__ import annotations\n']
+    for number in range(functions):
+        verb, thing, other = _each(_VERBS, number), _each(_THINGS, number), _each(_THINGS, number + 5)
+        name = f"{verb}_{thing}_{module}_{number}"
+        parts.append(
+            f"\ndef {name}({thing}s: list[{thing.title()}], limit: int = {number * 13 % 90 + 10}) -> int:\n"
+            f'    """{verb.title()} what each {thing} says of its {other}, for the {module}."""\n'
+            f"    found = 0\n    for {thing} in {thing}s[:limit]:\n"
+            f"        if {thing}.{other} is None or {thing}.closed:\n            continue\n"
+            f"        found += {thing}.{other}.minutes % {number * 37 % 1440 + 1}\n"
+            f"    return found if found < 1440 else 1440\n"
+        )
+    return "\n".join(parts)
+
+
+def matches(word: str, lines: int) -> str:
+    """The output of a search."""
+    return "\n".join(
+        f"harbour/{_each(_THINGS, number)}.py:{number * 11 % 700 + 1}:    {_each(_VERBS, number)}_{word}"
+        f"({_each(_THINGS, number + 3)}.{word}, harbour={_each(_HARBOURS, number)!r})"
+        for number in range(lines)
+    )
+
+
+def feed(rows: int) -> str:
+    """Rows of a timetable."""
+    return "\n".join(["service_day,route,from,to,departure,arrival,vessel", *map(_sailing, range(rows))])
+
+
+def _sailing(number: int) -> str:
+    leaves = number * 53 % 1440
+    arrives = (leaves + 35 + number % 50) % 1440
+    return (
+        f"2026-01-{number % 28 + 1:02d},{number % 17 + 1},{_each(_HARBOURS, number)},{_each(_HARBOURS, number + 2)},"
+        f"{leaves // 60:02d}:{leaves % 60:02d},{arrives // 60:02d}:{arrives % 60:02d},MF {_each(_HARBOURS, number + 5)}"
+    )
+
+
+def prose(subject: str, paragraphs: int) -> str:
+    """A document."""
+    return "\n\n".join(_paragraph(subject, number) for number in range(paragraphs))
+
+
+def _paragraph(subject: str, number: int) -> str:
+    thing, other = _each(_THINGS, number), _each(_THINGS, number + 4)
+    return (
+        f"## {number + 1}. {thing.title()} and {other}\n\nA {subject} names the {thing} of every sailing from "
+        f"{_each(_HARBOURS, number)}. Where the {other} is not known the field is empty, and whoever reads it "
+        f"decides by the season. Times are local to {_each(_HARBOURS, number + 3)}, with two digits for the hour, "
+        "and never carry a zone."
+    )
+
+
+def test_log(tests: int, *, failing: int) -> str:
+    """The output of pytest."""
+    lines = [f"collected {tests} items", ""]
+    failed = list(_failures(tests, failing))
+    for number in range(tests):
+        state = "FAILED" if number in failed else "PASSED"
+        lines.append(
+            f"tests/test_{_each(_THINGS, number)}.py::test_{_each(_VERBS, number)}_{_each(_THINGS, number + 1)}"
+            f"[{_each(_HARBOURS, number)}] {state} [{100 * (number + 1) // tests:3d}%]"
+        )
+    for number in failed:
+        lines += ["", f"____ test_{_each(_VERBS, number)}_{_each(_THINGS, number + 1)} ____"]
+        lines.append(f"E   AssertionError: {_each(_HARBOURS, number)} 23:{number % 60:02d} is not in the timetable")
+    lines += ["", f"==== {failing} failed, {tests - failing} passed in 3.1s ===="]
+    return "\n".join(lines)
+
+
+def _failures(tests: int, failing: int) -> Iterable[int]:
+    return (number * tests // (failing + 1) for number in range(1, failing + 1))

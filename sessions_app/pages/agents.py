@@ -1,0 +1,259 @@
+"""The pages on which agents are connected, so that they ask before they compact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from sessions_app.agents.base import Agent
+from sessions_app.agents.edge.installed_version import program_on_path
+from sessions_app.agents.registry import version_installed
+from sessions_app.connections.service import (
+    AGENTS_WITH_BRIDGES,
+    ConfigurationChange,
+    ConnectionState,
+    ConnectionStatus,
+    all_connections,
+    connect,
+    connection_of,
+    disconnect,
+    planned_connection,
+    planned_removal,
+    redline_command,
+    revocation_note,
+    revoke,
+    status_of_connection,
+)
+from sessions_app.connections.trial import ConnectionTest, try_connection
+from sessions_app.disk.configuration_file import read_configuration_file
+from sessions_app.server.connection_files import ConnectedAgent
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
+from sessions_app.web.pages import CheckedField, InlineField, acts_on_post, redirect, require_valid, status_of
+
+# WAS sessions_app/connections/forms: """The forms by which agents are connected, and connections tested and removed."""
+# WAS sessions_app/connections/presenter: """The content of the pages about connected agents."""
+
+
+def _directory(text: str) -> str:
+    """The directory that a text names. Raises BadInput `no_such_project`."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as unknown:
+        raise BadInput("no_such_project", f"{text}: {unknown}") from unknown
+    if "\0" in text or not path.is_absolute():
+        raise BadInput("no_such_project", "Give the whole path of a directory, beginning with / or ~.")
+    return str(path)
+
+
+class ConnectionForm(forms.Form):
+    """A connection of an agent, and the change that was shown."""
+
+    bound_field_class = InlineField
+
+    project = CheckedField(
+        _directory,
+        max_length=4_000,
+        required=False,
+        label="Project",
+        widget=forms.TextInput(attrs={"class": "input mono", "placeholder": "~/work/project"}),
+    )
+    digest = forms.CharField(max_length=64, required=False)
+
+    @property
+    def directory(self) -> Path | None:
+        """The project; None for all projects."""
+        named = self.cleaned_data.get("project")
+        return Path(named) if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownConnection:
+    """A connection with its state."""
+
+    one: ConnectedAgent
+    status: ConnectionStatus
+
+    @property
+    def is_current(self) -> bool:
+        return self.status.state is ConnectionState.CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAgent:
+    """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
+    ones."""
+
+    agent: Agent
+    program: str
+    """The path of its program; empty if it was not found."""
+    version: str
+    connections: list[ShownConnection]
+    unconnected_bridge: str
+    """The file for all projects, if it has a bridge without a connection; otherwise empty."""
+
+    @property
+    def is_everywhere(self) -> bool:
+        return any(not shown.one.project for shown in self.connections)
+
+
+def shown_agents() -> list[ShownAgent]:
+    """The agents that can request reviews, installed ones first. Raises SystemFailure."""
+    connected = all_connections()
+    found = [_shown(agent, connected) for agent in AGENTS_WITH_BRIDGES.values()]
+    return sorted(found, key=lambda shown: (not shown.connections, not shown.program))
+
+
+def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
+    version = version_installed(agent.key)
+    own = [one for one in connected if one.agent == agent.key]
+    return ShownAgent(
+        agent,
+        program_on_path(agent.client.program) or "",
+        ".".join(map(str, version)) if version is not None else "",
+        [ShownConnection(one, status_of_connection(one)) for one in own],
+        _unconnected_bridge(agent) if all(one.project for one in own) else "",
+    )
+
+
+def _unconnected_bridge(agent: Agent) -> str:
+    assert agent.bridge is not None  # noqa: S101  # as all AGENTS_WITH_BRIDGES
+    path = agent.bridge.path(Path.home(), None)
+    with suppress(RedlineError):  # what cannot be read is reported when the agent is connected
+        content = read_configuration_file(path).content
+        if content is not None and agent.bridge.installed_version(content, path) is not None:
+            return str(path)
+    return ""
+
+
+ACTIVE_NAV: Final = {"active_nav": "agents"}
+Plan = Callable[[str, Path | None], ConfigurationChange]
+
+
+def _page(key: str) -> str:
+    """The address of the part of the page about this agent."""
+    return f"{reverse('sessions:agents')}#agent-{key}"
+
+
+@require_safe
+def agents(request: HttpRequest) -> HttpResponse:
+    """All agents that can request reviews, and whether they are connected."""
+    return render(request, "connections/agents.html", {"agents": shown_agents(), **ACTIVE_NAV})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """What connecting an agent would change; a POST does it, and tests the connection."""
+    agent = _known(key)
+    if request.method != "POST":
+        return _show(request, "connections/connect.html", agent, planned_connection)
+    try:
+        change = _confirmed(request, agent, planned_connection)
+        one = connect(change, datetime.now(UTC))
+    except RedlineError as fault:
+        return _show(request, "connections/connect.html", agent, planned_connection, fault)
+    tested = try_connection(agent, one, redline_command)
+    words = [f"{agent.label} is connected {_where(one)}.", tested.sentence, *change.remarks]
+    _add_message(request, tested, [*words, *change.next_steps])
+    return redirect("sessions:agents")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """What removing a connection would change; a POST does it, or only revokes the token."""
+    agent = _known(key)
+    if request.method != "POST":
+        return _show(request, "connections/remove.html", agent, planned_removal)
+    message = f"{agent.label} is no longer connected, and its token is void."
+    try:
+        if "revoke" in request.POST:
+            form = ConnectionForm(request.POST)
+            require_valid(form)
+            one = connection_of(key, form.directory)
+            revoke(one)
+            message = f"{message} {revocation_note(one)}"
+        else:
+            disconnect(_confirmed(request, agent, planned_removal))
+    except RedlineError as fault:
+        return _show(request, "connections/remove.html", agent, planned_removal, fault)
+    messages.success(request, message)
+    return redirect("sessions:agents")
+
+
+@acts_on_post(_page)
+def test_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """Run the installed agent, to check that it requests a review."""
+    agent, name = _known(key), request.POST.get("name", "")
+    one = next((one for one in all_connections() if (one.agent, one.name) == (key, name)), None)
+    if one is None:
+        messages.warning(request, f"{agent.label} is not connected any more.")
+    else:
+        tested = try_connection(agent, one, redline_command)
+        _add_message(request, tested, [tested.sentence])
+    return redirect("sessions:agents")
+
+
+def _known(key: str) -> Agent:
+    """Raises Http404."""
+    if key not in AGENTS_WITH_BRIDGES:
+        raise Http404
+    return AGENTS_WITH_BRIDGES[key]
+
+
+def _confirmed(request: HttpRequest, agent: Agent, plan: Plan) -> ConfigurationChange:
+    """The change, if it is the one that was shown. Raises Conflict `other_change` and what `plan` raises."""
+    form = ConnectionForm(request.POST)
+    require_valid(form)
+    change = plan(agent.key, form.directory)
+    if change.digest != form.cleaned_data["digest"]:
+        raise Conflict(
+            "other_change",
+            "The file was changed meanwhile. Nothing was written. This is what would be done now.",
+        )
+    return change
+
+
+def _show(
+    request: HttpRequest, template: str, agent: Agent, plan: Plan, fault: RedlineError | None = None
+) -> HttpResponse:
+    form = ConnectionForm(request.POST if request.method == "POST" else request.GET)
+    change, note = None, ""
+    try:
+        require_valid(form)
+        change = plan(agent.key, form.directory)
+    except RedlineError as refused:
+        fault = fault or refused
+    if plan is planned_removal and form.is_valid() and (change is None or isinstance(fault, SystemFailure)):
+        with suppress(RedlineError):  # not connected, or the connection is damaged
+            note = revocation_note(connection_of(agent.key, form.directory))
+    program = program_on_path(agent.client.program)
+    context = {
+        "agent": agent,
+        "program": program,
+        "form": form,
+        "change": change,
+        "fault": fault,
+        "revocation_note": note,
+        **ACTIVE_NAV,
+    }
+    is_read = request.method != "POST" and isinstance(fault, BadInput)
+    return render(request, template, context, status=200 if is_read else status_of(fault))
+
+
+def _add_message(request: HttpRequest, tested: ConnectionTest, sentences: list[str]) -> None:
+    level = messages.SUCCESS if tested.has_asked else messages.WARNING
+    messages.add_message(request, level, " ".join(sentences))
+
+
+def _where(one: ConnectedAgent) -> str:
+    return f"in {one.project}" if one.project else "in all projects"
