@@ -17,7 +17,7 @@ FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
 TEMPLATES: Final = sorted(path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin")
 SCRIPTS: Final = sorted((PROJECT / "static/redline/js").rglob("*.js"))
 FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
-FORMS: Final = sorted(PROJECT.glob("*/*/forms.py"))
+FORMS: Final = sorted(path for path in PROJECT.glob("*_app/**/*.py") if "forms." in path.read_text(encoding="utf-8"))
 
 VARIABLE: Final = "…"
 DRAWN: Final = {

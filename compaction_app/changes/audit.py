@@ -23,6 +23,7 @@ from django.db import transaction
 from compaction_app.core.audit_chain import EMPTY_CHAIN, NO_ENTRY, ChainBreak, ChainHead, find_break
 from compaction_app.models import AuditEntry
 from sessions_app.disk.files import sync, sync_directory, write_all
+from sessions_app.sessionlog.certificate import Certificate
 
 HEAD_FILE: Final = "audit-head.json"
 LOCK_SECONDS: Final = 10
@@ -159,3 +160,8 @@ def _write_head(head: ChainHead) -> None:
         os.close(fd)
     draft.replace(path)
     sync_directory(path.parent)
+
+
+def certificate_of(entry: AuditEntry) -> Certificate | None:
+    """The certificate of a change, if any."""
+    return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.audit import AuditState, certificate_of, verify
 from compaction_app.entries.links import entry_address
 from compaction_app.entries.words import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
@@ -114,11 +113,6 @@ def view_audit(number: str | None) -> AuditView:
         page=page,
         rows=[_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries],
     )
-
-
-def certificate_of(entry: AuditEntry) -> Certificate | None:
-    """The certificate of a change, if any."""
-    return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None
 
 
 def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> AuditRow:

@@ -338,3 +338,12 @@ def _write(scans: Iterable[Scan]) -> None:
         first_keys = write_read([(scan.session, scan.pending) for scan in changed])
         for scan, first_key in zip(changed, first_keys, strict=True):
             scan.stored(first_key)
+
+
+def select_reader(session: Session, name: str) -> None:
+    """Store the reader chosen for a session, and count its context with it; "" lets Redline choose again.
+
+    Raises the errors of indexing: then the choice is stored, but the count is not.
+    """
+    Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
+    index_file(session.real_path())

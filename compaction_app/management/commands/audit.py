@@ -4,9 +4,8 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.audit import AuditState, certificate_of, verify
 from compaction_app.models import AuditEntry
-from compaction_app.pages.audit import certificate_of
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.text import plural
 from sessions_app.terminal import Column

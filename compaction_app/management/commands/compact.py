@@ -23,7 +23,6 @@ from compaction_app.management.plan_display import (
     show_deletions,
     show_summary,
 )
-from compaction_app.pages.session.views import select_reader
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.model_registry import LEVELS
 from compaction_app.planning.plan import Plan
@@ -40,7 +39,7 @@ from sessions_app.cli import NEWEST, NEWEST_HELP, printable, shell_path, shell_q
 from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet

@@ -44,7 +44,7 @@ from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import reader_named, readers_of
 from sessions_app.disk.files import Fingerprint, opened, pread
 from sessions_app.document.document import indexed_texts
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_copies import write_version_3
 from sessions_app.models import Session
 from sessions_app.search.results import SessionSearch, search_session
@@ -58,20 +58,6 @@ from .surroundings import place_at_point, place_of, surroundings_of, view_addres
 
 # WAS compaction_app/session_page/reader_selection: """The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
 # WAS compaction_app/session_page/whole_text: """One text of a session in full: of an entry, or of one of its blocks."""
-
-
-def select_reader(session: Session, name: str) -> None:
-    """Store the reader chosen for a session, and count its context with it; "" lets Redline choose again.
-
-    Raises the errors of indexing: then the choice is stored, but the count is not.
-    """
-    Session.objects.filter(pk=session.pk).update(reader=name, read_as="")
-    reindex(session)
-
-
-def reindex(session: Session) -> None:
-    """Bring the index of one session up to date. Raises the errors of indexing."""
-    index_file(session.real_path())
 
 
 WHOLE_CHARACTERS: Final = 400_000
@@ -429,7 +415,7 @@ def _select_reader(form: ReaderForm, session: Session) -> None:
 @acts_on_post(_page)
 def reindex_session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Bring the index of this session up to date."""
-    return _act(request, root, path, reindex)
+    return _act(request, root, path, lambda session: index_file(session.real_path()))
 
 
 @acts_on_post(_page)

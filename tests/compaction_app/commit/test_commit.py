@@ -19,10 +19,9 @@ from compaction_app.changes import change as changes
 from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.models import Backup, Compaction
-from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.pi.pure.format import PiFormat
 from sessions_app.document.document import Document
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_locks import is_interrupted, settle_session
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session

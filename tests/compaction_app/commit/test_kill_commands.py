@@ -19,9 +19,8 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
-from compaction_app.pages.session.views import select_reader
 from sessions_app.disk.files import BACKUP_SUFFIX
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage import backups
 from sessions_app.storage.append import append_lines

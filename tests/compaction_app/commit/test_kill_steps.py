@@ -19,9 +19,8 @@ from compaction_app.changes.compaction import approval, commit
 from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.registry import READERS
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene, claude_scene, claude_work, codex_scene

@@ -14,11 +14,10 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Preflight, commit
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.pages.commit.presenter import certify_again, stored_certificate
-from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.index_store import session_row
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Deletion, Entry, Target
 from sessions_app.sessionlog.errors import BadInput, SystemFailure

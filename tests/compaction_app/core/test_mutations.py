@@ -64,10 +64,10 @@ WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 
 
 def judged(
-    request: str, messages: list[Recorded], pins: str = "", guard: str = "latest", reader: PlanRules = RULES
+    request: str, messages: list[Recorded], pins: str = "", guard: str = "latest", rules: PlanRules = RULES
 ) -> str:
     """The refusal's code, or the targets as they are written in a request."""
-    transcript = transcript_of(*messages, reader=reader)
+    transcript = transcript_of(*messages, rules=rules)
     answer = validate(deletions(request), transcript, Restraints(frozenset(targets(pins)), guard))
     return answer.code.value if isinstance(answer, Refusal) else named(*answer.targets)
 
@@ -79,11 +79,11 @@ def unrepaired(chosen: Object, **settings: object) -> str | None:
 
 
 def grep(
-    messages: list[Recorded], pins: str = "", guard: str = "latest", reader: PlanRules = RULES, **arguments: Any
+    messages: list[Recorded], pins: str = "", guard: str = "latest", rules: PlanRules = RULES, **arguments: Any
 ) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(targets(pins)), guard)
-    bench = Workbench(DeletionStore(transcript_of(*messages, reader=reader), restraints))
+    bench = Workbench(DeletionStore(transcript_of(*messages, rules=rules), restraints))
     arguments = {"pattern": "needle", "target": "content_block", **arguments}
     details = bench.call(ToolCall("context_grep_delete", arguments)).details
     found = [Target(match["entryId"], match.get("blockIndex")) for match in details["matches"]]
@@ -131,8 +131,8 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged("e3", TALK, guard="all"), "thinking"),
     (lambda: judged("e2[9]", FAILED, guard="all"), "thinking"),
     (lambda: judged("e5", TALK, "e5"), "protected"),
-    (lambda: judged("e9", WITH_COMMAND, reader=EDITS), "not_editable"),
-    (lambda: judged("e2[0]", ABORTED, reader=EDITS), "latest_thinking"),
+    (lambda: judged("e9", WITH_COMMAND, rules=EDITS), "not_editable"),
+    (lambda: judged("e2[0]", ABORTED, rules=EDITS), "latest_thinking"),
     (lambda: judged("e5", TALK, "e5[0]"), "protected"),
     (lambda: judged("e5[9]", TALK, "e5"), "protected"),
     (lambda: judged("e2", TALK, "e4"), "protected_pair"),
@@ -142,7 +142,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: unrepaired(Object(1, 2)), "orphaned_result"),
     (lambda: unrepaired(Object(7), preserve_recent=1), "recent_context"),
     (lambda: grep(TALK), ("e2[1] e4 e5[0]", [])),
-    (lambda: grep(ABORTED, reader=EDITS, pattern="hm"), ("", ["protected_block"])),
+    (lambda: grep(ABORTED, rules=EDITS, pattern="hm"), ("", ["protected_block"])),
     (lambda: grep(TALK, guard="all"), ("e5[0]", ["protected_block", "protected_entry"])),
     (lambda: grep(UNANSWERED, "e2[1]", pattern="toolcall"), ("e2[2]", ["protected_block"])),
     (lambda: grep(TALK, maxMatches=1, expectedMatchCount=0)[1], ["expected_match_count_mismatch"]),

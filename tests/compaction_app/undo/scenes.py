@@ -13,11 +13,10 @@ from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import Compaction
-from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.disk.files import SessionReader
 from sessions_app.document.document import Document
-from sessions_app.index.indexer import index_file
+from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import load_session

@@ -160,7 +160,9 @@ def header_of(change: NewFile) -> dict[str, Any]:
 
 
 def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> Path:
-    return save(directory, written(FORK, Parsed(rollout.content), *deleted, leaf=leaf, session=rollout.save(directory)))
+    return save(
+        directory, written(FORK, Parsed(rollout.content), *deleted, leaf=leaf, session=str(rollout.save(directory)))
+    )
 
 
 def read(path: Path) -> Parsed:
@@ -195,10 +197,10 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
 
 def test_a_fork_of_a_fork_continues_its_own_file_and_can_begin_before_a_compaction_or_in_its_base(tmp_path):
     new = forked(tmp_path, simple(), "5")
-    base = header_of(written(FORK, read(new), "3", "4", session=new))["history_base"]
+    base = header_of(written(FORK, read(new), "3", "4", session=str(new)))["history_base"]
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
     third = tmp_path / "rollout-2026-01-05T12-00-00-01a20000-0000-7000-8000-0000000000bb.jsonl"
-    third.write_bytes(b"".join(written(FORK, read(new), leaf="4", session=new).pieces))
+    third.write_bytes(b"".join(written(FORK, read(new), leaf="4", session=str(new)).pieces))
     assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
@@ -212,7 +214,7 @@ def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path)
 def test_the_fork_of_a_segment_names_the_segment(tmp_path):
     segment = "01a20000-0000-7000-8000-0000000000aa"
     path = tmp_path / f"rollout-2026-01-05T10-00-00-{THREAD}_{segment}.jsonl"
-    header = header_of(written(FORK, Parsed(simple().content), session=path))
+    header = header_of(written(FORK, Parsed(simple().content), session=str(path)))
     assert (header["history_base"]["thread_id"], header["forked_from_id"]) == (segment, THREAD)
 
 
@@ -251,7 +253,7 @@ def test_old_versions_do_not_fork_a_paginated_thread_and_no_version_an_open_lega
     assert refusal(lambda: written(OLDER_FORK, paginated)) == "2 newer_thread"
     assert refusal(lambda: written(FORK, legacy, is_open=True)) == "4 open_in_agent"
     assert refusal(lambda: written(FORK, paginated, is_open=True)) == "done"
-    assert refusal(lambda: written(FORK, paginated, session=archived)) == "2 archived_thread"
+    assert refusal(lambda: written(FORK, paginated, session=str(archived))) == "2 archived_thread"
 
 
 def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread():
