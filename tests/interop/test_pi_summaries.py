@@ -23,7 +23,7 @@ from compaction_app.core.summary_ranges import (
     within_budget,
 )
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.edge.package import PACKAGE
+from sessions_app.agents.pi.edge.client import PACKAGE
 from sessions_app.agents.pi.pure.reader import PiReader
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.disk.files import SessionReader

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.edge.dry_resume.process import Scratch, new_scratch
 from sessions_app.agents.pure.hooks import BRIDGE, CompactionHook, entry_command, with_entry, without_entry
 from sessions_app.agents.pure.json_document import JsonDocument
 from sessions_app.sessionlog.errors import BadInput
+
+from .dry_resume import Scratch, new_scratch
 
 CORE: Final = Path(__file__).with_name("bridge_core.js")
 PLACEHOLDER: Final = b'"@CONNECTION@"'

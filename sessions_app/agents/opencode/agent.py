@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.base import Agent
+from sessions_app.agents.opencode.edge.client import PluginBridge
 
-from .edge.bridge import PluginBridge
 from .edge.client import OpenCodeClient
 from .edge.settings import OpenCodeSettings
 from .edge.store import OpenCodeStore

@@ -20,8 +20,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Object, Pairs, TargetPlan, ToolPair, Transcript, TranscriptEntry
 from devtools.pure.conformance import case_lines, differences
-from sessions_app.agents.atomic.pure import reader as atomic_rules
-from sessions_app.agents.atomic.pure.reader import Filters, recorded_filters
+from sessions_app.agents.atomic.pure import format as atomic_rules
+from sessions_app.agents.atomic.pure.format import Filters, recorded_filters
 from sessions_app.agents.pi.pure import reader
 from sessions_app.agents.pure.format import PlanRules
 from sessions_app.sessionlog.entries import Target

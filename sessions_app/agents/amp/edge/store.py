@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.amp.pure.parser import lines_of_thread
+from sessions_app.agents.amp.pure.format import lines_of_thread
 from sessions_app.agents.base import Store
 from sessions_app.disk.discovery import Discovery, RefusedPath
 from sessions_app.disk.files import FileState, SessionReader, scan_directory

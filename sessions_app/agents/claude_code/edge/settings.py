@@ -18,17 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
-from sessions_app.agents.edge.json_file import JsonFile, read_json_file
-from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.hooks import hook_commands
-from sessions_app.agents.settings_in_force import (
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
     CompactionSetting,
     SettingInForce,
+    Settings,
+    SettingsFile,
     SettingsSection,
     is_switch,
     settings_in_force,
 )
+from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.hooks import hook_commands
 from sessions_app.sessionlog.model_facts import KNOWN_WINDOWS
 
 DIRECTORY: Final = ".claude"

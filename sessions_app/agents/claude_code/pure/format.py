@@ -15,9 +15,8 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
 
 from .ledger import ledger_result
-from .parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
+from .parser import CLIENT, KEY, SINCE, ClaudeCodeParser, reparse_entry
 from .reader import ClaudeCodeReader, ClaudeCodeRules, OlderClaudeCodeReader
-from .records import KEY
 from .sent import CURRENT, OLDER, ClaudeCodeTurns, VersionBehaviour, content_of, reworded_entries, sent_messages
 from .tree import ClaudeCodeTree
 from .writers import NAME, BoundaryWriter, ClaudeForkWriter, refusal, restore_lines_by

@@ -28,7 +28,7 @@ from sessions_app.agents.pure.format import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Protection, Role
 
-from .records import shares_line
+from .parser import shares_line
 from .tree import ADDED, SPEECH, kept_entries, segment_entries
 
 SENDING: Final = Sending(

@@ -47,8 +47,8 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse, trim_end
 
+from .parser import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
 from .reader import ClaudeCodeReader
-from .records import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
 
 ContentBlock = dict[str, Any]
 

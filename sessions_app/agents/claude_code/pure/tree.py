@@ -35,7 +35,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import DAMAGE_KEPT
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
-from .records import LAST_PROMPT, SIDECHAIN, is_passed, shares_line
+from .parser import LAST_PROMPT, SIDECHAIN, is_passed, shares_line
 
 EntryLookup = Callable[[str], Entry | None]
 

@@ -50,9 +50,8 @@ from sessions_app.sessionlog.jsjson import Span, items, json_bytes, members, par
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.text import timestamp_of
 
-from .parser import CLIENT, SINCE
+from .parser import CLIENT, SINCE, is_result
 from .reader import ClaudeCodeReader
-from .records import is_result
 
 NO_USAGE: Final = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 INTERACTIVE: Final = "cli"

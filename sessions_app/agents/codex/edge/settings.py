@@ -11,11 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
+    CompactionSetting,
+    Settings,
+    SettingsFile,
+    SettingsSection,
+    settings_in_force,
+)
 from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import hook_commands
-from sessions_app.agents.settings_in_force import CompactionSetting, SettingsSection, settings_in_force
 
 HOME_VARIABLE: Final = "CODEX_HOME"
 DIRECTORY: Final = ".codex"

@@ -12,9 +12,8 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
 from sessions_app.sessionlog.tree import SessionTree
 
-from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, RolloutParser, reparse_entry, thread_tree
+from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, KEY, RolloutParser, reparse_entry, thread_tree
 from .reader import CodexReader, CodexRules, item_json, sent_items
-from .records import KEY
 from .writers import CompactedWriter, FullerList, ThreadForkWriter
 
 READER: Final = CodexReader("codex", is_older=False)

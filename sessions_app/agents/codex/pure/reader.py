@@ -44,8 +44,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message, Sending, new
 from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Entry, EntryKind, Protection, Role, tokens_of
 from sessions_app.sessionlog.jsjson import parse
 
-from .parser import ROLLED_BACK, SUMMARISED, is_part
-from .records import COMPACTED, CONTENT_IN, REASONING, summary_item, without_metadata
+from .parser import COMPACTED, CONTENT_IN, REASONING, ROLLED_BACK, SUMMARISED, is_part, summary_item, without_metadata
 
 SENDING: Final = Sending(fills_unanswered_calls=True, drops_stray_results=True, pairs_anywhere=True)
 PROMPT_TOKENS: Final = 20_000

@@ -31,8 +31,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import items, json_bytes, members, parse, splice
 from sessions_app.sessionlog.text import timestamp_of
 
-from .parser import IS_PAGINATED, PROVENANCE, is_part, names_of
-from .records import CONTENT_IN, summary_item
+from .parser import CONTENT_IN, IS_PAGINATED, PROVENANCE, is_part, names_of, summary_item
 
 
 class KeptItem(NamedTuple):

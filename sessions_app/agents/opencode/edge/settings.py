@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
-from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
-from sessions_app.agents.pure import fields
-from sessions_app.agents.settings_in_force import (
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
     CompactionSetting,
+    Settings,
+    SettingsFile,
     SettingsSection,
     is_switch,
     is_token_count,
     settings_in_force,
 )
+from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")

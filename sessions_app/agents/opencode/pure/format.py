@@ -13,7 +13,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, ParserState
 
-from .export import INFO
+from .lines import INFO
 from .parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
 from .reader import OpenCodeReader, OpenCodeRules, message_json, sent_messages
 from .writers import DeleteWriter, PruneWriter, RowForkWriter

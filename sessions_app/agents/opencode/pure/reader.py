@@ -31,8 +31,8 @@ from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, P
 from sessions_app.sessionlog.jsjson import parse, stringify, trim
 
 from .lines import MESSAGE
-from .parser import ABORTED
-from .parts import (
+from .parser import (
+    ABORTED,
     ATTACHED,
     CLEARED,
     CLEARED_STATUS,

@@ -38,10 +38,8 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Deletion, Entry, Protection, Role, Target, blocks_by_entry, tokens_of
 from sessions_app.sessionlog.jsjson import Span, json_bytes, members, parse, splice, stringify
 
-from .export import INFO, SUFFIX, ExportRow, export_of
-from .lines import MESSAGE, PART, REVERT, SESSION
-from .parser import ABORTED, CALL_SUFFIX
-from .parts import CLEARED, CLEARED_STATUS, COMPLETED
+from .lines import INFO, MESSAGE, PART, REVERT, SESSION, SUFFIX, ExportRow, export_of
+from .parser import ABORTED, CALL_SUFFIX, CLEARED, CLEARED_STATUS, COMPLETED
 
 NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"read":0,"write":0}}'
 UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."

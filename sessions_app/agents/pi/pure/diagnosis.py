@@ -38,8 +38,7 @@ from sessions_app.sessionlog.jsjson import Line, parse
 from sessions_app.sessionlog.session import Damage, DamageKind, Recorded, require_session
 from sessions_app.sessionlog.tree import SessionTree
 
-from .parser import CURRENT_VERSION, SessionParser, parse_line
-from .records import KNOWN_TYPES, new_content
+from .parser import CURRENT_VERSION, KNOWN_TYPES, SessionParser, new_content, parse_line
 
 PI_0_87: Final = "pi 0.87 and newer"
 PI_BEFORE_0_87: Final = "pi before 0.87"

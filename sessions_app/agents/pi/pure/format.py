@@ -16,14 +16,10 @@ from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .diagnosis import PI_0_87, PI_BEFORE_0_87, examine
-from .messages import message_json
-from .migration import migrate
-from .parser import CURRENT_VERSION, SessionParser, parse_line, reparse_entry
-from .reader import ContextRules, OlderPiReader, PiReader
-from .records import KEY, MOVE, UNDO, recorded_prices
-from .repair import repair
-from .summaries import PiSummaryFormat
-from .writers import ContextEditWriter, ForkWriter, branch_copy, new_line, restore_lines
+from .parser import CURRENT_VERSION, KEY, MOVE, UNDO, SessionParser, parse_line, recorded_prices, reparse_entry
+from .reader import ContextRules, OlderPiReader, PiReader, message_json
+from .repair import migrate, repair
+from .writers import ContextEditWriter, ForkWriter, PiSummaryFormat, branch_copy, new_line, restore_lines
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()

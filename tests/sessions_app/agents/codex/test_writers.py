@@ -53,6 +53,8 @@ COMPACTED, FORK, FULLER = CompactedWriter(READER), ThreadForkWriter(READER), Ful
 def written(writer: SessionWriter, before: Parsed, *deleted: str | Target, leaf: str = "", **facts: Any) -> Any:
     """What a writer makes of a branch; the facts are those of the file unless others are given."""
     branch = before.tree.branch(leaf) if leaf else before.branch
+    if "session" in facts:
+        facts["session"] = str(facts["session"])
     return writer.write(branch, deletion(*deleted), replace(before.facts(), **facts))
 
 

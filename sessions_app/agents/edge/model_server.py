@@ -6,7 +6,6 @@
 
 It speaks the three dialects of the clients: Anthropic's Messages, and OpenAI's Responses and Chat Completions.
 """
-# WAS sessions_app/agents/edge/dry_resume/answers: """Answers of a model to a client, in the dialects that clients speak."""
 
 from __future__ import annotations
 
@@ -20,6 +19,9 @@ from sessions_app.sessionlog.jsjson import parse
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
+
+
+# WAS sessions_app/agents/edge/dry_resume/answers: """Answers of a model to a client, in the dialects that clients speak."""
 
 
 TEXT: Final = "OK"
