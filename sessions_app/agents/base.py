@@ -181,11 +181,9 @@ class AgentPackage(Protocol):
     @property
     def reader(self) -> Reader:
         """The reader for sessions of this version."""
-        ...
 
     def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
         """The context of a session with this content, at this leaf or at its own."""
-        ...
 
 
 class AgentServer(Protocol):
@@ -196,7 +194,6 @@ class AgentServer(Protocol):
 
     def changes(self, table: str) -> bool:
         """Whether it can change the rows of a table."""
-        ...
 
     def require_ready(self, connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         """Require that it serves the session as this connection sees it, is not working on it, and can write these rows
@@ -205,22 +202,18 @@ class AgentServer(Protocol):
         Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password` and
         `server_version`, SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
         """
-        ...
 
     def require_answer(self) -> None:
         """Require that it answers. A call that it left without one may still be waiting for it, and be made later.
 
         Raises as `require_ready`.
         """
-        ...
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
-        ...
 
     def delete(self, row: Mapping[str, Any]) -> None:
         """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
-        ...
 
 
 class AgentClient(Protocol):
@@ -234,7 +227,6 @@ class AgentClient(Protocol):
 
     def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
-        ...
 
 
 class Client:
@@ -403,60 +395,64 @@ TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
 OUT_OF_REPOSITORY: Final = "Keep this file out of version control: it names a path of this computer."
 
 
-class Bridge(Protocol):
-    """How an agent is made to ask."""
+class Bridge(ABC):
+    """How an agent is made to ask: the file, or the entry in a file, that makes it ask Redline before it compacts.
+
+    It is one change of the agent's own configuration. The methods are pure, except `path`, which looks at the
+    environment, and `try_out`, which runs the agent's program.
+    """
+
+    hook: CompactionHook | None = None
+    """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
 
     @property
+    @abstractmethod
     def version(self) -> int:
         """The version of the bridge that `content` makes."""
-        ...
 
-    @property
-    def hook(self) -> CompactionHook | None:
-        """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
-        ...
-
+    @abstractmethod
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
         """What the user does after connecting an agent, in all projects or in one; sentences."""
-        ...
 
+    @abstractmethod
     def path(self, home: Path, project: Path | None) -> Path:
         """The file that has the bridge, for all projects or for one. Raises BadInput `no_project_bridge`."""
-        ...
 
+    @abstractmethod
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
         """The file with the bridge, given its content without it, or with an older one; None if there is no file.
 
         `connection` is the path of the connection file; `program` is Redline's command as a shell takes it.
         Raises BadInput, if the file cannot have it.
         """
-        ...
 
+    @abstractmethod
     def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
         """The file without the bridge, although somebody changed it since; None if nothing is left of it.
 
         `before` is the file as it was before the bridge came; None if there was none. Raises BadInput.
         """
-        ...
 
     def is_edited(self, content: bytes) -> bool:
         """Whether somebody changed the bridge itself, so that a removal would lose what they wrote."""
-        ...
+        del content
+        return False
 
+    @abstractmethod
     def installed_version(self, content: bytes, path: Path) -> int | None:
         """The version of the bridge in a file; None if it has none. Raises BadInput."""
-        ...
 
     def remarks(self, content: bytes, path: Path) -> Sequence[str]:
         """What else is in the file that keeps the bridge from working, in sentences."""
-        ...
+        del content, path
+        return ()
 
+    @abstractmethod
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         """Run the agent's program so that the bridge asks, in an empty home, which nothing of the user's is in.
 
         Returns its last words. Raises ClientUnusable.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,11 +554,14 @@ class Agent:
 
     key: str
     """Its name in the configuration and the database."""
-    label: str
-    """Its name for people."""
     store: Store
     format: Format
     client: Client = field(default_factory=Client)
     bridge: Bridge | None = None
     """How it is made to ask Redline before it compacts; None if it cannot ask."""
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.format.label

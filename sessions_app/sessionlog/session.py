@@ -123,11 +123,9 @@ class Parser(Protocol):
     @property
     def damaged(self) -> int:
         """The total number of faults."""
-        ...
 
     def read(self, line: Line) -> Sequence[Recorded]:
         """The entries on this line, usually one; none for a header, a blank line or a damaged one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

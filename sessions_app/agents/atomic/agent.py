@@ -16,7 +16,6 @@ _DIRECTORY: Final = ".atomic"
 
 ATOMIC: Final = Agent(
     _KEY,
-    AtomicFormat.label,
     SharedStore(_DIRECTORY),
     AtomicFormat(),
     SharedClient("atomic"),

@@ -14,11 +14,5 @@ from .edge.store import ClaudeCodeStore
 from .pure.format import ClaudeCodeFormat
 
 CLAUDE_CODE: Final = Agent(
-    KEY,
-    ClaudeCodeFormat.label,
-    ClaudeCodeStore(),
-    ClaudeCodeFormat(),
-    ClaudeCodeClient(),
-    SettingsBridge(),
-    ClaudeCodeSettings(),
+    KEY, ClaudeCodeStore(), ClaudeCodeFormat(), ClaudeCodeClient(), SettingsBridge(), ClaudeCodeSettings()
 )

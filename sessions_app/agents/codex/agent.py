@@ -13,4 +13,4 @@ from .edge.settings import CodexSettings
 from .edge.store import CodexStore
 from .pure.format import CodexFormat
 
-CODEX: Final = Agent(KEY, CodexFormat.label, CodexStore(), CodexFormat(), CodexClient(), HooksBridge(), CodexSettings())
+CODEX: Final = Agent(KEY, CodexStore(), CodexFormat(), CodexClient(), HooksBridge(), CodexSettings())

@@ -374,36 +374,29 @@ class ClientProgram(Protocol):
     @property
     def label(self) -> str:
         """The agent's name for people."""
-        ...
 
     @property
     def program(self) -> str:
         """The path of the program."""
-        ...
 
     @property
     def openings(self) -> tuple[str, ...]:
         """How the texts begin that it may add to a user's turn."""
-        ...
 
     def environment(self, scratch: Scratch) -> Mapping[str, str]:
         """The environment in which it runs."""
-        ...
 
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
         """Write a session, given its file's name and its bytes, to where the program finds it.
 
         Returns the id by which it is continued. Raises ClientUnusable. A run of its own with PROBE is the control.
         """
-        ...
 
     def command(self, prompt: str, session_id: str = "") -> list[str]:
         """One turn without a terminal, in a session or in a new one."""
-        ...
 
     def messages(self, body: Mapping[str, Any]) -> Messages | None:
         """The messages of a request; None if it is not one of the conversation's."""
-        ...
 
 
 class DryResume(NamedTuple):

@@ -13,11 +13,5 @@ from .edge.store import OpenCodeStore
 from .pure.format import OpenCodeFormat
 
 OPENCODE: Final = Agent(
-    "opencode",
-    OpenCodeFormat.label,
-    OpenCodeStore(),
-    OpenCodeFormat(),
-    OpenCodeClient(),
-    PluginBridge(),
-    OpenCodeSettings(),
+    "opencode", OpenCodeStore(), OpenCodeFormat(), OpenCodeClient(), PluginBridge(), OpenCodeSettings()
 )

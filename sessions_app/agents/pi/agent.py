@@ -16,7 +16,6 @@ _DIRECTORY: Final = ".pi"
 
 PI: Final = Agent(
     KEY,
-    PiFormat.label,
     SharedStore(_DIRECTORY),
     PiFormat(),
     PiClient("pi"),

@@ -66,11 +66,9 @@ class CompactionHook(Protocol):
 
     def review_request(self, sent: bytes) -> HookRequest:
         """The request that the agent sent on standard input. Raises ValueError if it sent anything else."""
-        ...
 
     def reply(self, step: HookStep, message: str) -> HookReply:
         """How the agent is made to do a step; `message` is one line for the person at the agent."""
-        ...
 
 
 def hook_fields(sent: bytes) -> Mapping[str, Any]:

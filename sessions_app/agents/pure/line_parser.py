@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import Line, parse
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
 
@@ -85,6 +86,15 @@ class LineParser(ABC):
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         """The entries that an object records. It may keep in `state.extra` what later lines depend on, but must not
         change a value that was in it: its previous holder may read on from it."""
+
+    @staticmethod
+    @abstractmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry in bytes that are read again, from a file of this version; None if it is not there any more.
+
+        `place` is the entry as it was read before: its position in the file and in the tree, and what other lines say
+        of it.
+        """
 
     @staticmethod
     def decode(raw: bytes) -> Any:

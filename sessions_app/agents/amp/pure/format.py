@@ -15,7 +15,7 @@ import msgspec
 
 from sessions_app.agents.pi.pure.reader import ContextRules
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Format, Generation, NewFile, PlainWriter, WriteFacts
+from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
 from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.context import ActiveContext, Message, keep
 from sessions_app.sessionlog.entries import (
@@ -44,7 +44,7 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
-from sessions_app.sessionlog.session import Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
 # WAS sessions_app/agents/amp/pure/thread: """A thread of Amp as lines: what it says of itself, then one line for each message."""
 
@@ -89,6 +89,17 @@ class AmpParser(LineParser):
             self.state.previous_id = recorded[-1].entry.id
         return recorded
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at the place of an earlier one; None if no such entry is there any more."""
+        del version
+        found = fields.object_in(raw)
+        if found is None:
+            return None
+        if place.role == Role.TOOL_RESULT:
+            return _described_result(found, place)
+        return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
+
     def describe_value(self, raw: bytes, value: object) -> str:
         del raw, value
         return "contains no object"
@@ -122,16 +133,6 @@ class AmpParser(LineParser):
             answered = fields.stored_text(usage, "timestamp")
             entry = msgspec.structs.replace(entry, model=fields.model("amp", usage.get("model")), timestamp=answered)
             yield Recorded(entry, texts, data)
-
-
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at the place of an earlier one; None if no such entry is there any more."""
-    found = fields.object_in(raw)
-    if found is None:
-        return None
-    if place.role == Role.TOOL_RESULT:
-        return _described_result(found, place)
-    return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
 
 
 def _blocks(data: Mapping[str, Any]) -> list[Any]:
@@ -231,30 +232,27 @@ def _directory(data: Mapping[str, Any]) -> str:
     return fields.stored_text(tree, "uri").removeprefix("file://")
 
 
-class AmpReader:
+class AmpReader(Reader):
     """Amp's local threads."""
 
-    name: Final = "amp"
-    honours: Final[frozenset[EntryKind]] = frozenset()
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds
+    name = "amp"
+    honours = frozenset()
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         messages = (keep(entry) for entry in branch if entry.is_message)
         return ActiveContext(self.name, tuple(message for message in messages if message is not None), None)
 
 
-class HandoffWriter(PlainWriter):
+class HandoffWriter(SessionWriter):
     """Writes nothing: there is no form in which Amp would honour a deletion."""
 
-    name: Final = "handoff"
-    appends: Final = False
-    effect: Final = (
+    name = "handoff"
+    appends = False
+    effect = (
         "Nothing can be written: Amp keeps its threads on its servers, and imports none. What is kept can be pasted "
         "into a new thread, as Markdown."
     )
-    undo: Final = "There is nothing to undo."
+    undo = "There is nothing to undo."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         del branch, deletion
@@ -273,13 +271,11 @@ class AmpFormat(Format):
 
     name = "amp"
     label = "Amp"
+    parser = AmpParser
     current_version = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
     )
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> AmpParser:
-        return AmpParser(state, damage)
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         """What was recorded: what a thread sends is not known."""
@@ -296,7 +292,3 @@ class AmpFormat(Format):
             "role": message.role,
             "content": without_results(content) if isinstance(content, list) else content,
         }
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from sessions_app.agents.pi.pure.diagnosis import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.format import PiFormat
 from sessions_app.agents.pi.pure.reader import SENDING as PI_SENDING
-from sessions_app.agents.pi.pure.reader import ContextRules, protection_of
+from sessions_app.agents.pi.pure.reader import ContextRules
 from sessions_app.agents.pi.pure.writers import ForkWriter, PiSummaryFormat, new_line
 from sessions_app.agents.pure.format import (
     Append,
     Change,
     Generation,
     Handed,
-    PlainWriter,
     Reader,
+    SessionWriter,
     SummaryFormat,
     WriteFacts,
 )
@@ -35,7 +35,6 @@ from sessions_app.sessionlog.entries import (
     DeletionControl,
     Entry,
     EntryKind,
-    Protection,
     Role,
     SummaryControl,
     Target,
@@ -139,14 +138,11 @@ a session does not show that it was continued with 0.8."""
 SENDING_0_9: Final = replace(PI_SENDING, drops_stray_results=True)
 
 
-class AtomicReader:
+class AtomicReader(Reader):
     """Atomic 0.8.26 to 0.9.8."""
 
-    name: Final = "atomic-0.8"
-    honours: Final = frozenset({EntryKind.DELETION})
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind is not EntryKind.DELETION
+    name = "atomic-0.8"
+    honours = frozenset({EntryKind.DELETION})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         filters = effective_filters(branch)
@@ -167,7 +163,7 @@ class AtomicReader:
 
 
 @dataclass(frozen=True, slots=True)
-class VerbatimLinesReader:
+class VerbatimLinesReader(Reader):
     """Atomic since 0.9.9: the lines of the latest compaction, the tail that it kept, then later entries.
 
     Until 0.9.10 the tail is sent as messages. From 0.9.11 on it is part of the text of the lines; there, a result that
@@ -236,7 +232,7 @@ def _as_text(tail: Sequence[Message]) -> Iterator[Message]:
         yield replace(message, as_text=True)
 
 
-class AtomicRules:
+class AtomicRules(ContextRules):
     """Entries that can be in the context, without what earlier compactions have hidden, what is not sent anyway, and
     system messages, which pi would declare again."""
 
@@ -252,32 +248,24 @@ class AtomicRules:
                 messages.append(message)
         return messages
 
-    def protection(self, entry: Entry) -> Protection | None:
-        return protection_of(entry)
-
     def replays(self, entry: Entry) -> bool:
-        """None: what would change the latest thinking is not applied by the agent itself. See `filters`."""
+        """None: what would change the latest thinking is not applied by the agent itself. See `effective_filters`."""
         del entry
         return False
-
-    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """Nothing but calls and results belongs together."""
-        del messages
-        return {}
 
 
 ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
 
 
-class ContextCompactionWriter(PlainWriter):
+class ContextCompactionWriter(SessionWriter):
     """Appends the deletion as a separate entry; its targets stay in the file."""
 
-    name: Final = "context-compaction"
+    name = "context-compaction"
     honours: Final = "deletions"
-    appends: Final = True
-    effect: Final = "Appends one line to the session; Atomic leaves what it names out from then on."
-    undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
+    appends = True
+    effect = "Appends one line to the session; Atomic leaves what it names out from then on."
+    undo = "One more line makes Atomic continue before it, as long as nothing was said since."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         """Raises BadInput `brings_back`."""
@@ -350,5 +338,5 @@ class AtomicFormat(PiFormat):
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),
-        Generation(ATOMIC_0_8, _READER, AtomicRules(), (ContextCompactionWriter(), _FORK)),
+        Generation(ATOMIC_0_8, _READER, AtomicRules(_READER), (ContextCompactionWriter(), _FORK)),
     )

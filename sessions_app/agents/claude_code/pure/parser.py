@@ -531,6 +531,25 @@ class ClaudeCodeParser(LineParser):
         described = describe(data, place, is_subagent=state.extra.get("subagent") is True)
         return [Recorded(self._in_context(entry), texts, data) for entry, texts in described]
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry in bytes that are read again, a line or one result of it; None if they are not an object.
+
+        Only the position of `place` in the file and in the tree counts, and the name of its tool.
+        """
+        del version
+        data = fields.object_in(raw)
+        if data is None:
+            return None
+        if is_result(data):
+            common = {name: getattr(place, name) for name in ("number", "offset", "length", "id", "parent_id")}
+            common |= {"type": place.type, "timestamp": place.timestamp, "kind": place.kind}
+            entry, texts = describe_result(data, common)
+        else:
+            line = LinePlace(place.number, place.offset, raw, place.id)
+            entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
+        return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
+
     def _read_header(self, data: dict[str, Any]) -> None:
         """Fill what the header lacks: the first lines of a session have no directory."""
         header = self.state.header or Header("", CURRENT_VERSION, "", "", "")
@@ -594,24 +613,6 @@ def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
                 calls[well_formed(block["id"])] = fields.word(block, "name")
     while len(calls) > OPEN_CALLS:
         del calls[next(iter(calls))]
-
-
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry in bytes that are read again, a line or one result of it; None if they are not an object.
-
-    Only the position of `place` in the file and in the tree counts, and the name of its tool.
-    """
-    data = fields.object_in(raw)
-    if data is None:
-        return None
-    if is_result(data):
-        common = {name: getattr(place, name) for name in ("number", "offset", "length", "id", "parent_id")}
-        common |= {"type": place.type, "timestamp": place.timestamp, "kind": place.kind}
-        entry, texts = describe_result(data, common)
-    else:
-        line = LinePlace(place.number, place.offset, raw, place.id)
-        entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
-    return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
 
 def shows_format(head: bytes) -> bool:

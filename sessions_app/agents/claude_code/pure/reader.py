@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.entries import THINKING_TYPES, BoundaryControl, Entry, EntryKind, Protection, Role
 
@@ -37,14 +37,11 @@ SENDING: Final = Sending(
 """What Claude Code changes in a context before it sends the messages (rules 8 and 9 of `sent`)."""
 
 
-class ClaudeCodeReader:
+class ClaudeCodeReader(Reader):
     """Claude Code 2.1.143 and newer."""
 
-    name: str = "claude-code"
-    honours: Final = frozenset({EntryKind.BOUNDARY})
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind not in self.honours
+    name = "claude-code"
+    honours = frozenset({EntryKind.BOUNDARY})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         at = _last_boundary(branch)
@@ -94,7 +91,7 @@ class ClaudeCodeReader:
 class OlderClaudeCodeReader(ClaudeCodeReader):
     """Claude Code before 2.1.143: it knows only segments, and continues from the last thing that was said."""
 
-    name: str = "claude-code-2.1.142"
+    name = "claude-code-2.1.142"
 
     def _kept(self, boundary: Entry, entries: dict[str, Entry]) -> list[Entry]:
         return segment_entries(boundary, entries.get)
@@ -205,28 +202,15 @@ def _place_after_reply(message: Message) -> tuple[bool, int]:
     return shares_line(message.entry), message.entry.number
 
 
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-}
-_BY_FAILURE: Final = {
-    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
-    Role.TOOL_RESULT: Protection.TOOL_ERROR,
-}
-
-
-class ClaudeCodeRules:
+class ClaudeCodeRules(PlanRules):
     """Only what the model sees can be deleted; the client adds attachments afresh that it does not find."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
-        return [message for message in (context or self._reader.rebuild(branch)).messages if message.sent]
-
-    def protection(self, entry: Entry) -> Protection | None:
-        return _BY_ROLE.get(entry.role) or (_BY_FAILURE.get(entry.role) if entry.failed else None)
+    protected_roles: ClassVar = {
+        Role.USER: Protection.USER,
+        Role.CUSTOM: Protection.CUSTOM,
+        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+    }
+    protected_failures: ClassVar = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
 
     def replays(self, entry: Entry) -> bool:
         """Only messages that are sent: providers compare the latest one that they see."""

@@ -164,10 +164,10 @@ MARK: Final = "redline"
 class BoundaryWriter(ContextWriter):
     """Appends one line; everything that it does not list stays in the file, and is not sent."""
 
-    name: Final = NAME
-    appends: Final = True
-    effect: Final = "Appends one line to the session; Claude Code leaves out what the line does not list."
-    undo: Final = "One more line lists everything again; single entries can be brought back at any time."
+    name = NAME
+    appends = True
+    effect = "Appends one line to the session; Claude Code leaves out what the line does not list."
+    undo = "One more line lists everything again; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
         """A line goes as a whole: a fork can leave out a part of it."""
@@ -291,11 +291,11 @@ UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 class ClaudeForkWriter(ContextWriter):
     """Writes what survives of a context into a new session."""
 
-    name: Final = "fork"
-    appends: Final = False
+    name = "fork"
+    appends = False
     holds_notes = True
-    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
+    effect = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: ClaudeCodeReader) -> None:
         super().__init__(reader)

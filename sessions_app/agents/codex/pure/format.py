@@ -8,11 +8,11 @@ from typing import Any, Final
 from sessions_app.agents.pure.format import Format, Generation
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
-from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
 from sessions_app.sessionlog.tree import SessionTree
 
-from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, KEY, RolloutParser, reparse_entry, thread_tree
+from .parser import CLIENT, IS_NUMBERED, IS_PAGINATED, KEY, RolloutParser, thread_tree
 from .reader import CodexReader, CodexRules, item_json, sent_items
 from .writers import CompactedWriter, FullerList, ThreadForkWriter
 
@@ -25,6 +25,7 @@ class CodexFormat(Format):
 
     name = KEY
     label = "Codex"
+    parser = RolloutParser
     generations: Sequence[Generation] = (
         Generation(
             "Codex 0.169 and newer",
@@ -47,13 +48,6 @@ class CodexFormat(Format):
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         return thread_tree(entries)
-
-    def parser(self, state: ParserState, damage: list[Damage]) -> RolloutParser:
-        return RolloutParser(state, damage)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
         yield from super().obstacles(state)

@@ -571,6 +571,32 @@ class RolloutParser(LineParser):
             return self._read_boundary(entry, data, line)
         return (Recorded(entry, texts, data),)
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
+        lines say of the entry."""
+        del version
+        try:
+            data = parse(raw)
+        except ValueError:
+            return None
+        common = {
+            "number": place.number,
+            "offset": place.offset,
+            "length": place.length,
+            "id": place.id,
+            "parent_id": place.parent_id,
+        }
+        if is_part(place.id):
+            common["timestamp"] = place.timestamp
+            if isinstance(data, str):
+                return describe_summary(data, common)
+        if not isinstance(data, dict):
+            return None
+        entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
+        role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
+        return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
+
     def _named(self, entry: Entry) -> Entry:
         """An output with the name of the tool that was called, and the thread of the subagent that it started."""
         open_calls = self._open_calls
@@ -723,31 +749,6 @@ def item_spans(raw: bytes) -> list[Span]:
     """The positions of the items on a compacted line."""
     payload = members(raw)["payload"]
     return items(raw, members(raw, payload.start)[HISTORY_FIELD].start)
-
-
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
-    lines say of the entry."""
-    try:
-        data = parse(raw)
-    except ValueError:
-        return None
-    common = {
-        "number": place.number,
-        "offset": place.offset,
-        "length": place.length,
-        "id": place.id,
-        "parent_id": place.parent_id,
-    }
-    if is_part(place.id):
-        common["timestamp"] = place.timestamp
-        if isinstance(data, str):
-            return describe_summary(data, common)
-    if not isinstance(data, dict):
-        return None
-    entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
-    role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
-    return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
 
 
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:

@@ -34,12 +34,12 @@ boundary 7 with `kept` = 1, 4, 7.3 and the entry 7.3. The context is 1, 4, 7.3, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, newest_of
 from sessions_app.sessionlog.entries import BlockType, BoundaryControl, Entry, EntryKind, Protection, Role, tokens_of
 from sessions_app.sessionlog.jsjson import parse
@@ -51,18 +51,15 @@ PROMPT_TOKENS: Final = 20_000
 """How much of the user's messages a summary without items leaves (rule 4)."""
 
 
-class CodexReader:
+class CodexReader(Reader):
     """Codex 0.169, and older versions. At a rollback these keep the added context, and a summary without items counts
     as a message of the user."""
 
-    honours: Final = frozenset({EntryKind.BOUNDARY})
+    honours = frozenset({EntryKind.BOUNDARY})
 
     def __init__(self, name: str, *, is_older: bool) -> None:
         self.name = name
         self._is_older = is_older
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind not in self.honours
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         history: list[Message] = []
@@ -119,30 +116,16 @@ def _text_of(message: Message) -> Message:
     return msgspec.structs.replace(message, blocks=blocks, tokens=tokens_of(sum(block.units for block in blocks)))
 
 
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.INJECTED: Protection.INJECTED,
-    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-}
+class CodexRules(PlanRules):
+    """Only what the model sees can be deleted; see above for reasoning. No provider compares it: reasoning is encrypted
+    as a whole."""
 
-
-class CodexRules:
-    """Only what the model sees can be deleted; see above for reasoning."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
-        return (context or self._reader.rebuild(branch)).messages
-
-    def protection(self, entry: Entry) -> Protection | None:
-        return _BY_ROLE.get(entry.role)
-
-    def replays(self, entry: Entry) -> bool:
-        """A provider compares no thinking: reasoning is encrypted as a whole."""
-        del entry
-        return False
+    protected_roles: ClassVar = {
+        Role.USER: Protection.USER,
+        Role.CUSTOM: Protection.CUSTOM,
+        Role.INJECTED: Protection.INJECTED,
+        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+    }
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
         """For each reasoning what comes before the next one, and that one; for what follows reasoning the reasoning."""

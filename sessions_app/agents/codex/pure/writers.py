@@ -148,13 +148,13 @@ BlocksByEntry = Mapping[str, frozenset[int] | None]
 class CompactedWriter(ContextWriter):
     """Appends one line with the survivors, and the baseline of the added context."""
 
-    name: Final = "compacted"
-    appends: Final = True
-    effect: Final = (
+    name = "compacted"
+    appends = True
+    effect = (
         "Appends a compaction in Codex's own form to the session: the list of the items that are left, word for word. "
         "The deleted items stay in the file."
     )
-    undo: Final = "Another such line with the fuller list brings items back, all or single ones, at any time."
+    undo = "Another such line with the fuller list brings items back, all or single ones, at any time."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         messages = self._reader.rebuild(branch).messages
@@ -258,14 +258,14 @@ ID_LENGTH: Final = 36
 class ThreadForkWriter(ContextWriter):
     """Writes a new thread beside the original one."""
 
-    name: Final = "fork"
-    appends: Final = False
+    name = "fork"
+    appends = False
     holds_notes = True
-    effect: Final = (
+    effect = (
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
         "open in Codex, unless it was recorded by a version that did not number its lines."
     )
-    undo: Final = "Delete the new thread, or continue the original one."
+    undo = "Delete the new thread, or continue the original one."
 
     def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
         """`knows_bases`: whether the versions that read it know threads that are based on others."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import secrets
 import string
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.pure.format import Format, Generation
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.session import ParserState
 
 from .lines import INFO
-from .parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
+from .parser import CURRENT_VERSION, OpenCodeParser
 from .reader import OpenCodeReader, OpenCodeRules, message_json, sent_messages
 from .writers import DeleteWriter, PruneWriter, RowForkWriter
 
@@ -33,6 +32,8 @@ class OpenCodeFormat(Format):
 
     name = "opencode"
     label = "OpenCode"
+    parser = OpenCodeParser
+    sent_messages = staticmethod(sent_messages)
     current_version = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -50,19 +51,9 @@ class OpenCodeFormat(Format):
         rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
         return f"{moment:012x}{rest}"
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> OpenCodeParser:
-        return OpenCodeParser(state, damage)
-
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line
         return message_json(message, line)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """An export has no rows."""

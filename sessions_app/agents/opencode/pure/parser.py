@@ -223,6 +223,23 @@ class OpenCodeParser(LineParser):
                 self.state.previous_id = found.entry.id
         return recorded
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at the place of an earlier one; None if no such entry is there any more."""
+        del version
+        found = fields.object_in(raw)
+        part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
+        if not isinstance(part, dict):
+            return None
+        content = _content_again(part, place)
+        if content is None:
+            return place, NO_TEXTS
+        tokens = 0 if place.excluded else tokens_of(content.units)
+        return (
+            msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks),
+            content.texts,
+        )
+
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
         return f"{named_in(raw)} {LineParser.describe_fault(self, raw, fault)}"
 
@@ -405,22 +422,6 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
     if role == "user":
         return user_content(part)
     return assistant_content(part, is_summary=is_summary) if role == "assistant" else None
-
-
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at the place of an earlier one; None if no such entry is there any more."""
-    found = fields.object_in(raw)
-    part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
-    if not isinstance(part, dict):
-        return None
-    content = _content_again(part, place)
-    if content is None:
-        return place, NO_TEXTS
-    tokens = 0 if place.excluded else tokens_of(content.units)
-    return (
-        msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks),
-        content.texts,
-    )
 
 
 def _content_again(part: Mapping[str, Any], place: Entry) -> Content | None:

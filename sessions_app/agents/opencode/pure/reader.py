@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, model_of, newest_of
 from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Protection, Role
 from sessions_app.sessionlog.jsjson import parse, stringify, trim
@@ -49,14 +50,11 @@ SENDING: Final = Sending(drops_empty_messages=True)
 """OpenCode joins the texts of a message, so that an empty one adds nothing. Calls and results are one part."""
 
 
-class OpenCodeReader:
+class OpenCodeReader(Reader):
     """OpenCode since 1.1."""
 
-    name: Final = "opencode"
-    honours: Final = frozenset({EntryKind.BOUNDARY})
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind not in self.honours
+    name = "opencode"
+    honours = frozenset({EntryKind.BOUNDARY})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         spoken = [message for message in select(branch) if not _is_left_out(message)]
@@ -140,34 +138,20 @@ def _is_left_out(message: Sequence[Entry]) -> bool:
     return all(entry.stop_reason == ABORTED and entry.bears_thinking for entry in spoken) and bool(spoken)
 
 
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-}
-_BY_FAILURE: Final = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
+class OpenCodeRules(PlanRules):
+    """Only what the model sees can be deleted. Users, summaries, what the client adds, and errors stay. Every part is a
+    row of its own; a call and its result are one."""
 
-
-class OpenCodeRules:
-    """Only what the model sees can be deleted. Users, summaries, what the client adds, and errors stay."""
-
-    def __init__(self, reader: OpenCodeReader) -> None:
-        self._reader = reader
-
-    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
-        return [message for message in (context or self._reader.rebuild(branch)).messages if message.sent]
-
-    def protection(self, entry: Entry) -> Protection | None:
-        return _BY_ROLE.get(entry.role) or (_BY_FAILURE.get(entry.role) if entry.failed else None)
+    protected_roles: ClassVar = {
+        Role.USER: Protection.USER,
+        Role.CUSTOM: Protection.CUSTOM,
+        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+    }
+    protected_failures: ClassVar = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
 
     def replays(self, entry: Entry) -> bool:
         """Every reply: its reasoning may bear a signature of the provider."""
         return entry.role == Role.ASSISTANT
-
-    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """Every part is a row of its own; a call and its result are one."""
-        del messages
-        return {}
 
 
 _USERS: Final = frozenset({Role.USER, Role.CUSTOM})

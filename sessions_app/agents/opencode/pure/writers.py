@@ -26,10 +26,10 @@ from sessions_app.agents.pure.format import (
     Change,
     Handed,
     NewFile,
-    PlainWriter,
     RowChange,
     RowChanges,
     RowCopy,
+    SessionWriter,
     WriteFacts,
     note_text,
     notes_before,
@@ -54,11 +54,10 @@ _PRUNED: Final = (
 )
 
 
-class RowWriter(PlainWriter):
+class RowWriter(SessionWriter):
     """What the writers have in common."""
 
-    name: ClassVar[str]
-    appends: ClassVar[bool] = True
+    appends = True
     honours: ClassVar[str] = "parts"
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
@@ -87,8 +86,8 @@ class DeleteWriter(RowWriter):
     """Deletes the rows of parts."""
 
     name = "delete"
-    effect: Final = f"{_DELETED}, in one transaction.{UNCOUNTED}"
-    undo: Final = "To undo, the rows are put back from the backup."
+    effect = f"{_DELETED}, in one transaction.{UNCOUNTED}"
+    undo = "To undo, the rows are put back from the backup."
 
     def effect_through(self, address: str) -> str:
         return f"{_DELETED}.{_SERVED.format(address)}"
@@ -103,8 +102,8 @@ class PruneWriter(RowWriter):
     """Marks the outputs of completed tools as cleared."""
 
     name = "prune"
-    effect: Final = _PRUNED + UNCOUNTED
-    undo: Final = "To undo, the rows are put back from the backup."
+    effect = _PRUNED + UNCOUNTED
+    undo = "To undo, the rows are put back from the backup."
 
     def effect_through(self, address: str) -> str:
         return _PRUNED + _SERVED.format(address)
@@ -244,11 +243,11 @@ class RowForkWriter(RowWriter):
     name = "fork"
     appends = False
     holds_notes = True
-    effect: Final = (
+    effect = (
         "Copies what survives into a new session: in OpenCode's database, or for an export into a new export beside "
         "it. This session is not changed." + UNCOUNTED
     )
-    undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
+    undo = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges | NewFile:
         deleted = {row_id_of(entry_id) for entry_id in blocks_by_entry(deletion.targets)}

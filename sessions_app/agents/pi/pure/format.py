@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.pure.format import Format, Generation, NewFile, SummaryFormat, WriteFacts
+from sessions_app.agents.pure.format import Format, Generation, SummaryFormat
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.diagnosis import Examination
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import Line
-from sessions_app.sessionlog.model_facts import InputPrices
-from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import Damage, Header, ParserState
+from sessions_app.sessionlog.entries import Entry
 
 from .diagnosis import PI_0_87, PI_BEFORE_0_87, examine
-from .parser import CURRENT_VERSION, KEY, MOVE, UNDO, SessionParser, parse_line, recorded_prices, reparse_entry
+from .parser import CURRENT_VERSION, KEY, MOVE, UNDO, SessionParser, parse_line, recorded_prices
 from .reader import ContextRules, OlderPiReader, PiReader, message_json
 from .repair import migrate, repair
 from .writers import ContextEditWriter, ForkWriter, PiSummaryFormat, branch_copy, new_line, restore_lines
@@ -30,6 +25,12 @@ class PiFormat(Format):
 
     name = KEY
     label = "pi"
+    parser = SessionParser
+    branch_copy = staticmethod(branch_copy)
+    examine = staticmethod(examine)
+    migrate = staticmethod(migrate)
+    repair = staticmethod(repair)
+    recorded_prices = staticmethod(recorded_prices)
     current_version = CURRENT_VERSION
     summary_format: SummaryFormat | None = PiSummaryFormat(honours_compactions=True)
     generations: Sequence[Generation] = (
@@ -49,9 +50,6 @@ class PiFormat(Format):
         ),
     )
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> SessionParser:
-        return SessionParser(state, damage)
-
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         return message_json(message, parse_line(line), parse_line(edit_line) if edit_line is not None else None)
 
@@ -61,12 +59,6 @@ class PiFormat(Format):
                 edit_line = line(message.edit) if message.edit is not None else None
                 yield self.message_json(message, line(message.entry), edit_line)
 
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        return reparse_entry(raw, place, version)
-
-    def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
-        return migrate(lines, name, header)
-
     def leaf_line(self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False) -> bytes:
         return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
 
@@ -75,18 +67,6 @@ class PiFormat(Format):
         text = {"label": label} if label else {}
         return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)
 
-    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
-        return branch_copy(branch, facts)
-
     @property
     def missing_forms(self) -> Mapping[str, str]:
         return {}
-
-    def examine(self, lines: Iterable[Line], name: str) -> Examination:
-        return examine(lines, name)
-
-    def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
-        return repair(read, new_header)
-
-    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
-        return recorded_prices(lines, model)

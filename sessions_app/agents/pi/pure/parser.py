@@ -445,6 +445,24 @@ class SessionParser(LineParser):
         state.previous_id = entry_id
         return (Recorded(entry, texts, data),)
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry on a line that is read again, from a file of this version; None if the line is not an object.
+
+        Only the position of `place` in the file and in the tree counts.
+        """
+        data = fields.object_in(raw if place.offset else raw.removeprefix(BOM_UTF8))
+        if data is None:
+            return None
+        return describe(
+            as_version_3(data, version),
+            number=place.number,
+            offset=place.offset,
+            length=place.length,
+            entry_id=place.id,
+            parent_id=place.parent_id,
+        )
+
     def _read_header(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         if self.state.version:
             return self.report(DamageKind.SECOND_HEADER, line, "a second header; the first one counts")
@@ -486,24 +504,6 @@ def parse_line(raw: bytes) -> Any:
     Raises ValueError, with a message, if the agent would throw.
     """
     return parse(raw.removeprefix(BOM_UTF8))
-
-
-def reparse_entry(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-    """The entry on a line that is read again, from a file of this version; None if the line is not an object.
-
-    Only the position of `place` in the file and in the tree counts.
-    """
-    data = fields.object_in(raw if place.offset else raw.removeprefix(BOM_UTF8))
-    if data is None:
-        return None
-    return describe(
-        as_version_3(data, version),
-        number=place.number,
-        offset=place.offset,
-        length=place.length,
-        entry_id=place.id,
-        parent_id=place.parent_id,
-    )
 
 
 def version_1_id(number: int) -> str:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
-from sessions_app.agents.pure.format import Reader
+from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message, Sending, UnreadableEntry, newest_of
 from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Protection, Role, SummaryControl, tokens_of
 from sessions_app.sessionlog.jsjson import canonical
@@ -43,14 +43,11 @@ class _Edit(NamedTuple):
     control: EditControl
 
 
-class PiReader:
+class PiReader(Reader):
     """pi 0.87 and later."""
 
-    name: Final = "pi"
-    honours: Final = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind not in self.honours
+    name = "pi"
+    honours = frozenset({EntryKind.SUMMARY, EntryKind.EDIT})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         selected = select(branch)
@@ -74,14 +71,11 @@ class PiReader:
         )
 
 
-class OlderPiReader:
+class OlderPiReader(Reader):
     """pi before 0.87, which ignores `context_edit`."""
 
-    name: Final = "pi-0.86"
-    honours: Final = frozenset({EntryKind.SUMMARY})
-
-    def ignores(self, entry: Entry) -> bool:
-        return entry.rebuilds and entry.kind not in self.honours
+    name = "pi-0.86"
+    honours = frozenset({EntryKind.SUMMARY})
 
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         messages = [message for entry in select(branch) for message in _messages(entry, None)]
@@ -141,50 +135,31 @@ def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
     )
 
 
-_BY_ROLE: Final = {
-    Role.USER: Protection.USER,
-    Role.CUSTOM: Protection.CUSTOM,
-    Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
-    Role.COMPACTION_SUMMARY: Protection.SUMMARY,
-}
-_BY_FAILURE: Final = {
-    Role.ASSISTANT: Protection.ASSISTANT_ERROR,
-    Role.TOOL_RESULT: Protection.TOOL_ERROR,
-    Role.COMMAND: Protection.FAILED_COMMAND,
-}
-
-
-def protection_of(entry: Entry) -> Protection | None:
-    """Why an entry must not be deleted, by its role or its failure."""
-    reason = _BY_ROLE.get(entry.role)
-    return _BY_FAILURE.get(entry.role) if reason is None and entry.failed else reason
-
-
-class ContextRules:
+class ContextRules(PlanRules):
     """Only what the model sees can be deleted, except system messages: the agent would declare them again."""
 
+    protected_roles: ClassVar = {
+        Role.USER: Protection.USER,
+        Role.CUSTOM: Protection.CUSTOM,
+        Role.BRANCH_SUMMARY: Protection.BRANCH_SUMMARY,
+        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+    }
+    protected_failures: ClassVar = {
+        Role.ASSISTANT: Protection.ASSISTANT_ERROR,
+        Role.TOOL_RESULT: Protection.TOOL_ERROR,
+        Role.COMMAND: Protection.FAILED_COMMAND,
+    }
+
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._sending = reader.rebuild([]).sending
 
     def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
-        return [
-            message
-            for message in (context or self._reader.rebuild(branch)).messages
-            if message.sent and message.role != Role.SYSTEM
-        ]
-
-    def protection(self, entry: Entry) -> Protection | None:
-        return protection_of(entry)
+        return [message for message in super().compactable(branch, context) if message.role != Role.SYSTEM]
 
     def replays(self, entry: Entry) -> bool:
         """Only messages that are sent: providers compare the latest one that they see."""
         return entry.role == Role.ASSISTANT and entry.stop_reason not in self._sending.unsent_stop_reasons
-
-    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """Nothing but calls and results belongs together."""
-        del messages
-        return {}
 
 
 MESSAGE_FIELDS: Final = (

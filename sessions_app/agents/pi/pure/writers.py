@@ -148,11 +148,11 @@ EDITABLE_TYPE: Final = "custom_message"
 class ContextEditWriter(ContextWriter):
     """Appends edits in one write; the edited entries stay in the file."""
 
-    name: Final = "context-edit"
+    name = "context-edit"
     honours: Final = "edits"
-    appends: Final = True
-    effect: Final = "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
-    undo: Final = "One more line makes pi continue before them; single entries can be brought back at any time."
+    appends = True
+    effect = "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
+    undo = "One more line makes pi continue before them; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
         """pi's own interface edits these entries only. Its reader accepts more, but that is not promised."""
@@ -227,11 +227,11 @@ class ForkWriter(ContextWriter):
     token counts become 0.
     """
 
-    name: Final = "fork"
-    appends: Final = False
+    name = "fork"
+    appends = False
     holds_notes = True
-    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
+    effect = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
         super().__init__(reader)
@@ -475,10 +475,6 @@ class PiSummaryFormat:
             fields.text_or_none(recorded, "firstKeptEntryId"),
             fields.integer(recorded, "tokensBefore"),
         )
-
-    def recorded_files(self, line: bytes) -> FileLists | None:
-        recorded = self.recorded_summary(line)
-        return recorded.files if recorded is not None else None
 
 
 # ---- the conversation as text ----------------------------------------------------------------------------
