@@ -80,7 +80,7 @@ def _parse_leniently(raw: bytes) -> Any:
     if raw.startswith(BOM_UTF8):
         raise ValueError("a byte order mark stands before it")
     try:
-        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant)
+        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 
@@ -90,7 +90,8 @@ def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For a decoder: NaN and Infinity are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
