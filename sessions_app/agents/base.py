@@ -389,6 +389,12 @@ class Store(ABC):
         return ()
 
 
+def named_directory(variable: str, default: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The directory that a variable names by an absolute path; else the default."""
+    configured = Path(environment.get(variable, ""))
+    return configured if configured.is_absolute() else default
+
+
 TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
 """If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
 

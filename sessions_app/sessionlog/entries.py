@@ -330,6 +330,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def bears_thinking(self) -> bool:
         return self.blocks is not None and any(block.is_thinking for block in self.blocks)
 
+    def position(self) -> dict[str, Any]:
+        """The fields that give its place in the file and in the tree."""
+        return {name: getattr(self, name) for name in ("number", "offset", "length", "id", "parent_id")}
+
     def call_ids(self) -> Iterator[str]:
         """The ids of its tool calls, in block order, including repeats."""
         for block in self.blocks or ():

@@ -13,9 +13,9 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, fields
 
-from .entries import Block, BoundaryControl, Control, Entry, EntryKind, Texts
+from .entries import BoundaryControl, Control, Entry, Texts
 from .errors import BadInput
 from .jsjson import Line, parse
 
@@ -186,8 +186,8 @@ def _first_line(head: bytes) -> str:
         return "Its first line is JSON, but not an object."
     kind = found.get("type")
     named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
-    fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
-    return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."
+    named_fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
+    return f"Its first line is an object{named} with {f'the fields {named_fields}' if named_fields else 'no fields'}."
 
 
 _RELEASED: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
@@ -208,34 +208,22 @@ def released_version(name: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found is not None else ()
 
 
-class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    type: str
-    kind: EntryKind
-    timestamp: str
-    role: str
-    tokens: int
-    blocks: tuple[Block, ...] | None
-    result_for: str | None
-    tool_name: str
-    failed: bool
-    excluded: bool
-    empty: bool
-    stop_reason: str
-    usage: int | None
-    model: tuple[str, str] | None
-    overflown: int | None
-    sole_agent: str
-    reply: str
-    subagent: str
-    boundary: BoundaryControl | None = None
-    """The control of a boundary, which its line alone does not determine."""
-
-
+COLUMNS: Final = ("number", "offset", "length", "id", "parent_id")
+"""The fields of an entry that are columns of the index."""
 SCHEMA: Final = 21
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
+*_PACKED, _ = fields(Entry)[len(COLUMNS) :]
+_Rest: Final = msgspec.defstruct(
+    "_Rest",
+    # Of the controls, only that of a boundary is packed: its line alone does not determine it.
+    [*((field.name, field.type) for field in _PACKED), ("control", BoundaryControl | None, None)],
+    frozen=True,
+    array_like=True,
+    gc=False,
+)
 _encode: Final = msgspec.msgpack.Encoder().encode
-_rest_of: Final = attrgetter(*_Rest.__struct_fields__[:-1])
+_rest_of: Final = attrgetter(*(field.name for field in _PACKED))
 _decode: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
@@ -255,7 +243,6 @@ def unpack(
     control: Control | None = None,
 ) -> Entry:
     """The packed entry."""
-    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order; the last is a control.
     rest: tuple[Any, ...] = astuple(_decode(packed))
     if control is not None:
         rest = (*rest[:-1], rest[-1] or control)

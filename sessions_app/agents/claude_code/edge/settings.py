@@ -27,6 +27,7 @@ from sessions_app.agents.base import (
     SettingsFile,
     SettingsSection,
     is_switch,
+    named_directory,
     settings_in_force,
 )
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
@@ -55,8 +56,7 @@ VARIABLES: Final = (WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
 def config_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory of the client's own files."""
-    configured = environment.get(CONFIG_VARIABLE, "")
-    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+    return named_directory(CONFIG_VARIABLE, home / DIRECTORY, environment)
 
 
 class ClaudeCodeSettings(Settings):

@@ -542,8 +542,7 @@ class ClaudeCodeParser(LineParser):
         if data is None:
             return None
         if is_result(data):
-            common = {name: getattr(place, name) for name in ("number", "offset", "length", "id", "parent_id")}
-            common |= {"type": place.type, "timestamp": place.timestamp, "kind": place.kind}
+            common = {**place.position(), "type": place.type, "timestamp": place.timestamp, "kind": place.kind}
             entry, texts = describe_result(data, common)
         else:
             line = LinePlace(place.number, place.offset, raw, place.id)

@@ -18,6 +18,7 @@ from sessions_app.agents.base import (
     Settings,
     SettingsFile,
     SettingsSection,
+    named_directory,
     settings_in_force,
 )
 from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
@@ -34,8 +35,7 @@ HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
 
 def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory of Codex's own files."""
-    configured = environment.get(HOME_VARIABLE, "")
-    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+    return named_directory(HOME_VARIABLE, home / DIRECTORY, environment)
 
 
 class CodexSettings(Settings):

@@ -243,22 +243,6 @@ def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
 
 
-def _function_call(item: Mapping[str, Any]) -> _Content:
-    return _call(item, item["name"], item["arguments"])
-
-
-def _custom_call(item: Mapping[str, Any]) -> _Content:
-    return _call(item, item["name"], item["input"])
-
-
-def _shell_call(item: Mapping[str, Any]) -> _Content:
-    return _call(item, "local_shell", stringify(item["action"]))
-
-
-def _search_call(item: Mapping[str, Any]) -> _Content:
-    return _call(item, "tool_search", stringify(item.get("arguments")))
-
-
 def _output(item: Mapping[str, Any]) -> _Content:
     output = item.get("output", item.get("tools"))
     if isinstance(output, list):
@@ -297,12 +281,18 @@ def _tools(item: Mapping[str, Any]) -> _Content:
 ITEMS: Final[Mapping[str, ItemKind]] = {
     "message": ItemKind(_message, {"role": str, "content": list}),
     "reasoning": ItemKind(_reasoning, {"summary": list}),
-    "function_call": ItemKind(_function_call, {"name": str, "arguments": str, "call_id": str}),
+    "function_call": ItemKind(
+        lambda item: _call(item, item["name"], item["arguments"]), {"name": str, "arguments": str, "call_id": str}
+    ),
     "function_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
-    "custom_tool_call": ItemKind(_custom_call, {"name": str, "input": str, "call_id": str}),
+    "custom_tool_call": ItemKind(
+        lambda item: _call(item, item["name"], item["input"]), {"name": str, "input": str, "call_id": str}
+    ),
     "custom_tool_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
-    "local_shell_call": ItemKind(_shell_call, {"action": dict}),
-    "tool_search_call": ItemKind(_search_call, {"execution": str}),
+    "local_shell_call": ItemKind(lambda item: _call(item, "local_shell", stringify(item["action"])), {"action": dict}),
+    "tool_search_call": ItemKind(
+        lambda item: _call(item, "tool_search", stringify(item.get("arguments"))), {"execution": str}
+    ),
     "tool_search_output": ItemKind(_output, {"call_id": str, "tools": list}),
     "web_search_call": ItemKind(_step, {}),
     "image_generation_call": ItemKind(_step, {"result": str}),
@@ -580,13 +570,7 @@ class RolloutParser(LineParser):
             data = parse(raw)
         except ValueError:
             return None
-        common = {
-            "number": place.number,
-            "offset": place.offset,
-            "length": place.length,
-            "id": place.id,
-            "parent_id": place.parent_id,
-        }
+        common = place.position()
         if is_part(place.id):
             common["timestamp"] = place.timestamp
             if isinstance(data, str):

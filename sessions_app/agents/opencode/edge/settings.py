@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from sessions_app.agents.base import (
     SettingsSection,
     is_switch,
     is_token_count,
+    named_directory,
     settings_in_force,
 )
 from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
@@ -90,9 +90,7 @@ def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
 
 
 def user_directory(home: Path) -> Path:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    base = Path(configured) if Path(configured).is_absolute() else home / ".config"
-    return base / "opencode"
+    return named_directory("XDG_CONFIG_HOME", home / ".config") / "opencode"
 
 
 def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:

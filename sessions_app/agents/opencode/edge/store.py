@@ -38,7 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from sessions_app.agents.base import OpenElsewhere, Store
+from sessions_app.agents.base import OpenElsewhere, Store, named_directory
 from sessions_app.agents.opencode.pure.lines import (
     HEAD,
     MESSAGE,
@@ -552,7 +552,6 @@ def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:
         unlisted.append(RefusedPath(directory, f"cannot be listed: {fault.strerror}"))
 
 
-DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
 _NO_DOCUMENTS: Final = (
     "OpenCode keeps sessions in a database since 1.2, and newer versions do not read the documents of older ones, so "
@@ -568,9 +567,7 @@ class OpenCodeStore(Store):
     session_tables = SESSION_TABLES
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        configured = environment.get(DATA_VARIABLE, "")
-        base = configured if Path(configured).is_absolute() else "~/.local/share"
-        return (f"{base}/{DIRECTORY}",)
+        return (str(named_directory("XDG_DATA_HOME", Path("~/.local/share"), environment) / DIRECTORY),)
 
     def owns(self, path: Path) -> bool:
         is_session = database_of(path) is not None or storage_of(path) is not None

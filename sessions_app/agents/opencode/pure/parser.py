@@ -428,13 +428,14 @@ def _content_again(part: Mapping[str, Any], place: Entry) -> Content | None:
     if not place.role:
         return None
     if place.type == "tool":
-        return result_content(part) if place.result_for is not None else call_content(part, _row_id(place.id))
+        return result_content(part) if place.result_for is not None else call_content(part, row_id_of(place.id))
     is_user = place.role in (Role.USER, Role.CUSTOM)
     is_summary = place.role == Role.COMPACTION_SUMMARY
     return content_of(part, "user" if is_user else "assistant", is_summary=is_summary)
 
 
-def _row_id(entry_id: str) -> str:
+def row_id_of(entry_id: str) -> str:
+    """The id of the row of an entry, which two entries of a tool part share."""
     return entry_id.removesuffix(CALL_SUFFIX)
 
 
@@ -442,8 +443,13 @@ def _usage(data: Mapping[str, Any]) -> int | None:
     """The context that an assistant message reports: the total, or the sum of its parts."""
     tokens = fields.mapping(data, "tokens")
     cache = fields.mapping(tokens, "cache")
-    counts = (_count(tokens, "input"), _count(tokens, "output"), _count(cache, "read"), _count(cache, "write"))
-    return _count(tokens, "total") or sum(counts) or None
+    counts = (
+        fields.tokens(tokens, "input"),
+        fields.tokens(tokens, "output"),
+        fields.tokens(cache, "read"),
+        fields.tokens(cache, "write"),
+    )
+    return fields.tokens(tokens, "total") or sum(counts) or None
 
 
 def _timestamp(data: Mapping[str, Any], name: str) -> str:
@@ -483,8 +489,3 @@ def _is_finished(data: Mapping[str, Any]) -> bool:
 
 def _time_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields.as_mapping(part.get("time") or fields.mapping(part, "state").get("time"))
-
-
-def _count(tokens: Mapping[str, Any], name: str) -> int:
-    found = fields.number(tokens, name)
-    return int(found) if found is not None and abs(found) < 2**53 else 0

@@ -39,7 +39,7 @@ from sessions_app.sessionlog.entries import Deletion, Entry, Protection, Role, T
 from sessions_app.sessionlog.jsjson import Span, json_bytes, members, parse, splice, stringify
 
 from .lines import INFO, MESSAGE, PART, REVERT, SESSION, SUFFIX, ExportRow, export_of
-from .parser import ABORTED, CALL_SUFFIX, CLEARED, CLEARED_STATUS, COMPLETED
+from .parser import ABORTED, CALL_SUFFIX, CLEARED, CLEARED_STATUS, COMPLETED, row_id_of
 
 NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"read":0,"write":0}}'
 UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."
@@ -174,10 +174,6 @@ def is_row(entry: Entry) -> bool:
 
 def table_of(entry: Entry) -> str:
     return MESSAGE if entry.type == MESSAGE else PART
-
-
-def row_id_of(entry_id: str) -> str:
-    return entry_id.removesuffix(CALL_SUFFIX)
 
 
 def message_id_of(entry: Entry) -> str:

@@ -351,7 +351,7 @@ def _usage(message: Mapping[str, Any]) -> int | None:
     usage = message.get("usage")
     if not isinstance(usage, dict):
         return None
-    return _count(usage, "totalTokens") or sum(_count(usage, name) for name in _COUNTS)
+    return fields.tokens(usage, "totalTokens") or sum(fields.tokens(usage, name) for name in _COUNTS)
 
 
 def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
@@ -361,15 +361,9 @@ def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
     return overflown_window(
         stop_reason,
         fields.text(message, "errorMessage")[:READ_CHARACTERS],
-        sent=_count(usage, "input") + _count(usage, "cacheRead"),
-        output=_count(usage, "output"),
+        sent=fields.tokens(usage, "input") + fields.tokens(usage, "cacheRead"),
+        output=fields.tokens(usage, "output"),
     )
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    """A number of tokens; zero if it is absent."""
-    found = fields.number(usage, name)
-    return int(found) if found is not None and abs(found) < 2**53 else 0
 
 
 NAMES: Final = ("input", "cacheRead", "cacheWrite")
