@@ -1,12 +1,10 @@
-"""What an agent consists of. `registry` lists the agents.
+"""What an agent consists of: a store, a format, a client, a bridge and settings. `registry` lists the agents.
 
 Code outside `agents` never uses a field name of an agent's files; it uses the agent's `Agent` object.
+
+An agent defines each setting of its compaction once, with a default (`CompactionSetting`). The setting is looked up in
+the agent's files, in order of precedence; the first usable value counts, as in the agent.
 """
-# WAS sessions_app/agents/settings_in_force: """The settings of an agent's compaction that are in force, from its files.
-#
-# An agent defines its settings once, with defaults (`CompactionSetting`). Each is looked up in its files, in order of
-# precedence; the first usable value counts, as in the agent.
-# """
 
 from __future__ import annotations
 
@@ -136,16 +134,6 @@ def _in_force(setting: CompactionSetting, sections: Sequence[SettingsSection]) -
         if setting.name in section.values
     )
     return resolve(offers, default)
-
-
-# WAS sessions_app/agents/programs: """The programs and packages of agents: how they are found, and how they rebuild or send a context to compare."""
-# WAS sessions_app/agents/store: """EDGE: where the sessions of an agent are, and how their bytes are reached."""
-# WAS sessions_app/agents/bridges: """What a bridge is: the file, or the entry in a file, that makes an agent ask Redline before it compacts.
-#
-# It is one change of the agent's own configuration. The parts here are pure but for `path`, which looks at the
-# environment, and `try_out`, which runs the agent's program.
-# """
-# WAS sessions_app/agents/agent_settings: """An agent's settings of its own compaction, and where they are read."""
 
 
 class RebuiltMessage(NamedTuple):

@@ -1,10 +1,9 @@
-"""A generated demo session, always the same, for users without sessions.
+"""A generated demo session in Atomic's format, always the same, for users without sessions.
 
 It contains what real sessions contain: a task, calls with results that are read once and never again, an error, a
 thought, a fork, a label, a damaged line; and it is large enough to be due for compaction. Once removed, it is not
-created again.
+created again. `SessionStory` builds such a session step by step.
 """
-# WAS sessions_app/agents/atomic/pure/story: """A generated session in Atomic's format, built step by step: the demo is one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The agents by their keys, and the choice of agent and reader for a session."""
-# WAS sessions_app/agents/broken_pairs: """What providers would refuse in a session, in each generation of the agents: calls without results, and so on.
-#
-# The branch that the agents continue comes first, then the others: a fault that they share is found once.
-# """
-# WAS sessions_app/agents/fitting_reader: """Another reader for a branch, if what the provider reported is far too little for what the present one reads."""
+"""The agents by their keys, the choice of agent and reader for a session, and what providers would refuse in it.
+
+Providers' rules (`broken_pairs`) are checked in each generation of the agents: calls without results, and so on. The
+branch that the agents continue comes first, then the others: a fault that they share is found once.
+"""
 
 from __future__ import annotations
 

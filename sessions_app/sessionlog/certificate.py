@@ -1,7 +1,7 @@
 """The certificate of a session: what was checked of the context that its agent will continue from, and the result.
 
 (1) The context that the agent's reader rebuilds is the one that was approved, message by message.
-(2) Providers accept it: see `provider_rules`. No damage of the file keeps the agent from continuing: see `diagnosis`.
+(2) Providers accept it: see `diagnosis`. No damage of the file keeps the agent from continuing.
 (3) The agent's own package, if it is installed, rebuilds the same context.
 (4) The agent's installed client, if that is requested, sends the same messages when it continues a copy.
 (5) If the session records the requests that were made of it, their messages are those of the reading.

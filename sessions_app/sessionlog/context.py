@@ -2,35 +2,31 @@
 
 A reader (see `agents`) selects the messages; the totals are computed in the same way for all readers. `usage` is the
 agent's own number: the context reported with the last valid assistant message plus an estimate of what follows. Pages,
-commands and automatic planning have another one, `Tally.size`, as `measure` explains.
+commands and automatic planning have another one, `Tally.size`: one number, in one measure, with its basis.
+
+| basis    | the number                                                                                    |
+|----------|-----------------------------------------------------------------------------------------------|
+| reported | what the provider reported of exactly this context                                            |
+| about    | what was reported or counted, more or less what was added and removed since, in that measure  |
+| counted  | what a tokenizer counts in exactly this context, because the provider reported nothing of it  |
+
+Estimates are characters / 4, as the agents make them. A measure is the ratio of what was reported of a context to its
+estimate. Between LEAST and MOST it converts the estimates of what is added and removed. If it is larger, most of what
+was reported is not in the session (instructions, tools): such estimates are then converted by a count. If it is
+smaller, the report is not of the context that this reader rebuilds, and the context is counted.
+
+An assistant message may report that the context was too long for its model. After such a report an agent compacts and
+tries again. Providers report in one of three ways:
+
+| way                 | content of the message                                                      |
+|---------------------|-----------------------------------------------------------------------------|
+| an error message    | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
+| no room left        | `stopReason` "length", no output, and at least 99% of the window was filled |
+| no report           | `stopReason` "stop", and more was sent than fits into the window            |
+
+Limits on requests or tokens per time are not overflows, even if their messages mention too many tokens: they pass with
+time.
 """
-# WAS sessions_app/sessionlog/measure: """How large a context is: one number, in one measure, with its basis.
-#
-# | basis    | the number                                                                                  |
-# |----------|---------------------------------------------------------------------------------------------|
-# | reported | what the provider reported of exactly this context                                          |
-# | about    | what was reported or counted, more or less what has come and gone since, in the same measure |
-# | counted  | what a tokenizer counts in exactly this context, because the provider reported nothing of it  |
-#
-# Estimates are characters / 4, as the agents make them. A measure is the ratio of what was reported of a context to its
-# estimate. Between LEAST and MOST it converts the estimates of what comes and goes. If it is larger, most of what was
-# reported is not in the session (instructions, tools): what comes and goes is then converted by a count. If it is
-# smaller, the report is not of the context that this reader rebuilds, and the context is counted.
-# """
-# WAS sessions_app/sessionlog/sending: """What an agent changes in a context before it sends the messages to a provider."""
-# WAS sessions_app/sessionlog/overflow: """Whether an assistant message reports that the context was too long for its model.
-#
-# After such a report an agent compacts and tries again. Providers report in one of three ways:
-#
-# | way                 | content of the message                                                      |
-# |---------------------|-----------------------------------------------------------------------------|
-# | an error message    | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
-# | no room left        | `stopReason` "length", no output, and at least 99% of the window was filled |
-# | no report           | `stopReason` "stop", and more was sent than fits into the window            |
-#
-# Limits on requests or tokens per time are not overflows, even if their messages mention too many tokens: they pass with
-# time.
-# """
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""What is wrong with a session, and what each agent makes of it. An agent finds it in its own files: see `agents`."""
-# WAS sessions_app/sessionlog/provider_rules: """The rules that providers enforce on a conversation, and the violations in what an agent would send.
-#
-# A provider answers a request that violates one of them with an error, whatever the next prompt is: the session cannot be
-# continued. A violation that the agent repairs before it sends (see `sending`) is found as well, and says so.
-#
-#     call c1          answered directly: no violation
-#     result c1
-#     call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
-#     user
-#     result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
-#
-# Assistant messages of one `reply` are one message, also if results come between them; what the client adds after them is
-# sent behind the results.
-#
-# Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
-# sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
-# thinking counts as unchanged if the types and lengths of its blocks are.
-# """
+"""What is wrong with a session, what each agent makes of it, and the rules that providers enforce on a conversation.
+
+An agent finds damage in its own files: see `agents`. A provider answers a request that violates one of its rules with
+an error, whatever the next prompt is: the session cannot be continued. A violation that the agent repairs before it
+sends (see `Sending`) is found as well, and says so.
+
+    call c1          answered directly: no violation
+    result c1
+    call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
+    user
+    result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
+
+Assistant messages of one `reply` are one message, also if results come between them; what the client adds after them is
+sent behind the results.
+
+Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
+sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
+thinking counts as unchanged if the types and lengths of its blocks are.
+"""
 
 from __future__ import annotations
 

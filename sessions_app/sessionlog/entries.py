@@ -1,4 +1,7 @@
-"""Digests of recorded entries, their control contents, and the parts of them that a plan may delete: everything that the rules need, without the content."""
+"""Digests of recorded entries, their control contents, and the parts of them that a plan may delete.
+
+They are everything that the rules need, without the content.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,7 @@ THINKING_TYPES: Final = frozenset({BlockType.THINKING, BlockType.REDACTED_THINKI
 
 
 class EntryKind(IntEnum):
-    """The purpose of an entry. The index stores the numbers; see `packing.SCHEMA`."""
+    """The purpose of an entry. The index stores the numbers; see `session.SCHEMA`."""
 
     OTHER = 0
     MESSAGE = 1
@@ -287,7 +290,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     model: tuple[str, str] | None = None
     """Provider and model id, if an assistant message or a model change has both."""
     overflown: int | None = None
-    """The largest window, in tokens, that an assistant message reports as too small: see `overflow`."""
+    """The largest window, in tokens, that an assistant message reports as too small: see `overflown_window`."""
     sole_agent: str = ""
     """The key of the only agent that writes such entries; empty if several do."""
     reply: str = ""

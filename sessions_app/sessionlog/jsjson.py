@@ -1,20 +1,13 @@
-"""JSON as the agents read and print it, and strings as they count them.
+"""JSON as the agents read and print it, strings as they count them, and the bytes of lines and of values inside them.
 
 The agents are JavaScript programs, so JavaScript's rules apply: the length of a string is its number of UTF-16 code
 units, every number is a double, and `JSON.stringify` determines how a tool call's arguments look. Token estimates
 depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
 
-This module is not used to write recorded lines: an entry that is kept keeps its bytes.
+What is kept of a recorded line keeps its bytes: `members`, `items` and `splice` work on the bytes of JSON that a parser
+has accepted. Only a newline ends a line. The last line of a file may lack its newline, because an agent may be writing
+it at this moment: it is returned with `complete` False, and the next reading starts at its offset again.
 """
-# WAS sessions_app/sessionlog/raw_json: """The bytes of values inside recorded JSON, so that what is kept of a line stays exactly as it was recorded.
-#
-# Only for JSON that a parser has accepted; positions are bytes.
-# """
-# WAS sessions_app/sessionlog/lines: """Splitting bytes into lines, with byte offsets. Only a newline ends a line.
-#
-# The last line of a file may lack its newline, because an agent may be writing it at this moment. It is returned with
-# `complete` False, and the next reading starts at its offset again.
-# """
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The parsed session: header, entries and damage. An agent's parser reads it from lines."""
-# WAS sessions_app/sessionlog/versions: """The version of a client that a session records."""
-# WAS sessions_app/sessionlog/packing: """The storage format of entries in the index: ids and position in columns, the rest as one small binary value."""
+"""The parsed session: header, entries and damage. An agent's parser reads it from lines.
+
+The index stores an entry as columns (ids and position) and one small binary value with the rest: see `pack`.
+"""
 
 from __future__ import annotations
 

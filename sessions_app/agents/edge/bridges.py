@@ -1,11 +1,10 @@
-"""EDGE: bridges that are files of their own: extensions of pi and Atomic, plugins of OpenCode.
+"""EDGE: bridges that are files (extensions of pi and Atomic, plugins of OpenCode), or hooks in a file of the user.
 
-Their sources are beside the agents' modules. An installed one is a single file: in place of its import of
+The sources of files are beside the agents' modules. An installed one is a single file: in place of its import of
 bridge_core.js it has the text of that file, one line of which names the connection file:
 
     const CONNECTION = "/home/me/.local/share/redline/connections/pi.json";
 """
-# WAS sessions_app/agents/edge/hook_bridge: """EDGE: bridges that are an entry in a file of the user's: the hooks of Claude Code and Codex."""
 
 from __future__ import annotations
 

@@ -1,30 +1,24 @@
-"""What a client sent of a session, compared with the messages that it should send.
+"""EDGE: an agent's installed client continues a copy of a session against a model on loopback, and is compared.
+
+    copy of the session ─▶ client ─▶ first request with PROBE: the session's messages, and what the client adds
+    (a new session)     ─▶ client ─▶ the control: only what the client adds
+
+The client runs in a temporary home, without a terminal, the user's files, environment and keys, or a network. It has an
+empty pipe as standard input, and a limit on time and output; whatever it started in its process group is ended with it.
+If it sends other requests before the one with PROBE, it compacts the session before it continues.
 
 A client adds something to each conversation: reminders, the environment, instructions. What it adds to a new session is
-known from a control run, and is left out of both sides. What remains must be equal, message by message and block by
+known from the control, and is left out of both sides. What remains must be equal, message by message and block by
 block. These are no difference:
 
 - after the session's messages, and in the one that PROBE was joined with: texts with known beginnings, or texts that
   are not a user's; for example, because the directory is not the recorded one
-- words of the client's own around a recorded text, in such a text
+- words of the client around a recorded text, in such a text
 - a newline that a text gets because another one follows it
 - U+FFFD in the place of a lone surrogate, and null in the place of nothing
 - an image that the client encoded again, perhaps smaller: it has the same shape, and is not another one of the session;
   nor is how closely the model is to look at an image
 """
-# WAS sessions_app/agents/edge/dry_resume/process: """EDGE: a client's program, run without a terminal, the user's environment, or a network.
-#
-# It gets a given environment, an empty pipe as standard input, and a limit on time and output. Whatever it
-# started in its process group is ended with it.
-# """
-# WAS sessions_app/agents/edge/dry_resume/client: """EDGE: an agent's installed client, which continues a copy of a session against a model on loopback.
-#
-#     copy of the session ─▶ client ─▶ first request with PROBE: the session's messages, and what the client adds
-#     (a new session)     ─▶ client ─▶ the control: only what the client adds
-#
-# The client runs in a temporary home, without the user's files, keys or network. If it sends other requests before the
-# one with PROBE, it compacts the session before it continues.
-# """
 
 from __future__ import annotations
 
@@ -246,9 +240,6 @@ def _is_text(block: Block) -> bool:
 
 def _is_probe(block: Block) -> bool:
     return _is_text(block) and block["text"].strip() == PROBE
-
-
-# WAS sessions_app/agents/edge/dry_resume/scratch: """EDGE: the place in which a client runs instead of the user's home."""
 
 
 OUTPUT_LIMIT: Final = 1 << 20

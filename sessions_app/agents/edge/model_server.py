@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
 
 
-# WAS sessions_app/agents/edge/dry_resume/answers: """Answers of a model to a client, in the dialects that clients speak."""
-
-
 TEXT: Final = "OK"
 """The whole answer of the model."""
 MESSAGES: Final = "/messages"

@@ -1,11 +1,11 @@
-"""How an agent rebuilds a context, and what it allows a plan to delete of it."""
-# WAS sessions_app/agents/changes: """What a writer makes of an approved deletion, and the protocol of writers."""
-# WAS sessions_app/agents/pure/summary_format: """How an agent records summaries, and how it shows a conversation to the model that writes one.
-#
-# A summary is not a deletion: it is generated, and a human reads and edits it before it is appended.
-# """
-# WAS sessions_app/agents/format: """What the lines of an agent's sessions mean, and how changes are written as lines. It reads no file."""
-# WAS sessions_app/agents/pure/notes: """Notes of the user in place of what a fork leaves out: their words, and their places among what stays."""
+"""What the lines of an agent's sessions mean, and how changes are written as lines. Nothing here reads a file.
+
+A `Generation` is the versions of an agent that read a session alike: a `Reader`, which rebuilds the context, the
+`PlanRules` for what a plan may delete of it, and the `SessionWriter`s that record a deletion. A `Format` is the
+generations of an agent with its parser and its other kinds of lines.
+
+A summary (`SummaryFormat`) is not a deletion: it is generated, and a human reads and edits it before it is appended.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Reader(ABC):
 
 
 class PlanRules:
-    """What an agent allows a plan to delete. This base allows what the model sees, apart from what the tables protect."""
+    """What an agent allows a plan to delete. This base allows what the model sees and the tables do not protect."""
 
     protected_roles: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
     protected_failures: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
@@ -225,7 +225,7 @@ class WriteFacts:
     is_open: bool = False
     """Whether the agent certainly has the session open."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Notes of the user in place of entries that go, each by the first of these: see `notes`."""
+    """Notes of the user in place of entries that go, each by the first of these: see `notes_before`."""
 
     @property
     def file_name(self) -> str:

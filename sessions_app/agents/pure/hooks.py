@@ -1,17 +1,15 @@
-"""PURE: the hook command that an agent calls before it compacts: what the agent sends, and what it understands.
+"""PURE: the hook command that an agent calls before it compacts, and Redline's entry for it among the user's hooks.
 
-Each agent with such a hook has a `CompactionHook`; only this knows the names of its fields.
+Each agent with such a hook has a `CompactionHook`; only this knows the names of the fields that the agent sends. The
+hooks of Claude Code and Codex are in a file that has other settings of the user:
+
+    {"hooks": {"PreCompact": [{"hooks": [
+      {"type": "command", "command": "redline ask …", "timeout": 3660, "statusMessage": "Redline waits for your review"}
+    ]}]}}
+
+The client shows `statusMessage` as long as the command runs. Without a `matcher` the client calls it for manual and
+automatic compactions. Nothing else of the file is changed.
 """
-# WAS sessions_app/agents/pure/hook_commands: """PURE: the commands that Claude Code and Codex call when they compact, as their files name them."""
-# WAS sessions_app/agents/pure/hook_entry: """PURE: Redline's own entry among the hooks of Claude Code and Codex, in a file that has other settings of the user.
-#
-#     {"hooks": {"PreCompact": [{"hooks": [
-#       {"type": "command", "command": "redline ask …", "timeout": 3660, "statusMessage": "Redline waits for your review"}
-#     ]}]}}
-#
-# The client shows `statusMessage` as long as the command runs. Without a `matcher` the client calls it for manual and
-# automatic compactions. Nothing else of the file is changed.
-# """
 
 from __future__ import annotations
 

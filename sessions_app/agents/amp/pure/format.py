@@ -1,9 +1,10 @@
-"""PURE: the format of Amp's threads."""
-# WAS sessions_app/agents/amp/pure/parser: """Parses the lines of a thread of Amp: Anthropic's blocks, a result being an entry of its own.
-#
-# The entries form one chain. A message is entry `mN`, N being the number of its line; the result in block K is `mN.K`.
-# """
-# WAS sessions_app/agents/amp/pure/reader: """What a thread of Amp has: all its messages. What a continued thread sends is decided on Amp's servers."""
+"""PURE: the format of Amp's threads: lines, entries, and what is known of the context.
+
+A thread's document is read as lines: one for the thread, then one for each message. The content is in Anthropic's
+blocks. The entries form one chain: a message is entry `mN`, N being the number of its line, and a result is a separate
+entry, `mN.K` for the one in block K. The context is all messages; what a continued thread sends is decided on Amp's
+servers.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +47,6 @@ from sessions_app.sessionlog.jsjson import (
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
-# WAS sessions_app/agents/amp/pure/thread: """A thread of Amp as lines: what it says of itself, then one line for each message."""
-
-
 THREAD: Final = "thread"
 MESSAGE: Final = "message"
 
@@ -75,7 +73,7 @@ _RESULT: Final = "tool_result"
 
 @dataclass(slots=True)
 class AmpParser(LineParser):
-    """Each line is a part of the thread's document: see `thread`."""
+    """Each line is a part of the thread's document: see `lines_of_thread`."""
 
     def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         content = data.get("data")

@@ -1,10 +1,14 @@
-"""PURE: pi's format as Atomic uses it."""
-# WAS sessions_app/agents/atomic/pure/reader: """What Atomic's model sees of a branch.
-#
-# Atomic 0.8.26 to 0.9.8 omits what `context_compaction` entries hide. Atomic since 0.9.9 starts at the latest compaction
-# that consists of lines of the conversation. Each ignores the other's compactions, and those of pi.
-# """
-# WAS sessions_app/agents/atomic/pure/writer: """The writer for Atomic 0.8.26 to 0.9.8: it appends one `context_compaction`."""
+"""PURE: pi's format as Atomic uses it: what the model sees, what a plan may delete, and the writer for Atomic 0.8.
+
+| Atomic          | the context                                                                                   |
+|-----------------|-----------------------------------------------------------------------------------------------|
+| 0.8.26 to 0.9.8 | without what `context_compaction` entries hide; the writer appends one                        |
+| since 0.9.9     | from the latest compaction that consists of lines of the conversation                         |
+
+Each ignores the other's compactions, and those of pi. All deletions on a branch add up (`Filters`). Then replay safety
+applies: providers reject a latest assistant message whose thinking was changed, so deletions that would change it are
+not applied, and the results of its calls are restored with them.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +46,6 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-
-# WAS sessions_app/agents/atomic/pure/filters: """The entries and blocks that a branch's `context_compaction` entries hide.
-#
-# All deletions on a branch add up. Then replay safety applies: providers reject a latest assistant message whose thinking
-# was changed, so deletions that would change it are not applied, and the results of its calls are restored with them.
-# """
-# WAS sessions_app/agents/atomic/pure/rules: """The parts of a branch that Atomic 0.8 lets a plan delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ class AtomicReader(Reader):
             else:
                 removed.add(entry.id)
         newest = newest_of(branch, self.honours)
-        # A later assistant message can restore deleted results: see `filters`.
+        # A later assistant message can restore deleted results: see `effective_filters`.
         return ActiveContext(
             self.name, tuple(messages), newest, newest is not None, SENDING_0_8, removed=frozenset(removed)
         )
@@ -291,7 +288,7 @@ class ContextCompactionWriter(SessionWriter):
         return Handed({"deletions": deletions}, change)
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        """The targets that replay safety reverts: see `filters`.
+        """The targets that replay safety reverts: see `effective_filters`.
 
         The airlock accepts them, as the agent's own does; the recorded reduction includes them nevertheless.
         """

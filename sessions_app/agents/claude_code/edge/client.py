@@ -1,14 +1,14 @@
-"""EDGE: Claude Code's own program: how it is found, and how a dry resume runs it."""
-# WAS sessions_app/agents/claude_code/pure/hook: """PURE: the hook that Claude Code calls before it compacts.
-#
-# | answer                       | the client                                                                       |
-# |------------------------------|----------------------------------------------------------------------------------|
-# | exit code 0, nothing printed | compacts                                                                         |
-# | exit code 0, something       | compacts, and adds what was printed to the instructions for the summary          |
-# | exit code 2                  | does not compact, and shows the command and standard error                       |
-# | any other exit code          | compacts                                                                         |
-# """
-# WAS sessions_app/agents/claude_code/edge/bridge: """EDGE: the hook by which Claude Code asks for a review before it compacts."""
+"""EDGE: Claude Code's own program: how it is found and run, and the hook by which it asks for a review.
+
+The client calls the hook before it compacts:
+
+| answer                       | the client                                                                       |
+|------------------------------|----------------------------------------------------------------------------------|
+| exit code 0, nothing printed | compacts                                                                         |
+| exit code 0, something       | compacts, and adds what was printed to the instructions for the summary          |
+| exit code 2                  | does not compact, and shows the command and standard error                       |
+| any other exit code          | compacts                                                                         |
+"""
 
 from __future__ import annotations
 

@@ -1,27 +1,24 @@
-"""EDGE: the session files of Claude Code."""
-# WAS sessions_app/agents/claude_code/edge/companion: """EDGE: the files beside a session in which the client keeps outputs that are too long for it.
-#
-#     <project>/<session>.jsonl                    an entry names …/<first session>/tool-results/<name>.txt
-#     <project>/<first session>/tool-results/<name>.txt      the output
-#
-# A fork names the directory of the session that it was made of. Only these two names are taken from the text, which is
-# not trusted; no link is followed.
-# """
-# WAS sessions_app/agents/claude_code/edge/running_clients: """EDGE: the running clients of Claude Code that have a session open, as they register themselves.
-#
-#     <configuration>/projects/<project>/<session id>.jsonl     a session
-#     <configuration>/sessions/<pid>.json                       a client, until it ends
-#
-# | recorded    | what it shows                                                                                     |
-# |-------------|---------------------------------------------------------------------------------------------------|
-# | `sessionId` | the session that the client has open                                                              |
-# | `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
-# |             | its id now                                                                                        |
-# | `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
-#
-# Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
-# as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
-# """
+"""EDGE: the session files of Claude Code, the long outputs beside them, and the running clients that have one open.
+
+    <configuration>/projects/<project>/<session>.jsonl                a session
+    <configuration>/projects/<project>/<first session>/tool-results/<name>.txt
+                                                                      an output that is too long for it; an entry has
+                                                                      this path and the beginning of the output
+    <configuration>/sessions/<pid>.json                               a client, until it ends
+
+A fork names the directory of the session that it was made from. Only the two names of an output are taken from the
+text, which is not trusted. Clients register themselves:
+
+| recorded    | what it shows                                                                                     |
+|-------------|---------------------------------------------------------------------------------------------------|
+| `sessionId` | the session that the client has open                                                              |
+| `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
+|             | its id now                                                                                        |
+| `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
+
+Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
+as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
+"""
 
 from __future__ import annotations
 

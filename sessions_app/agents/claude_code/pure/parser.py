@@ -7,26 +7,30 @@ it. What is skipped is counted and shown.
 
 `ParserState.extra` has what later lines, or writers, depend on: the tools of the calls without a result, which of
 several titles counts, whether the file is that of a subagent, and the version of the client that wrote the last line.
+
+    line ──parse──▶ object ──describe──▶ [(Entry, Texts), …]
+
+| line                                   | entry                                                                  |
+|----------------------------------------|------------------------------------------------------------------------|
+| `assistant`                            | one block of a reply, or several; `reply` is the id of the reply       |
+| `user` with a text or blocks           | a user's message                                                       |
+| `user` with tool results               | one entry for each result, and one for all other blocks                |
+| `user` with `isCompactSummary`         | the summary of a compaction                                            |
+| `attachment`                           | context that the client added                                          |
+| `system`, `local_command`              | a command that the user ran in the client                              |
+| `system`, `compact_boundary`           | a boundary                                                             |
+| `progress`, and others with a `uuid`   | part of the branch, never sent; so are those with `isVirtual`          |
+| titles, and others without a `uuid`    | beside the conversation; `last-prompt` names the entry to continue     |
+
+Of several entries of one line the last one has the line's `uuid`, so that what follows the line follows all of them.
+The blocks of a tool result are those of its own content. Every object becomes an entry, whatever its fields contain.
+
+Newer versions record an attachment as they rendered it. An older line has what the attachment adds, without the words
+that the client puts around it:
+
+    {"attachment": {"type": "file", "filename", "displayPath", "content": {"type": "image", "file": {"base64", …}}},
+     "rendered": [{"content": text}, …], "renderedRole"}
 """
-# WAS sessions_app/agents/claude_code/pure/records: """Converts one recorded object of Claude Code to entries and their texts.
-#
-#     line ──parse──▶ object ──describe──▶ [(Entry, Texts), …]
-#
-# | line                                   | entry                                                                  |
-# |----------------------------------------|------------------------------------------------------------------------|
-# | `assistant`                            | one block of a reply, or several; `reply` is the id of the reply       |
-# | `user` with a text or blocks           | a user's message                                                       |
-# | `user` with tool results               | one entry for each result, and one for all other blocks                |
-# | `user` with `isCompactSummary`         | the summary of a compaction                                            |
-# | `attachment`                           | context that the client added                                          |
-# | `system`, `local_command`              | a command that the user ran in the client                              |
-# | `system`, `compact_boundary`           | a boundary                                                             |
-# | `progress`, and others with a `uuid`   | part of the branch, never sent; so are those with `isVirtual`          |
-# | titles, and others without a `uuid`    | beside the conversation; `last-prompt` names the entry to go on from   |
-#
-# Of several entries of one line the last one has the line's `uuid`, so that what follows the line follows all of them.
-# The blocks of a tool result are those of its own content. Every object becomes an entry, whatever its fields contain.
-# """
 
 from __future__ import annotations
 
@@ -68,16 +72,6 @@ from sessions_app.sessionlog.jsjson import (
 )
 from sessions_app.sessionlog.opaque import IMAGE_UNITS, ImageSize, Opaque, bytes_of, document_units, size_in_base64
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded, released_version
-
-# WAS sessions_app/agents/claude_code/pure/attachments: """What attachments add to a conversation, and what is shown of images and documents in the place of their data.
-#
-#     {"attachment": {"type": "file", "filename", "displayPath", "content": {"type": "image", "file": {"base64", …}}},
-#      "rendered": [{"content": text}, …], "renderedRole"}
-#
-# Newer versions record an attachment as they rendered it. Otherwise it adds what its content has, and words of the
-# client's that are not recorded.
-# """
-
 
 SNAPSHOT: Final = "prompt_snapshot"
 """The attachment that is not part of the conversation."""

@@ -5,16 +5,15 @@
 | 2    | the kept entries follow the anchor of the boundary; versions before 2.1.143 know only    | `_select`     |
 |      | the segment of a boundary, not its list                                                  |               |
 | 5    | nothing before the latest boundary is sent                                               | `_select`     |
-| 6    | but for the earlier lines of a reply that goes on after it, and the results of their     | `_returning`  |
+| 6    | but for the earlier lines of a reply that continues after it, and the results of their   | `_returning`  |
 |      | calls, if the boundary keeps nothing                                                     |               |
 
 The tree has found the branch (rules 1, 3, 4 and 6); `sent` makes the messages of it (rules 7 to 11).
+
+What a plan may delete depends on the entry alone. The client leaves out a reply of which only thinking is left. So
+thinking is deleted with the last other line of its reply, even if an earlier one is kept: what belongs together does
+not depend on what else a plan deletes.
 """
-# WAS sessions_app/agents/claude_code/pure/rules: """What a plan may delete of a Claude Code session, as far as it depends on the entry alone.
-#
-# The client leaves out a reply of which only thinking is left. So thinking goes with the last other line of its reply,
-# even if an earlier one stays: what belongs together does not depend on what else a plan deletes.
-# """
 
 from __future__ import annotations
 

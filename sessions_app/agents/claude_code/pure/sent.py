@@ -2,7 +2,7 @@
 
 | rule | what the client does                                                                      | here            |
 |------|-------------------------------------------------------------------------------------------|-----------------|
-| 7    | a turn of the user is one message (see `user_turn`); lines of a reply are one message     | `_turns`        |
+| 7    | a turn of the user is one message (see below); lines of a reply are one message           | `_turns`        |
 | 8    | a call that nothing answers is left out with its line; one that is not answered directly  | `_called_lines` |
 |      | gets a result that says so; a result without its call, and a second call or result of     | `_pair`         |
 |      | one id, are left out                                                                      |                 |
@@ -11,26 +11,23 @@
 | 11   | after a last word of the user's the client adds a reply; the next prompt follows that     | `_closed`       |
 
 `VersionBehaviour` has what differs between versions.
+
+Between two replies the client sends (rule 7)
+
+    results, then attachments, then texts        one message
+    attachments of the system                    one message after it; for older models, they are the user's
+
+Of an attachment with several texts, the first one in a turn without results is a message for each text but the last.
+The texts of one directly after a result become its end, unless it is of a file. A text ends with a newline if what
+follows it directly is a text of the user, or of a file.
+
+So a plan that deletes every reply between two turns moves what it keeps of them (`ClaudeCodeTurns`):
+
+    U1 | reply | A2 U2    a text, a reply, a file that was read again, a text; without the reply: A2 U1 U2
+
+A reply of which nothing is sent (rules 8 and 9) parts no turns; one of white space does here, because digests do not
+show it.
 """
-# WAS sessions_app/agents/claude_code/pure/sent_lines: """What each message of a context contributes to a request: its content blocks, as they were recorded."""
-# WAS sessions_app/agents/claude_code/pure/user_turn: """The messages of a turn of the user: what Claude Code sends between two replies (rule 7 of `sent`).
-#
-#     results, then attachments, then texts        one message
-#     attachments of the system                    one message after it; for older models, they are the user's
-#
-# Of an attachment with several texts, the first one in a turn without results is a message for each text but the last.
-# The texts of one directly after a result become its end, unless it is of a file. A text ends with a newline if what
-# follows it directly is a text of the user, or of a file.
-# """
-# WAS sessions_app/agents/claude_code/pure/joined_turns: """What moves if entries are deleted: Claude Code sends all that stands between two replies as one message.
-#
-#     results and attachments, then texts of the user, then attachments of the system        rule 7 of `sent`
-#
-#     U1 | reply | A2 U2    a text, a reply, a file that was read again, a text; without the reply: A2 U1 U2
-#
-# So a plan that deletes every reply between two turns moves what it keeps of them. A reply of which nothing is sent
-# (rules 8 and 9) parts no turns; one of white space does here, because digests do not show it.
-# """
 
 from __future__ import annotations
 
@@ -740,7 +737,7 @@ class ClaudeCodeTurns:
 
 
 def _places(pieces: Sequence[SentPiece]) -> dict[str, int]:
-    """For each entry that is sent, by id, which message it is sent in: rule 7, as in `sent`."""
+    """For each entry that is sent, by id, which message it is sent in (rule 7)."""
     answered = {piece.result_for for piece in pieces if piece.role == Role.TOOL_RESULT}
     spoken = {piece.reply for piece in pieces if piece.role == Role.ASSISTANT and not _is_thinking(piece)}
     turns: list[_JoinedTurn] = []

@@ -18,7 +18,6 @@
 A branch is the full history of its leaf: a boundary follows the line that was the last one before it. What the model
 sees of a branch is for the reader to select (rules 2, 5 and 6).
 """
-# WAS sessions_app/agents/claude_code/pure/kept: """Which entries a boundary keeps (rule 2 of `tree`)."""
 
 from __future__ import annotations
 

@@ -1,28 +1,26 @@
-"""Lines of Claude Code as writers make them: new ones, and recorded ones in another session.
+"""The writers for Claude Code. Of a recorded line only what has to differ is replaced; the rest keeps its bytes.
 
-Of a recorded line only what has to differ is replaced; everything else keeps its recorded bytes.
+The writer `boundary`, for 2.1.143 and newer, appends one `compact_boundary` that lists the lines that remain:
+
+    system / compact_boundary    parentUuid null, anchored on itself
+        preservedMessages        what remains, in the order of the context: the client hangs it under the boundary
+        preservedSegment         the first and the last line of the old conversation, for versions that read no list:
+                                 they show all of it instead of nothing
+
+If one listed line is not in the file, the client ignores the whole list; so only lines of the branch are listed, which
+was read under the lock. A line is listed or left out as a whole, and what an earlier boundary left out can be listed
+again: that is how an undo is written.
+
+The writer `fork`, for every version, makes a new session beside the old one:
+
+    <new id>.jsonl     the lines of the context, each after the one before it, then a title
+    unchanged          uuid, timestamp, and every byte of what was said
+    changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
+    added              forkedFrom, as the client's own branches have it
+    left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
+
+Texts may name files in the directory of long outputs of the old session: it stays where it is.
 """
-# WAS sessions_app/agents/claude_code/pure/boundary: """The writer for Claude Code 2.1.143 and newer: one appended `compact_boundary` that lists the lines that remain.
-#
-#     system / compact_boundary    parentUuid null, anchored on itself
-#         preservedMessages        what remains, in the order of the context: the client hangs it under the boundary
-#         preservedSegment         the first and the last line of the old conversation, for versions that read no list:
-#                                  they show all of it instead of nothing
-#
-# If one listed line is not in the file, the client ignores the whole list; so only lines of the branch are listed, which
-# was read under the lock. A line is listed or left out as a whole, and what an earlier boundary left out can be listed
-# again: that is how an undo is written.
-# """
-# WAS sessions_app/agents/claude_code/pure/fork: """The writer for every version of Claude Code: a new session beside the old one, with what survives of the context.
-#
-#     <new id>.jsonl     the lines of the context, each after the one before it, then a title
-#     unchanged          uuid, timestamp, and every byte of what was said
-#     changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
-#     added              forkedFrom, as the client's own branches have it
-#     left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
-#
-# Texts may name files in the directory of companions of the old session: it stays where it is.
-# """
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
-"""EDGE: Codex's own program: how it is found, and how a dry resume runs it."""
-# WAS sessions_app/agents/codex/pure/thread_files: """The files of a thread, taken apart from its bytes: those of the files that it is based on come before its own.
-#
-#     base of the base │ base │ own        a file begins with the line that names the end of the one before it
-#
-# A base is named after the id by which the next file refers to it.
-# """
-# WAS sessions_app/agents/codex/pure/hook: """PURE: the hook that Codex calls before it compacts.
-#
-# Without output, Codex compacts. With `{"continue": false}` it neither compacts nor sends anything: the turn ends, and
-# `stopReason` is shown. It knows no third way, so that *continue* and *stop* are the same here.
-# """
-# WAS sessions_app/agents/codex/edge/bridge: """EDGE: the hook by which Codex asks for a review before it compacts."""
+"""EDGE: Codex's own program: how it is found, how a dry resume runs it, and the hook by which it asks for a review.
+
+For a dry resume, a thread is divided into its files again. The lines of the files that it is based on come before its
+own; a base is named after the id by which the next file refers to it:
+
+    base of the base │ base │ own        a file begins with the line that names the end of the one before it
+
+Codex calls the hook before it compacts. Without output, it compacts. With `{"continue": false}` it neither compacts nor
+sends anything: the turn ends, and `stopReason` is shown. There is no third answer, so that *continue* and *stop* are
+the same here.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Parses the lines of a Codex rollout: header, entries and damage.
 
-The lines of a thread with a `history_base` are those of its base files, then its own (see `chained_file`): the header
+The lines of a thread with a `history_base` are those of its base files, then its own (see `RolloutReader`): the header
 is that of the thread itself. An entry's id is its ordinal; in legacy files, which have none, the number of its line. If
 it is not higher than those before it (an open client repeats an ordinal), the number of the line is added: `46-49`.
 
@@ -14,15 +14,17 @@ text, with which the boundary's message ends.
 
 A line that cannot be used is skipped, as Codex skips it, but it is counted and shown: also one with bytes that are not
 UTF-8, or with a lone surrogate.
+
+    line ──parse──▶ object ──describe_line──▶ (Entry, Texts)
+    item of a compacted line ──describe_item──▶ (Entry, Texts)
+
+Every object becomes an entry, whatever its fields contain. Only the items of ITEMS that have the fields that Codex
+requires make the conversation: it skips a line with any other item, and never sends a ghost snapshot.
+
+`ItemHistory` has the items of a thread as its lines are read: which are in the conversation now, and which of them an
+item repeats. Everything is kept as JSON values in the dictionary of a `ParserState`, so that reading continues where it
+ended. Items are named by their places in the order of recording.
 """
-# WAS sessions_app/agents/codex/pure/records: """Converts one recorded line or item of Codex to `Entry` and `Texts`.
-#
-#     line ──parse──▶ object ──describe_line──▶ (Entry, Texts)
-#     item of a compacted line ──describe_item──▶ (Entry, Texts)
-#
-# Every object becomes an entry, whatever its fields contain. Only the items of ITEMS that have the fields that Codex
-# requires make the conversation: it skips a line with any other item, and never sends a ghost snapshot.
-# """
 
 from __future__ import annotations
 
@@ -345,14 +347,6 @@ def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
 
 def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:
     return filter(None, (fields.text(part, "text") for part in fields.objects(item, name)))
-
-
-# WAS sessions_app/agents/codex/pure/history: """The items of a thread as its lines are read: which are in the conversation now, and which of them an item repeats.
-#
-# Everything is kept as JSON values in the dictionary of a `ParserState`, so that reading continues where it ended. Items
-# are named by their places in the order of recording.
-# """
-# WAS sessions_app/agents/codex/pure/tree: """The entries of a thread, with the tokens that a line of their own reports on the answer that it belongs to."""
 
 
 _DIGEST_BYTES: Final = 12

@@ -1,16 +1,16 @@
 """What Codex's model sees of a thread: rules 1 to 10, measured with 0.104 and 0.169.
 
  1  a line that does not parse is skipped                                        `parser`
- 2  the lines of a `history_base` come first, up to its end                      `chained_file`
+ 2  the lines of a `history_base` come first, up to its end                      `RolloutReader`
  3  the items of the newest `compacted` line, then every later item              `CodexReader`
  4  a `compacted` line without items: the text of the user's messages so far,    `CodexReader`
     the newest 20,000 tokens of them, then its message; no earlier summary of Codex's
  5  a rollback cuts before the n-th last message of the user; 0.169 also drops   `CodexReader`
     the context that was added directly before it; for 0.104 a summary of
     rule 4 is such a message
- 6  an output without a call is left out; a call without an output is answered   `SENDING`, `sent`
+ 6  an output without a call is left out; a call without an output is answered   `sent_items`
     directly after it
- 7  an item is sent without its metadata; its id is sent by 0.169 only           `sent`
+ 7  an item is sent without its metadata; its id is sent by 0.169 only           `item_json`
  8  the base instructions come first; they are not in the conversation           not read
  9  context that Codex adds itself comes last, unless a `turn_context` and a     not read; `compacted` keeps
     full `world_state` follow the newest `compacted` line                        what decides this
@@ -18,18 +18,16 @@
 
 Worked example: items 1 to 6, then a line 7 whose items are 1, 4 and a new one, then item 8. The parser has made the
 boundary 7 with `kept` = 1, 4, 7.3 and the entry 7.3. The context is 1, 4, 7.3, 8.
+
+What a plan may delete: providers may refuse a conversation in which reasoning has lost the item that follows it, or
+that item its reasoning. So
+
+    reasoning             is deleted only with everything up to the next message of the user
+    what follows it       is deleted only with the reasoning
+
+Example: user, reasoning 1, message, call, output, reasoning 2, answer. The call and its output may be deleted. The
+answer takes reasoning 2 with it; the message takes reasoning 1, and so everything after it.
 """
-# WAS sessions_app/agents/codex/pure/rules: """What a plan may delete of a Codex thread.
-#
-# Providers may refuse a conversation in which reasoning has lost the item that follows it, or that item its reasoning. So
-#
-#     reasoning             goes only with everything up to the next message of the user
-#     what follows it       goes only with the reasoning
-#
-# Example: user, reasoning 1, message, call, output, reasoning 2, answer. The call and its output may go. The answer takes
-# reasoning 2 with it; the message takes reasoning 1, and so everything after it.
-# """
-# WAS sessions_app/agents/codex/pure/sent: """The items of a request, as Codex sends them of a rebuilt context (rules 6 and 7 of `reader`)."""
 
 from __future__ import annotations
 

@@ -1,19 +1,18 @@
-"""Lines of Codex as writers make them. What is kept of a line has its recorded bytes."""
-# WAS sessions_app/agents/codex/pure/compacted: """The writer that appends a `compacted` line: the items that are left of the conversation, with their recorded bytes.
-#
-# Nothing but the deleted items changes. The context that Codex has added itself stays in its place, and if Codex still
-# relies on it (see `lines.baseline_lines`), the lines that say so are repeated: otherwise it would add the same context
-# a second time. So the request begins with the same bytes up to the first deleted item, and a provider's cache stays
-# valid up to there.
-# """
-# WAS sessions_app/agents/codex/pure/fork: """The writer that makes a new thread of this one, which is only read.
-#
-#     paginated    its header names the thread that it continues and the end of its file, so that Codex may have that open
-#     legacy       its header names no file: the other lines follow it, as in the forks that Codex itself makes
-#
-# In both, a `compacted` line at the end has the items that are left. Versions before 0.169 do not know what a paginated
-# thread is.
-# """
+"""The writers for Codex. What is kept of a line has its recorded bytes.
+
+The writer `compacted` appends a `compacted` line with the items that are left of the conversation. Nothing but the
+deleted items changes. The context that Codex has added itself stays in its place, and if Codex still relies on it (see
+`baseline_lines`), the lines that say so are repeated: otherwise it would add the same context a second time. So the
+request begins with the same bytes up to the first deleted item, and a provider's cache stays valid up to there.
+
+The writer `fork` makes a new thread of this one, which is only read:
+
+    paginated    its header names the thread that it continues and the end of its file, so that Codex may have that open
+    legacy       its header names no file: the other lines follow it, as in the forks that Codex itself makes
+
+In both, a `compacted` line at the end has the items that are left. Versions before 0.169 do not know what a paginated
+thread is.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""EDGE: OpenCode's own program: how it is found, and how a dry resume runs it.
+"""EDGE: OpenCode's own program: how it is found and run for a dry resume, and the plugin by which it asks for a review.
 
-The client makes a database with a session of its own. The rows of the session take the place of those, so that
-everything else is as its version has it.
+For a dry resume the client first makes a database with a session. The rows of the copied session take the place of
+those, so that everything else is as its version has it.
 """
-# WAS sessions_app/agents/opencode/edge/bridge: """EDGE: the plugin that makes OpenCode ask for a review before it compacts."""
 
 from __future__ import annotations
 

@@ -1,29 +1,23 @@
-"""EDGE: the sessions of OpenCode: rows of its database, documents of its older store, and exports."""
-# WAS sessions_app/agents/opencode/edge/takeover: """EDGE: what OpenCode 2 has taken over of a database. Its sessions are not read yet.
-#
-#     session_v2         its sessions: those that it imported, under their old ids, and its own
-#     session_message    their messages; OpenCode 1.18 has an empty table of this name, which previews of OpenCode 2 used
-#     kv                 migration.v1-v2: {"phase": "sessions", "cursor": …} during the import, {"phase": "completed"}
-#
-# It imports the sessions of OpenCode 1 once, and leaves their rows as they are: from then on, each version changes its
-# own rows only. A database that OpenCode 2 made has no rows of OpenCode 1.
-# """
-# WAS sessions_app/agents/opencode/edge/database: """EDGE: a session in OpenCode's database, opened as lines by byte offset: see `lines`.
-#
-#     DIRECTORY/opencode.db/ses_1        the rows of the session; also in opencode-CHANNEL.db
-#
-# The database is opened read-only, with what its write-ahead log has. One transaction gives everything that is read of a
-# session, whatever the client writes meanwhile. The sizes of rows give the offsets; their data is read on demand, by the
-# number that SQLite gives each row: an id may be anything in a damaged database, or be there twice.
-# """
-# WAS sessions_app/agents/opencode/edge/documents: """EDGE: a session of OpenCode before 1.2 opened as lines: a document for each row.
-#
-#     storage/session/PROJECT/ses_1.json        the session
-#     storage/message/ses_1/msg_1.json          its messages
-#     storage/part/msg_1/prt_1.json             their parts
-#
-# Ids order by time. Links are not followed, and names that are not ids are not used.
-# """
+"""EDGE: the sessions of OpenCode: rows of its database, documents of its older store, and exports, opened as lines.
+
+    DIRECTORY/opencode.db/ses_1               the rows of a session; also in opencode-CHANNEL.db
+    storage/session/PROJECT/ses_1.json        before 1.2: the session
+    storage/message/ses_1/msg_1.json          its messages
+    storage/part/msg_1/prt_1.json             their parts
+
+The database is opened read-only, with what its write-ahead log has. One transaction gives everything that is read of a
+session, whatever the client writes meanwhile. The sizes of rows give the offsets of lines; their data is read on
+demand, by the number that SQLite gives each row: an id may be anything in a damaged database, or be there twice.
+
+The ids of documents order by time. Links are not followed, and names that are not ids are not used.
+
+OpenCode 2 imports the sessions of OpenCode 1 once, and leaves their rows as they are: from then on, each version
+changes its own rows only. A database that OpenCode 2 made has no rows of OpenCode 1. Its sessions are not read yet:
+
+    session_v2         its sessions: those that it imported, under their old ids, and its own
+    session_message    their messages; OpenCode 1.18 has an empty table of this name, which previews of OpenCode 2 used
+    kv                 migration.v1-v2: {"phase": "sessions", "cursor": …} during the import, {"phase": "completed"}
+"""
 
 from __future__ import annotations
 
@@ -477,9 +471,6 @@ def _documents(directory: Path, row_type: str) -> Iterator[Row]:
 def _read(path: Path) -> bytes:
     with opened(path, os.O_RDONLY, NOTHING_READ) as fd, reported(path, NOTHING_READ):
         return pread(fd, 0, os.fstat(fd).st_size)
-
-
-# WAS sessions_app/agents/opencode/edge/listing: """EDGE: the sessions below a data directory of OpenCode."""
 
 
 STORE: Final = Path("storage", "session")

@@ -8,14 +8,13 @@
 
 `data` is the recorded text. Only a newline, which in JSON is a space, becomes one, so that a row is a line. The ids
 come after it, so that no recorded text can take their place: of equal names the last one counts.
+
+The document that `opencode export` writes and `opencode import` reads has the same rows. Its first line has `info` as
+well, which is more than a row says of a session. Messages and parts that are written keep their recorded bytes; only
+their ids are set.
+
+    {"info": {"id": "ses_1", …}, "messages": [{"info": {"id": "msg_1", …}, "parts": [{"id": "prt_1", …}, …]}, …]}
 """
-# WAS sessions_app/agents/opencode/pure/export: """A session of OpenCode as the document that `opencode export` writes and `opencode import` reads.
-#
-#     {"info": {"id": "ses_1", …}, "messages": [{"info": {"id": "msg_1", …}, "parts": [{"id": "prt_1", …}, …]}, …]}
-#
-# It is read as the lines of `lines`; the first one has `info` as well, which is more than a row says of a session.
-# Messages and parts that are written keep their recorded bytes; only their ids are set.
-# """
 
 from __future__ import annotations
 

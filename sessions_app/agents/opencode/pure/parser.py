@@ -8,11 +8,9 @@ that the last entry of every row has the row's id.
     msg_2 assistant ◀── prt_2 reasoning ◀── prt_3.call ◀── prt_3 result ◀── prt_4 text
 
 If messages are reverted, the last entry follows the last row that remains: its branch is what the client continues.
+
+The texts of parts are those that the client sends, also of a tool result that it has cleared; the row keeps its output.
 """
-# WAS sessions_app/agents/opencode/pure/parts: """What the parts of OpenCode's messages say: role, texts, blocks and estimate of each.
-#
-# The texts are those that the client sends, also of a tool result that it has cleared; the row keeps its output.
-# """
 
 from __future__ import annotations
 

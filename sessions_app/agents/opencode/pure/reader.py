@@ -5,19 +5,16 @@
 | 1   | the system message is the client's own, and in front; rows are read every time | not part of a session        |
 | 2   | reverted messages are deleted with the next prompt                            | `parser`: another branch     |
 | 3   | the newest compaction: its question, its summary, the tail, what followed      | `select`                     |
-| 4   | of users: texts, files, the question of a compaction, subtasks                | `parts.user_content`         |
+| 4   | of users: texts, files, the question of a compaction, subtasks                | `user_content`               |
 | 5   | a failed reply is left out; an aborted one only if it is nothing but thinking  | `parser`, `_is_left_out`     |
-| 6   | of assistants: texts, reasoning, tools; `ignored` does not count               | `parts.assistant_content`    |
-| 7   | a cleared result is a placeholder; an error, its text; an open call, a note    | `parts.output_of`            |
-| 8   | the reasoning of another model is a text                                      | `sent`                       |
-| 9   | a message without parts is skipped; media of tools follow as a user's message  | `sent`                       |
+| 6   | of assistants: texts, reasoning, tools; `ignored` does not count               | `assistant_content`          |
+| 7   | a cleared result is a placeholder; an error, its text; an open call, a note    | `output_of`                  |
+| 8   | the reasoning of another model is a text                                      | `_reply`                     |
+| 9   | a message without parts is skipped; media of tools follow as a user's message  | `_reply`                     |
+
+The messages are in the OpenAI dialect. One reply of the model is one message with its texts joined, its reasoning and
+its calls; the results follow it. What a provider cannot take as a result, an image, follows as a message of the user.
 """
-# WAS sessions_app/agents/opencode/pure/rules: """What a plan may delete of a session of OpenCode."""
-# WAS sessions_app/agents/opencode/pure/sent: """The messages of a context as OpenCode sends them to a provider with the OpenAI dialect.
-#
-# One reply of the model is one message with its texts joined, its reasoning and its calls; the results follow it. What a
-# provider cannot take as a result, an image, follows as a message of the user.
-# """
 
 from __future__ import annotations
 

@@ -6,12 +6,10 @@ survives into a new session.
 
 The client decides by the tokens that the last finished reply reports whether it compacts at the next prompt. They
 describe the context as it was, so each writer sets them to 0. A running server cannot do that: see `server`.
+
+A note of the user in a fork is a message of the user with one part, after the message before it: messages are sent in
+the order of `time_created` and id.
 """
-# WAS sessions_app/agents/opencode/pure/fork: """The writer that copies what survives of a session of OpenCode into a new one, with other ids.
-#
-# A note of the user is a message of the user with one part, after the message before it: messages are sent in the order
-# of `time_created` and id.
-# """
 
 from __future__ import annotations
 

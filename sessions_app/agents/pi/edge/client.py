@@ -1,9 +1,8 @@
-"""EDGE: the programs of pi and Atomic, and pi's own package, whose context of a session is compared with Redline's.
+"""EDGE: the programs of pi and Atomic, the extension that makes them ask for a review, and pi's own package.
 
-The package runs on a copy in a temporary directory, which is also its home: opening a session migrates and repairs it.
-It needs no network.
+The context that the package rebuilds of a session is compared with Redline's. It runs on a copy in a temporary
+directory, which is also its home: opening a session migrates and repairs it. It needs no network.
 """
-# WAS sessions_app/agents/pi/edge/bridge: """EDGE: the extension that makes pi and Atomic ask for a review before they compact."""
 
 from __future__ import annotations
 

@@ -5,22 +5,18 @@
 
 The consequences of a fault depend on its place: whether it is on the branch that the agents continue, and whether it is
 the last entry. They are computed when the whole file was read.
+
+The consequences were measured with the session managers of pi 0.86.1 and 0.87.1, of Atomic 0.8.30, and of Atomic after
+0.9.15. All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null,
+false, 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the
+last entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
+newline; only pi 0.87 and newer apply edits.
+
+An agent writes one object per line. A line has more if a newline was lost, if two processes wrote at the same time, or
+if a process appended after an incomplete line. A record inside the damage is recognised by its type and by what follows
+it: another record, blanks or NUL bytes, or the end of the line. An object inside an incomplete record is followed by a
+comma or a bracket; it is not a record.
 """
-# WAS sessions_app/agents/pi/pure/consequences: """What each generation of pi and Atomic makes of damage, measured with the session managers of pi 0.86.1 and 0.87.1, of
-# Atomic 0.8.30, and of Atomic after 0.9.15.
-#
-# All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null, false,
-# 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the last
-# entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
-# newline; only pi 0.87 and newer apply edits.
-# """
-# WAS sessions_app/agents/pi/pure/fragments: """The records on a damaged line: several on one line, or some between bytes that are not JSON.
-#
-# An agent writes one object per line. A line has more if a newline was lost, if two processes wrote at the same time, or
-# if a process appended after an incomplete line. A record inside the damage is recognised by its type and by what follows
-# it: another record, blanks or NUL bytes, or the end of the line. An object inside an incomplete record is followed by a
-# comma or a bracket; it is not a record.
-# """
 
 from __future__ import annotations
 

@@ -6,14 +6,12 @@ nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 
 migrated while they are read; the file is not changed.
 
 A line that cannot be used is skipped, as the agent skips it, but it is counted and shown.
+
+    line ──parse──▶ object ──describe──▶ (Entry, Texts)
+
+Token estimates are written into sessions, so they match the agent's: UTF-16 units / 4, rounded up. Every object becomes
+an entry, whatever its fields contain: sessions are damaged, and hostile.
 """
-# WAS sessions_app/agents/pi/pure/records: """Converts one recorded object of pi or Atomic to `Entry` and `Texts`.
-#
-#     line ──parse──▶ object ──describe──▶ (Entry, Texts)
-#
-# Token estimates are written into sessions, so they match the agent's: UTF-16 units / 4, rounded up.
-# Every object becomes an entry, whatever its fields contain: sessions are damaged, and hostile.
-# """
 
 from __future__ import annotations
 
@@ -51,10 +49,6 @@ from sessions_app.sessionlog.jsjson import Line, parse, stringify, to_string, ut
 from sessions_app.sessionlog.model_facts import MILLION, InputPrices
 from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
-
-# WAS sessions_app/agents/pi/pure/controls: """The control entries of pi and Atomic: compactions, edits, labels, names, models and thinking levels."""
-# WAS sessions_app/agents/pi/pure/costs: """PURE: the prices at which pi and Atomic charged the replies of a session: each records its tokens and their cost."""
-
 
 VERBATIM_LINES: Final = "verbatim-lines"
 

@@ -1,11 +1,10 @@
-"""What pi's model sees: the latest `compaction`'s summary, what it kept, and later entries; then `context_edit`s."""
-# WAS sessions_app/agents/pi/pure/messages: """Messages as pi and Atomic rebuild them from recorded lines, and their hashes.
-#
-#     (Message, line, edit's line) ──message_json──▶ {"role": …, "content": …} ──message_hash──▶ "0f3c…"
-#
-# A message is reduced to the fields that decide what the model receives. Two readers agree on a context if the hashes of
-# all its messages are equal.
-# """
+"""What pi's model sees: the latest `compaction`'s summary, what it kept, and later entries; then `context_edit`s.
+
+    (Message, line, edit's line) ──message_json──▶ {"role": …, "content": …} ──message_hash──▶ "0f3c…"
+
+A rebuilt message is reduced to the fields that decide what the model receives. Two readers agree on a context if the
+hashes of all its messages are equal.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +19,6 @@ from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Prote
 from sessions_app.sessionlog.jsjson import canonical
 
 from .parser import new_content, weighed
-
-# WAS sessions_app/agents/pi/pure/rules: """What a plan may delete of the context that a reader rebuilds."""
-
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of messages whose content an edit replaces. An edit can omit messages of every role."""

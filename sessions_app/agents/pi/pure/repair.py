@@ -20,13 +20,12 @@ What the plan changes:
 - A message entry without a message, and an edit without a usable replacement, become entries that the agents ignore.
 
 Version 1 has neither ids nor parents: its entries are a chain in the order of the file.
+
+A session of version 1 or 2 is migrated to version 3 line by line, with as few changed bytes as possible. Fields are
+inserted at the start of the object and the rest stays as recorded. A copied line is accepted only if it parses to
+exactly what reading the old line gives. Damaged lines are copied unchanged, so nothing is lost. A file without a
+header, which agents refuse or empty, is given one.
 """
-# WAS sessions_app/agents/pi/pure/migration: """Migration of a version 1 or 2 session to version 3, line by line, with as few changed bytes as possible.
-#
-# Fields are inserted at the start of the object and the rest stays as recorded. A copied line is accepted only if it
-# parses to exactly what reading the old line gives. Damaged lines are copied unchanged, so nothing is lost. A file
-# without a header, which agents refuse or empty, is given one.
-# """
 
 from __future__ import annotations
 

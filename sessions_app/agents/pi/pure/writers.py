@@ -1,12 +1,18 @@
-"""Lines of pi and Atomic as writers make them: new entries, and recorded ones with another parent or content."""
-# WAS sessions_app/agents/pi/pure/summaries: """Summaries as pi and Atomic record them: their lines, their lists of files, and the text that they are made from.
-#
-#     messages ──conversation──▶ [User]: …  [Assistant]: …  [Assistant tool calls]: read(path="a.py")  [Tool result]: …
-#     messages ──files──▶ FileLists ──files_text──▶ <read-files>…</read-files>  <modified-files>…</modified-files>
-#
-# The text is that of pi's `serializeConversation`: sections joined by a blank line, empty ones left out, JSON as
-# JavaScript prints it. Only what precedes an earlier summary is in Redline's own words.
-# """
+"""The lines that pi and Atomic read: new entries, recorded ones with another parent or content, and summaries.
+
+| writer         | for                    | it writes                                                                  |
+|----------------|------------------------|----------------------------------------------------------------------------|
+| `context-edit` | pi 0.87 and newer      | one appended `context_edit` for each entry that is deleted or loses blocks |
+| `fork`         | every version, of both | a new session beside the old one, with the entries that are kept           |
+
+Summaries have lists of files, and are made from the conversation as text:
+
+    messages ──conversation──▶ [User]: …  [Assistant]: …  [Assistant tool calls]: read(path="a.py")  [Tool result]: …
+    messages ──files──▶ FileLists ──files_text──▶ <read-files>…</read-files>  <modified-files>…</modified-files>
+
+The text is that of pi's `serializeConversation`: sections joined by a blank line, empty ones left out, JSON as
+JavaScript prints it. Only what precedes an earlier summary is in Redline's own words.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +61,6 @@ from sessions_app.sessionlog.jsjson import (
     well_formed,
 )
 from sessions_app.sessionlog.text import timestamp_of
-
-# WAS sessions_app/agents/pi/pure/context_edit: """The writer for pi 0.87 and newer: it appends one `context_edit` for each entry that is deleted or loses blocks."""
-# WAS sessions_app/agents/pi/pure/fork: """The writer for every version of pi and Atomic: a new session beside the old one, with the entries that survive."""
-
 
 NULL: Final = b"null"
 _CONTENT_IN: Final = {EntryKind.EDIT: "replacement", EntryKind.MESSAGE: "message"}
