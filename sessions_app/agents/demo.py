@@ -165,12 +165,7 @@ def _find_out(story: SessionStory) -> StoryStep:
     )
     story.step("I look at how the feed is read.", "read", source("importer", 92), path="harbour/importer.py")
     story.step("Times come from here.", "read", source("clock", 74), path="harbour/clock.py")
-    story.step(
-        "Who uses departures?",
-        "bash",
-        matches("departure", 310),
-        command="rg -n departure harbour tests",
-    )
+    story.step("Who uses departures?", "bash", matches("departure", 310), command="rg -n departure harbour tests")
     story.step("The feed itself.", "read", feed(880), path="data/feed-2026-01.csv")
     story.step("What the format promises.", "read", prose("feed", 86), path="docs/feed-format.md")
     story.label("the feed, before anything was changed")
@@ -258,10 +253,7 @@ def _arrivals(story: SessionStory) -> None:
         command="rg -n service_day harbour tests",
     )
     story.step(
-        "The importer once more: does it keep the day?",
-        "read",
-        source("importer", 92),
-        path="harbour/importer.py",
+        "The importer once more: does it keep the day?", "read", source("importer", 92), path="harbour/importer.py"
     )
     story.step(
         "One day of the feed.",
@@ -298,12 +290,7 @@ def _arrivals(story: SessionStory) -> None:
         content=source("board_days", 2),
     )
     story.step("All of them.", "bash", test_log(219, failing=0), command="pytest -v")
-    story.step(
-        "How it looks on the page.",
-        "bash",
-        matches("arrival", 250),
-        command="python -m harbour board --plain",
-    )
+    story.step("How it looks on the page.", "bash", matches("arrival", 250), command="python -m harbour board --plain")
     story.say(
         "The board lists an arrival under the day on which it arrives. Two files were changed, harbour/board.py "
         "and harbour/clock.py, and tests/test_board_days.py is new."

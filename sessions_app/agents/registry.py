@@ -382,10 +382,7 @@ def _by_identity(found: Iterable[Violation]) -> dict[_Identity, Violation]:
 
 
 def _finding(
-    entry: Entry,
-    identity: _Identity,
-    found: Sequence[dict[_Identity, Violation]],
-    generations: Sequence[Generation],
+    entry: Entry, identity: _Identity, found: Sequence[dict[_Identity, Violation]], generations: Sequence[Generation]
 ) -> Finding:
     fault = next(one[identity].fault for one in found if identity in one)
     consequences = tuple(

@@ -239,10 +239,7 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (who, re.compile(words))
     for who, words in (
         ("Anthropic", r"prompt is too long|input length and `?max_tokens`? exceed context limit"),
-        (
-            "Anthropic, by bytes",
-            r"request_too_large|request exceeds the maximum (?:allowed )?(?:size|number of bytes)",
-        ),
+        ("Anthropic, by bytes", r"request_too_large|request exceeds the maximum (?:allowed )?(?:size|number of bytes)"),
         ("OpenAI", r"exceeds the context window|context[_ ]length[_ ]exceeded|context[_ ]window[_ ]exceeded"),
         ("OpenAI, OpenRouter, DeepSeek, vLLM", r"maximum context length (?:is|of) [\d,]+"),
         ("SGLang", r"exceeds? (?:the )?(?:model'?s )?(?:maximum )?context length"),
@@ -268,10 +265,7 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("Z.ai", r"prompt exceeds max(?:imum)? length"),
         ("Qwen", r"range of input length should be|maximum allowed input length of [\d,]+"),
         ("Cohere", r"too many tokens: |number of tokens in the prompt cannot exceed"),
-        (
-            "Hugging Face",
-            r"`?inputs`? (?:tokens \+ `?max_new_tokens`? )?must (?:be <=|have less than) [\d,]+",
-        ),
+        ("Hugging Face", r"`?inputs`? (?:tokens \+ `?max_new_tokens`? )?must (?:be <=|have less than) [\d,]+"),
         ("Cerebras, Mistral", r"\b4(?:00|13) (?:status code )?\(no body\)"),
     )
 )
@@ -506,10 +500,7 @@ class Tally(msgspec.Struct):
         return known is None or (known.estimate < SAMPLE and self.sampled_at != self.leaf_id)
 
     def take_sample(self, sample: Measured) -> None:
-        self.measure, self.sampled_at = (
-            msgspec.structs.replace(self.measure, sample=sample),
-            self.leaf_id or "",
-        )
+        self.measure, self.sampled_at = (msgspec.structs.replace(self.measure, sample=sample), self.leaf_id or "")
 
     @property
     def overflow(self) -> int | None:
@@ -524,8 +515,7 @@ def last_report(branch: Sequence[Entry], since: int = 0) -> int | None:
     """The place of the last answer on a branch that reports its context, from this offset on; None if there is none."""
     places = range(len(branch) - 1, -1, -1)
     return next(
-        (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since),
-        None,
+        (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since), None
     )
 
 

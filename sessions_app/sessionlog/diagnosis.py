@@ -146,13 +146,7 @@ def damage_finding(
 ) -> Finding:
     """The finding for damage of a line or of the tree."""
     return Finding(
-        damage.kind.value,
-        damage.number,
-        damage.offset,
-        damage.length,
-        damage.detail,
-        consequences,
-        is_repairable,
+        damage.kind.value, damage.number, damage.offset, damage.length, damage.detail, consequences, is_repairable
     )
 
 

@@ -192,11 +192,7 @@ def _prints_alike(value: object) -> bool:
     return True
 
 
-def _print(
-    value: object,
-    ordered: Callable[[dict[str, object]], list[str]],
-    quoted: Callable[[str], str],
-) -> str:
+def _print(value: object, ordered: Callable[[dict[str, object]], list[str]], quoted: Callable[[str], str]) -> str:
     parts: list[str] = []
     # What remains to be printed, the next item last: values, and ready-made punctuation.
     pending: list[object] = [value]

@@ -117,9 +117,7 @@ def _completion(field: str, finish: str | None) -> dict[str, Any]:
         "object": "chat.completion" if field == "message" else "chat.completion.chunk",
         "created": 1,
         "model": "model",
-        "choices": [
-            {"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": finish},
-        ],
+        "choices": [{"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": finish}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
 

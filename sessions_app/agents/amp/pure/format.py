@@ -286,7 +286,4 @@ class AmpFormat(Format):
         if message.role == Role.TOOL_RESULT:
             return {"role": "user", "content": [found]}
         content = found["data"].get("content")
-        return {
-            "role": message.role,
-            "content": without_results(content) if isinstance(content, list) else content,
-        }
+        return {"role": message.role, "content": without_results(content) if isinstance(content, list) else content}

@@ -154,10 +154,7 @@ class SettingsBridge(HookBridge):
         off = JsonDocument(content, str(path)).root.member(OFF)
         if off is None or off.value is not True:
             return super().remarks(content, path)
-        return (
-            *super().remarks(content, path),
-            f"{path} sets {OFF}: Claude Code calls no hook until it is removed.",
-        )
+        return (*super().remarks(content, path), f"{path} sets {OFF}: Claude Code calls no hook until it is removed.")
 
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         """A session of one message is compacted: it costs no request, because the hook prevents the compaction."""
@@ -173,16 +170,7 @@ class SettingsBridge(HookBridge):
                 session_id = json.loads(begun.output)["session_id"]
             except (ValueError, TypeError, KeyError) as fault:
                 raise ClientUnusable(f"it did not begin a session: {begun.last_words}") from fault
-            command = [
-                program,
-                "-p",
-                "--output-format",
-                "json",
-                "--resume",
-                str(session_id),
-                "--",
-                "/compact",
-            ]
+            command = [program, "-p", "--output-format", "json", "--resume", str(session_id), "--", "/compact"]
             ended = run_client(command, cwd=scratch.project, environment=environment)
             return _result(ended.output) or ended.last_words
 

@@ -212,12 +212,7 @@ KNOWN_TYPES: Final = (
     | {"tools-used", "agent-name", "api-request-shape", "api-request-blob", "api-request"}
 )
 """The types that clients write today. Others are kept and shown as well."""
-_USAGE: Final = (
-    "input_tokens",
-    "cache_read_input_tokens",
-    "cache_creation_input_tokens",
-    "output_tokens",
-)
+_USAGE: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 Described = list[tuple[Entry, Texts]]
 

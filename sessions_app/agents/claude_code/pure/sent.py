@@ -107,11 +107,7 @@ OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(
 """Models to which the client sends no messages of the system between others; to unknown ones it does."""
 NOTICE: Final = "task-notification"
 """The origin of what a user's line says of a task in the background, such as a subagent's."""
-_AUTHORS: Final = {
-    Role.ASSISTANT: Author.ASSISTANT,
-    Role.TOOL_RESULT: Author.RESULT,
-    Role.COMMAND: Author.COMMAND,
-}
+_AUTHORS: Final = {Role.ASSISTANT: Author.ASSISTANT, Role.TOOL_RESULT: Author.RESULT, Role.COMMAND: Author.COMMAND}
 
 
 def sent_lines(

@@ -305,8 +305,7 @@ class ClaudeForkWriter(ContextWriter):
         context = self._reader.rebuild(branch)
         # The order is that of what survives: of a line with several entries, the first one may be gone.
         left = self._arranged(
-            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None],
-            is_new=True,
+            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None], is_new=True
         )
         self._require_sent(left, facts)
         recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
@@ -368,12 +367,7 @@ def _note_lines(
         note_id = facts.new_id()
         recorded = parse(facts.line(beside))
         yield user_line(
-            recorded,
-            note_text(words),
-            facts.written_at,
-            parentUuid=parent,
-            uuid=note_id,
-            sessionId=facts.session_id,
+            recorded, note_text(words), facts.written_at, parentUuid=parent, uuid=note_id, sessionId=facts.session_id
         )
         parent = note_id
     return parent

@@ -605,9 +605,7 @@ class RolloutParser(LineParser):
             return  # that of the thread of which an old client copied the lines
         if line.offset == 0 and isinstance(meta.get("history_base"), dict):
             self.report(
-                DamageKind.MISSING_PARENT,
-                line,
-                "the thread that it is based on is missing, or shorter than it was",
+                DamageKind.MISSING_PARENT, line, "the thread that it is based on is missing, or shorter than it was"
             )
         extra = self.state.extra
         extra["own_offset"] = line.offset

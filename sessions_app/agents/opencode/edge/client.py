@@ -71,11 +71,7 @@ class OpenCodeProgram:
         del name
         rows = SessionRows(content)
         configure(scratch, *rows.model)
-        made = run_client(
-            self.command(PROBE),
-            cwd=scratch.project,
-            environment=self.environment(scratch),
-        )
+        made = run_client(self.command(PROBE), cwd=scratch.project, environment=self.environment(scratch))
         try:
             return rows.insert(data_directory(scratch) / "opencode.db")
         except (sqlite3.Error, ValueError) as fault:

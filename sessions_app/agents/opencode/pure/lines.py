@@ -29,16 +29,7 @@ SESSION: Final = "session"
 MESSAGE: Final = "message"
 PART: Final = "part"
 REVERT: Final = "revert"
-HEADER_FIELDS: Final = (
-    "id",
-    "parent_id",
-    "project_id",
-    "slug",
-    "directory",
-    "title",
-    "version",
-    "time_created",
-)
+HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "slug", "directory", "title", "version", "time_created")
 """What a session row says for good, or nearly: the other columns change with every step."""
 
 Key = TypeVar("Key")

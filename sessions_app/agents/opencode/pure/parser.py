@@ -233,10 +233,7 @@ class OpenCodeParser(LineParser):
         if content is None:
             return place, NO_TEXTS
         tokens = 0 if place.excluded else tokens_of(content.units)
-        return (
-            msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks),
-            content.texts,
-        )
+        return (msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks), content.texts)
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
         return f"{named_in(raw)} {LineParser.describe_fault(self, raw, fault)}"
@@ -302,10 +299,7 @@ class OpenCodeParser(LineParser):
             return None
         tail = compaction["tail"]
         return BoundaryControl(
-            anchor_id=asked,
-            segment=(tail, asked) if tail else None,
-            trigger=compaction["trigger"],
-            began_id=asked,
+            anchor_id=asked, segment=(tail, asked) if tail else None, trigger=compaction["trigger"], began_id=asked
         )
 
     def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> Sequence[Recorded]:
@@ -339,12 +333,7 @@ class OpenCodeParser(LineParser):
         return [Recorded(_with(place, content, message), content.texts, part)]
 
     def _tool(
-        self,
-        row_id: str,
-        message: SpokenMessage,
-        part: dict[str, Any],
-        line: Line,
-        common: dict[str, Any],
+        self, row_id: str, message: SpokenMessage, part: dict[str, Any], line: Line, common: dict[str, Any]
     ) -> list[Recorded]:
         call_id = row_id + CALL_SUFFIX
         tool = fields.stored_text(part, "tool")

@@ -422,12 +422,7 @@ class SessionParser(LineParser):
                 # One object for the id and the reference to it: sessions of 366,000 lines are kept in memory.
                 parent_id = state.previous_id
         entry, texts = describe(
-            data,
-            number=line.number,
-            offset=line.offset,
-            length=len(line.raw),
-            entry_id=entry_id,
-            parent_id=parent_id,
+            data, number=line.number, offset=line.offset, length=len(line.raw), entry_id=entry_id, parent_id=parent_id
         )
         state.recognised = state.recognised or entry.type in KNOWN_TYPES
         state.previous_id = entry_id

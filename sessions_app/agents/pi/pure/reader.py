@@ -27,9 +27,7 @@ SENT: Final = EDITABLE | {Role.SYSTEM, Role.COMMAND, Role.BRANCH_SUMMARY, Role.C
 _ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 """The roles for which pi makes one block of a new content that is a text."""
 SENDING: Final = Sending(
-    unsent_stop_reasons=frozenset({"error", "aborted"}),
-    fills_unanswered_calls=True,
-    drops_empty_messages=True,
+    unsent_stop_reasons=frozenset({"error", "aborted"}), fills_unanswered_calls=True, drops_empty_messages=True
 )
 """What pi changes in a context before it sends the messages. Results are never left out."""
 
@@ -126,8 +124,7 @@ def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
     if edit.control.effect != "undefined" or not entry.is_message or entry.role not in EDITABLE:
         return None
     return UnreadableEntry(
-        edit.entry,
-        f"pi cannot open this branch: entry {edit.entry.id} edits entry {entry.id} but has no replacement.",
+        edit.entry, f"pi cannot open this branch: entry {edit.entry.id} edits entry {entry.id} but has no replacement."
     )
 
 
@@ -165,12 +162,7 @@ MESSAGE_FIELDS: Final = (
 HASH_DIGITS: Final = 16
 _ONLY_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 """Roles for which a text that replaces the content becomes a block."""
-_WITHOUT_CONTENT: Final[Mapping[str, Any]] = {
-    Role.SYSTEM: "",
-    Role.USER: [],
-    Role.ASSISTANT: [],
-    Role.TOOL_RESULT: [],
-}
+_WITHOUT_CONTENT: Final[Mapping[str, Any]] = {Role.SYSTEM: "", Role.USER: [], Role.ASSISTANT: [], Role.TOOL_RESULT: []}
 """What takes the place of content that is missing or null; in a system message that a compaction repeats, nothing."""
 
 

@@ -285,11 +285,7 @@ class ForkWriter(ContextWriter):
         if self._ends_with_edit:
             known = {entry.id for entry in kept}
             yield edit_line(
-                facts.new_id(),
-                parent,
-                facts.written_at,
-                NO_ENTRY if NO_ENTRY not in known else facts.new_id(),
-                None,
+                facts.new_id(), parent, facts.written_at, NO_ENTRY if NO_ENTRY not in known else facts.new_id(), None
             )
 
 
@@ -342,10 +338,7 @@ def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Itera
     for entry in kept:
         if entry.id in facts.labels:
             entry_id, label = facts.new_id(), facts.labels[entry.id]
-            yield (
-                entry_id,
-                new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label),
-            )
+            yield (entry_id, new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label))
             parent = entry_id
 
 
