@@ -22,7 +22,7 @@ from compaction_app.core.transcript import Object, Pairs, TargetPlan, ToolPair, 
 from devtools.pure.conformance import case_lines, differences
 from sessions_app.agents.atomic.pure import format as atomic_rules
 from sessions_app.agents.atomic.pure.format import Filters, recorded_filters
-from sessions_app.agents.pi.pure import reader
+from sessions_app.agents.pi.pure import format as reader
 from sessions_app.agents.pure.format import PlanRules
 from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000

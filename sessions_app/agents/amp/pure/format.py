@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sessions_app.agents.pi.pure.reader import ContextRules
+from sessions_app.agents.pi.pure.format import ContextRules
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
 from sessions_app.agents.pure.line_parser import LineParser

@@ -19,9 +19,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from sessions_app.agents.pi.pure.diagnosis import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
-from sessions_app.agents.pi.pure.format import PiFormat
-from sessions_app.agents.pi.pure.reader import SENDING as PI_SENDING
-from sessions_app.agents.pi.pure.reader import ContextRules
+from sessions_app.agents.pi.pure.format import SENDING as PI_SENDING
+from sessions_app.agents.pi.pure.format import ContextRules, PiFormat
 from sessions_app.agents.pi.pure.writers import ForkWriter, PiSummaryFormat, new_line
 from sessions_app.agents.pure.format import (
     Append,

@@ -13,11 +13,18 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import DamageKind, ParserState, RecordedVersion
 
-from .ledger import ledger_result
 from .parser import CLIENT, KEY, SINCE, ClaudeCodeParser
-from .reader import ClaudeCodeReader, ClaudeCodeRules, OlderClaudeCodeReader
-from .sent import CURRENT, OLDER, ClaudeCodeTurns, VersionBehaviour, content_of, reworded_entries, sent_messages
-from .tree import ClaudeCodeTree
+from .reader import ClaudeCodeReader, ClaudeCodeRules, ClaudeCodeTree, OlderClaudeCodeReader
+from .sent import (
+    CURRENT,
+    OLDER,
+    ClaudeCodeTurns,
+    VersionBehaviour,
+    content_of,
+    ledger_result,
+    reworded_entries,
+    sent_messages,
+)
 from .writers import NAME, BoundaryWriter, ClaudeForkWriter, refusal, restore_lines_by
 
 _READER: Final = ClaudeCodeReader()

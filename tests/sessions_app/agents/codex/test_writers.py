@@ -14,8 +14,7 @@ from devtools.bench.codex import can_write, certify_plan, random_plan, write_thr
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.format import OLDER_READER, READER
-from sessions_app.agents.codex.pure.reader import CodexRules
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER, CodexRules
 from sessions_app.agents.codex.pure.writers import CompactedWriter, FullerList, ThreadForkWriter
 from sessions_app.agents.pure.format import NewFile, SessionWriter
 from sessions_app.sessionlog.entries import Protection, Target
