@@ -299,18 +299,18 @@ class SentConversation(msgspec.Struct):
                 continue
             if self.reply and message.role == Role.CUSTOM:
                 continue
-            goes_on = self._goes_on(message)
+            continues = self._continues_reply(message)
             self.reply = message.entry.reply
-            if not goes_on and not self.sending.pairs_anywhere:
+            if not continues and not self.sending.pairs_anywhere:
                 yield from self._unanswered()
                 self.open_calls.clear()
                 self.answered.clear()
             if message.role == Role.ASSISTANT:
-                yield from self._read_assistant(message, goes_on=goes_on)
+                yield from self._read_assistant(message, continues=continues)
             else:
                 yield from self._read_user(message)
 
-    def _goes_on(self, message: Message) -> bool:
+    def _continues_reply(self, message: Message) -> bool:
         """Whether a message is one more part of the reply before it."""
         return message.role == Role.ASSISTANT and bool(self.reply) and message.entry.reply == self.reply
 
@@ -329,7 +329,7 @@ class SentConversation(msgspec.Struct):
                 return
         self.has_begun = True
 
-    def _read_assistant(self, message: Message, *, goes_on: bool) -> Iterator[Violation]:
+    def _read_assistant(self, message: Message, *, continues: bool) -> Iterator[Violation]:
         entry = message.entry
         if entry.stop_reason in self.sending.unsent_stop_reasons:
             self.unsent_calls.update(dict.fromkeys(_calls_of(message), entry.id))
@@ -352,7 +352,7 @@ class SentConversation(msgspec.Struct):
             self.calls[call_id] = self.open_calls[call_id] = entry.id
         if _has_changed_thinking(message):
             self.changed_thinking = entry.id
-        elif not goes_on:
+        elif not continues:
             self.changed_thinking = None
 
     def _read_result(self, message: Message) -> Iterator[Violation]:

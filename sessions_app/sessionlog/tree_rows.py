@@ -228,13 +228,13 @@ class TreeRows:
             turn = self._draw_run(run, positions, len(following))
             if not following:
                 continue
-            goes_on = max(following, key=lambda child: (child in self._active, self._latest[child]))
-            is_active = goes_on in self._active
-            pending.append(_Run(goes_on, run.lane, turn, False, is_active, run.beside_active))
+            continuing = max(following, key=lambda child: (child in self._active, self._latest[child]))
+            is_active = continuing in self._active
+            pending.append(_Run(continuing, run.lane, turn, False, is_active, run.beside_active))
             pending.extend(
                 _Run(child, run.lane + 1, turn, True, False, is_active or run.beside_active)
                 for child in reversed(following)
-                if child != goes_on
+                if child != continuing
             )
 
     def _run_from(self, position: int) -> list[int]:

@@ -277,7 +277,7 @@ def run_client(
 ) -> ClientExit:
     """Run a client's program until it ends, or for as many seconds. Raises ClientUnusable if it cannot be run."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        # Files instead of pipes: what the program leaves behind may keep them open, and nobody waits for that.
+        # Files instead of pipes: what the program leaves behind may keep them open; it is not waited for.
         try:
             process = subprocess.Popen(  # noqa: S603  # the user's own program
                 command,
@@ -315,7 +315,7 @@ def _end(output: IO[bytes]) -> str:
 
 
 NOWHERE: Final = "http://127.0.0.1:9"
-"""A proxy that does not exist: a request that would leave the computer fails at once."""
+"""A proxy that does not exist: a request that would leave the computer fails immediately."""
 
 
 class Scratch(NamedTuple):
@@ -380,7 +380,7 @@ class ClientProgram(Protocol):
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
         """Write a session, given its file's name and its bytes, to where the program finds it.
 
-        Returns the id by which it is continued. Raises ClientUnusable. A run of its own with PROBE is the control.
+        Returns the id by which it is continued. Raises ClientUnusable. A run with PROBE that it makes is the control.
         """
 
     def command(self, prompt: str, session_id: str = "") -> list[str]:

@@ -128,7 +128,7 @@ class Moved(NamedTuple):
 
 
 class TurnOrder(Protocol):
-    """How an agent sends what stands between two replies, if it puts that in an order of its own."""
+    """How an agent sends what stands between two replies, if it changes their order."""
 
     def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
         """The messages of a context without some others, in the order in which the agent rebuilds it: from the lines of
@@ -148,7 +148,7 @@ class Append(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """A row of a database before and after a change: the exact text of its data, None if there is no row."""
+    """A row of a database before and after a change: the exact text of its data, None without a row."""
 
     table: str
     row_id: str
@@ -457,7 +457,7 @@ class Format(ABC):
         """
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
-        """The ids of the entries around whose text the agent puts words of its own: `sent_messages` gives only what was
+        """The ids of the entries around whose text the agent puts its own words: `sent_messages` gives only what was
         recorded of them."""
         del context, line
         return ()
@@ -581,7 +581,7 @@ def anywhere(entry: Entry) -> bool:
 
 def notes_before(
     order: Iterable[Entry],
-    staying: Collection[str],
+    kept_ids: Collection[str],
     notes: Mapping[str, str],
     may_follow: Callable[[Entry], bool] = anywhere,
 ) -> Mapping[str | None, list[str]]:
@@ -591,16 +591,16 @@ def notes_before(
     a call and its results, between reasoning and what it led to, or within a reply of several entries.
     """
     entries = list(order) if notes else []
-    answered = {entry.result_for for entry in entries if entry.id in staying and entry.result_for is not None}
+    answered = {entry.result_for for entry in entries if entry.id in kept_ids and entry.result_for is not None}
     found: dict[str | None, list[str]] = {}
     waiting: list[str] = []
     unanswered: set[str] = set()
     previous: Entry | None = None
     for entry in entries:
-        if entry.id not in staying:
+        if entry.id not in kept_ids:
             waiting += [notes[entry.id]] if entry.id in notes else []
             continue
-        is_apart = not unanswered and entry.result_for is None and not _goes_on(previous, entry)
+        is_apart = not unanswered and entry.result_for is None and not _continues_reply(previous, entry)
         if waiting and is_apart and may_follow(entry):
             found[entry.id], waiting = waiting, []
         unanswered |= answered.intersection(entry.call_ids())
@@ -609,7 +609,7 @@ def notes_before(
     return {**found, None: waiting} if waiting else found
 
 
-def _goes_on(previous: Entry | None, entry: Entry) -> bool:
+def _continues_reply(previous: Entry | None, entry: Entry) -> bool:
     """Whether an entry is of the same reply as the one before it."""
     if previous is None:
         return False

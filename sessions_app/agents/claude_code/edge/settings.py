@@ -39,7 +39,7 @@ DIRECTORY: Final = ".claude"
 CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"
 DEFAULT_WINDOW: Final = KNOWN_WINDOWS["claude-"]
 LONG_MARK: Final = "[1m]"
-"""Ends the name of a model that is asked for with the long window; sessions record the name without it."""
+"""Ends the name of a model that is requested with the long window; sessions record the name without it."""
 LONG_WINDOW: Final = 1_000_000
 LEAST_WINDOW: Final = 100_000
 """A smaller window in the settings counts as this one."""

@@ -464,7 +464,7 @@ SINCE: Final = (2, 1, 143)
 """The first version that reads the list of a boundary, continues where a `last-prompt` line says, and reads a line that
 has more behind its first value."""
 _LONG_LINE: Final = b'{"parentUuid":'
-"""How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
+"""How a line begins that may continue beyond the first bytes of a file, as one with an image does."""
 _OWN_NAMES: Final = (b'"parentUuid"', b'"leafUuid"')
 """The names of fields that no other agent's lines have."""
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}

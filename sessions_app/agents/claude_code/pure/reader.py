@@ -632,7 +632,7 @@ def _is_led_to(message: Message) -> bool:
 
 
 def _sorted(led_to: Sequence[Message], *, is_new: bool) -> Iterator[Message]:
-    """What a reply leads to, in order. A text whose results are gone stands on a line of its own; in a new session,
+    """What a reply leads to, in order. A text whose results are gone stands on its own line; in a new session,
     behind the results of others."""
     answering = {message.entry.number for message in led_to if message.role == Role.TOOL_RESULT}
     last = max(answering)

@@ -94,7 +94,7 @@ class SentLine(NamedTuple):
     is_file: bool = False
     """Whether it is an attachment of a file or a directory."""
     is_reworded: bool = False
-    """Whether the client puts words of its own around it, which are not among the blocks."""
+    """Whether the client puts its own words around it, which are not among the blocks."""
 
     @property
     def is_speech(self) -> bool:
@@ -152,7 +152,7 @@ def sent_lines(
 
 
 def last_model(lines: Sequence[SentLine]) -> str:
-    """The model of the last reply, with which the client goes on."""
+    """The model of the last reply, with which the client continues."""
     return next((line.model for line in reversed(lines) if line.model), "")
 
 
@@ -240,7 +240,7 @@ def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
 
 
 def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
-    """The result that an entry is, on a line of its own or with others."""
+    """The result that an entry is, on its own line or with others."""
     block = data if is_result(data) else next(filter(is_result, reversed(data["message"]["content"])))
     if message.blocks is None or len(message.blocks) == len(message.entry.blocks or ()):
         return dict(block)
@@ -453,7 +453,7 @@ def sent_messages(
 def reworded_entries(
     context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour = CURRENT
 ) -> Iterator[str]:
-    """The ids of the entries around which the client puts words of its own: notices of tasks in the background, such as
+    """The ids of the entries around which the client puts its own words: notices of tasks in the background, such as
     a subagent's, and attachments that were not recorded as rendered."""
     lines = _lines_of(context, line, behaviour)
     yield from (message.entry.id for message, sent in zip(context.messages, lines, strict=True) if sent.is_reworded)

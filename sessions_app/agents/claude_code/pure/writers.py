@@ -156,7 +156,7 @@ NO_STATS: Final = Stats()
 NAME: Final = "boundary"
 CONTENT: Final = "Conversation curated with Redline"
 MARK: Final = "redline"
-"""The key by which Redline recognises a boundary of its own; the client ignores it."""
+"""The key by which Redline recognises its own boundaries; the client ignores it."""
 
 
 class BoundaryWriter(ContextWriter):
@@ -351,10 +351,10 @@ class ClaudeForkWriter(ContextWriter):
 
 def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:
     """The notes by the number of the line that they precede: never one with results."""
-    staying = {message.entry.id for message in left}
+    kept_ids = {message.entry.id for message in left}
     order = [message.entry for message in context.messages]
-    answering = {entry.number for entry in order if entry.id in staying and entry.result_for is not None}
-    found = notes_before(order, staying, facts.notes, lambda entry: entry.number not in answering)
+    answering = {entry.number for entry in order if entry.id in kept_ids and entry.result_for is not None}
+    found = notes_before(order, kept_ids, facts.notes, lambda entry: entry.number not in answering)
     numbers = {entry.id: entry.number for entry in order}
     return {None if before is None else numbers[before]: words for before, words in found.items()}
 

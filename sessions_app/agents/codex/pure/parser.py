@@ -256,7 +256,7 @@ def _output(item: Mapping[str, Any]) -> _Content:
 
 
 def _step(item: Mapping[str, Any]) -> _Content:
-    """Something that the model did and that has no result of its own: a web search, an image."""
+    """Something that the model did and that has no separate result: a web search, an image."""
     text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
     image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
     units = image[0].units if image else utf16_length(text)
@@ -339,7 +339,7 @@ def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None
 
 
 def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
-    """An image, or what one agent told another and only the provider can read."""
+    """An image, or what one agent sent to another and only the provider can read."""
     if kind == "input_image":
         return Opaque.image(fields.text(part, "image_url"), index)
     return Opaque.encrypted(fields.text(part, kind), index, ENCRYPTED)

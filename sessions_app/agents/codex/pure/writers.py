@@ -68,8 +68,9 @@ def next_window(
 ) -> Mapping[str, Any]:
     """The fields by which a compacted line begins a new window; none in a thread without windows.
 
-    Without them, Codex goes by the tokens that were last reported, as if nothing had been deleted, and compacts at once
-    if they are above its limit. `thread_window` is the first window of a new thread, whose header is not in the branch.
+    Without them, Codex decides by the tokens that were last reported, as if nothing had been deleted, and compacts
+    immediately if they are above its limit. `thread_window` is the first window of a new thread, whose header is not in
+    the branch.
     """
     first = previous = thread_window
     number = 0
@@ -120,7 +121,7 @@ def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry],
 
 def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> list[tuple[str, bytes]]:
     """The type and payload of the lines that say which context the model has: the last full `world_state` with the
-    changes after it, and the last `turn_context`. None of them if Codex adds its context anew in any case."""
+    changes after it, and the last `turn_context`. None of them if Codex adds its context again in any case."""
     boundaries = (place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction)
     after = max(boundaries, default=0)
     states: list[bytes] = []

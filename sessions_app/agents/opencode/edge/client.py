@@ -32,7 +32,7 @@ MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["te
 MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"
-"""A title of its own: the client does not ask a model for one."""
+"""With this title, the client requests none from a model."""
 
 
 class OpenCodeClient(Client):
@@ -158,7 +158,7 @@ class SessionRows:
 
 
 def _model(message: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The model of a message: a user's names it in an object, an assistant's in fields of its own."""
+    """The model of a message: a user's names it in an object, an assistant's in separate fields."""
     named = message.get("model")
     model = named if isinstance(named, dict) else message
     found = model.get("providerID"), model.get("modelID")
@@ -173,7 +173,7 @@ OFFLINE: Final = {
     # It installs a package beside plugins, and would wait for the network.
     "npm_config_fetch_retries": "0",
 }
-"""Variables by which it starts at once without a network."""
+"""Variables by which it starts without waiting for a network."""
 
 
 class PluginBridge(FileBridge):

@@ -129,7 +129,7 @@ class Takeover:
 
     @property
     def has_older(self) -> bool:
-        """Whether there are rows of OpenCode 1. A database with neither is asked for them, and so refused."""
+        """Whether there are rows of OpenCode 1. A database with neither is queried for them, and so refused."""
         return SESSION in self.tables or self._ids is None
 
     def session_ids(self) -> set[object]:

@@ -92,28 +92,28 @@ def select(branch: Sequence[Entry]) -> list[list[Entry]]:
 def _start(messages: Sequence[Sequence[Entry]], control: BoundaryControl | None) -> int:
     """The place of the first message that a completed compaction leaves."""
     places = _places(messages)
-    asked = places.get(control.anchor_id or "") if control is not None else None
-    if control is None or asked is None:
+    question = places.get(control.anchor_id or "") if control is not None else None
+    if control is None or question is None:
         return 0
     if control.segment is None:
-        return asked
+        return question
     tail = places.get(control.segment[0], len(messages))
-    return tail if tail <= asked else 0
+    return tail if tail <= question else 0
 
 
 def _tail_after_summary(messages: list[list[Entry]], control: BoundaryControl) -> list[list[Entry]]:
     places = _places(messages)
-    asked = places.get(control.anchor_id or "")
+    question = places.get(control.anchor_id or "")
     tail = places.get(control.segment[0]) if control.segment is not None else None
-    if asked is None or tail is None or tail >= asked:
+    if question is None or tail is None or tail >= question:
         return messages
     answers = (
         at
-        for at in range(asked + 1, len(messages))
+        for at in range(question + 1, len(messages))
         if (one := _boundary(messages[at])) and one.anchor_id == control.anchor_id
     )
     after = next(answers) + 1
-    return [*messages[asked:after], *messages[tail:asked], *messages[after:]]
+    return [*messages[question:after], *messages[tail:question], *messages[after:]]
 
 
 def _places(messages: Sequence[Sequence[Entry]]) -> dict[str, int]:
@@ -251,7 +251,7 @@ def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_media(file: Mapping[str, Any]) -> bool:
-    """Whether the client moves an attachment of a result into a message of its own."""
+    """Whether the client moves an attachment of a result into a separate message."""
     return is_image(file) or file.get("mime") == PDF
 
 

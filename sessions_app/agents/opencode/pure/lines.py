@@ -213,7 +213,7 @@ def _items(document: bytes, at: Span) -> list[Span]:
 
 
 def _row(row_type: str, data: bytes, message_id: str = "") -> Row:
-    """The row of a message or a part. Without an id of its own it gets none, and is reported as damage."""
+    """The row of a message or a part. Without its own id it gets none, and is reported as damage."""
     row_id = fields.text(fields.as_mapping(parse(data)), "id")
     return Row(row_type, row_id, len(data), message_id=message_id, data=data)
 

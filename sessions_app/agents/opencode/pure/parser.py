@@ -293,13 +293,16 @@ class OpenCodeParser(LineParser):
 
         A failed summary counts only if something is kept before it: the client then sends that in its place.
         """
-        asked = fields.text(data, "parentID")
-        compaction = self.state.extra.get("compactions", {}).get(asked)
+        question = fields.text(data, "parentID")
+        compaction = self.state.extra.get("compactions", {}).get(question)
         if compaction is None or not (compaction["tail"] or _is_finished(data)):
             return None
         tail = compaction["tail"]
         return BoundaryControl(
-            anchor_id=asked, segment=(tail, asked) if tail else None, trigger=compaction["trigger"], began_id=asked
+            anchor_id=question,
+            segment=(tail, question) if tail else None,
+            trigger=compaction["trigger"],
+            began_id=question,
         )
 
     def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> Sequence[Recorded]:

@@ -261,10 +261,10 @@ class RowForkWriter(RowWriter):
 
 def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: WriteFacts) -> list[CopiedRow]:
     """The rows that stay with the notes between them. Their ids, by which they are sorted, are made in this order."""
-    staying = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
-    notes = notes_before(branch, staying, facts.notes, lambda entry: entry.type == MESSAGE)
+    kept_ids = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
+    notes = notes_before(branch, kept_ids, facts.notes, lambda entry: entry.type == MESSAGE)
     uncounted = {change.row_id: change.after for change in without_usage(branch, facts)}
-    rows = [entry for entry in branch if is_row(entry) and entry.id in staying]
+    rows = [entry for entry in branch if is_row(entry) and entry.id in kept_ids]
     copied: list[CopiedRow] = []
     new_ids: dict[str, str] = {}
     for at, entry in enumerate(rows):
@@ -285,8 +285,8 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
     after that, and to whom the user spoke last."""
     messages = [(entry, parse(encoded(data_of(entry, facts)))) for entry in before if entry.type == MESSAGE]
     source, latest = messages[-1]
-    asked = next(data for _, data in reversed(messages) if data.get("role") == Role.USER)
-    addressed = {name: asked[name] for name in _ADDRESSED if name in asked}
+    prompt = next(data for _, data in reversed(messages) if data.get("role") == Role.USER)
+    addressed = {name: prompt[name] for name in _ADDRESSED if name in prompt}
     message = {"role": Role.USER, "time": {"created": latest["time"]["created"]}, **addressed}
     part_id = next(entry.id for entry in reversed(before) if entry.type != MESSAGE)
     for words in notes:

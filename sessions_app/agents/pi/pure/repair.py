@@ -121,7 +121,7 @@ def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int)
 def _splice(raw: bytes, added: dict[str, Any]) -> bytes:
     """The object with fields inserted at its start.
 
-    A recorded field of the same name would take precedence over an inserted one; then the object is printed anew.
+    A recorded field of the same name would take precedence over an inserted one; then the object is printed again.
     """
     if not added:
         return raw

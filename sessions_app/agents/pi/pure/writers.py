@@ -224,9 +224,9 @@ NOTE_TYPE: Final = "redline-note"
 class ForkWriter(ContextWriter):
     """Writes what survives of a branch into a new session. Ids stay; parents, and lost blocks, are the only changes.
 
-    The last assistant still reports the context as it was, so the agent would compact the fork at the next prompt.
-    With `ends_with_edit` an edit of no entry follows, after which pi 0.87 estimates instead; otherwise the reported
-    token counts become 0.
+    The last assistant message still reports the size of the old context, so the agent would compact the fork at the
+    next prompt. With `ends_with_edit` an edit of no entry follows, after which pi 0.87 estimates instead; otherwise the
+    reported token counts become 0.
     """
 
     name = "fork"
