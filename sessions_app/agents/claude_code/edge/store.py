@@ -44,14 +44,14 @@ _SEARCHED: Final = 4_096
 """The name comes first; the rest is a preview of the output."""
 
 
-def companion_of(session: Path, text: str) -> Path | None:
-    """The file with the whole of an output, of which an entry has the beginning; None if there is none."""
+def companion_of(path: Path, text: str) -> Path | None:
+    """The file beside a session with the whole of an output, of which an entry has the beginning; None without one."""
     named = _NAMED.search(text, 0, _SEARCHED)
     if named is None:
         return None
-    path = session.parent / named.group(1) / OUTPUT_DIRECTORY / named.group(2)
+    companion = path.parent / named.group(1) / OUTPUT_DIRECTORY / named.group(2)
     try:
-        return path if file_state(path) is not None else None
+        return companion if file_state(companion) is not None else None
     except BadInput:
         return None
 
@@ -190,17 +190,14 @@ def _start_of(pid: int) -> str | None:
 
 
 class ClaudeCodeStore(Store):
+    recognises = staticmethod(shows_format)
+    companion_of = staticmethod(companion_of)
+
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         return (str(config_directory(Path("~"), environment) / PROJECTS),)
 
     def owns(self, path: Path) -> bool:
         return DIRECTORY in path.parts
-
-    def recognises(self, head: bytes) -> bool:
-        return shows_format(head)
-
-    def companion_of(self, path: Path, text: str) -> Path | None:
-        return companion_of(path, text)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         return open_elsewhere(path, config_directory(Path.home()))

@@ -34,7 +34,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -422,6 +422,8 @@ _BEFORE_TYPE: Final = 200
 class CodexStore(Store):
     is_append_only = True
     """The client's own history, and threads that are based on one, name positions in a file."""
+    write_lock = staticmethod(writer_lock)
+    sessions_based_on = staticmethod(threads_based_on)
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         directory = home_directory(Path("~"), environment)
@@ -449,9 +451,3 @@ class CodexStore(Store):
 
     def open_sessions(self, root: Path) -> set[str]:
         return set(open_threads(root))
-
-    def write_lock(self, path: Path) -> AbstractContextManager[object]:
-        return writer_lock(path)
-
-    def sessions_based_on(self, path: Path) -> Sequence[Path]:
-        return threads_based_on(path)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from sessions_app.agents.base import OpenElsewhere, Store, named_directory
 from sessions_app.agents.opencode.pure.lines import (
@@ -556,6 +556,9 @@ class OpenCodeStore(Store):
     keeps_database = True
     has_server = True
     session_tables = SESSION_TABLES
+    discover = staticmethod(discover)
+    database = staticmethod(database_of)
+    is_same_row = staticmethod(is_same_row)
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         return (str(named_directory("XDG_DATA_HOME", Path("~/.local/share"), environment) / DIRECTORY),)
@@ -566,9 +569,6 @@ class OpenCodeStore(Store):
 
     def recognises(self, head: bytes) -> bool:
         return HEAD.match(head) is not None
-
-    def discover(self, root: Path) -> Discovery:
-        return discover(root)
 
     def open(self, path: Path) -> SessionReader:
         storage = storage_of(path)
@@ -606,9 +606,6 @@ class OpenCodeStore(Store):
             info = info_of((line.raw for line in split_lines(reader.chunks(0))), updated)
             yield from export_of(info, export_rows(line.raw for line in split_lines(reader.chunks(0))))
 
-    def database(self, path: Path) -> Path | None:
-        return database_of(path)
-
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         return RenderedReader(path, partial(session_within, path, connection))
 
@@ -624,6 +621,3 @@ class OpenCodeStore(Store):
             return None
         server = OpenCodeServer(loopback_address(address), path)
         return server if server.is_alone() else None
-
-    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-        return is_same_row(one, other)
