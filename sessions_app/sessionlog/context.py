@@ -316,6 +316,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     as_text: bool = False
     """Whether it is sent as a part of the text of the message before it."""
 
+    @staticmethod
+    def of(entry: Entry) -> Message:
+        """The message that an entry is, as recorded."""
+        return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+
     @property
     def source(self) -> Entry:
         """The entry whose line contains the content."""
@@ -537,7 +542,7 @@ def _reports(entry: Entry) -> bool:
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
     """The entry as a message without its hidden blocks; None if nothing of it would remain."""
     if not hidden or not entry.blocks:
-        return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+        return Message.of(entry)
     blocks = tuple(block for block in entry.blocks if block.index not in hidden)
     if not blocks:
         return None

@@ -538,7 +538,7 @@ class ClaudeCodeReader(Reader):
         return list(_in_file_order(messages, is_new=is_new))
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
-        return _in_file_order(_message(entry) for entry in selected if entry.is_message)
+        return _in_file_order(Message.of(entry) for entry in selected if entry.is_message)
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):
@@ -562,7 +562,7 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
         return list(messages)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
-        return (_message(entry) for entry in selected[: _end_of_speech(selected)] if entry.is_message)
+        return (Message.of(entry) for entry in selected[: _end_of_speech(selected)] if entry.is_message)
 
 
 def _without_kept(entry: Entry) -> Entry:
@@ -613,10 +613,6 @@ def _ends_beside(branch: Sequence[Entry]) -> bool:
         if entry.parent_id not in (None, before.id):
             return True
     return False
-
-
-def _message(entry: Entry) -> Message:
-    return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
 
 
 def _in_file_order(messages: Iterable[Message], *, is_new: bool = False) -> Iterator[Message]:

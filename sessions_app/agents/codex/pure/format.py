@@ -85,14 +85,14 @@ class CodexReader(Reader):
             if isinstance(entry.control, BoundaryControl):
                 history = self._after(entry.control, history, by_id)
             elif entry.is_message and not is_part(entry.id):
-                history.append(_message(entry))
+                history.append(Message.of(entry))
         return ActiveContext(self.name, tuple(history), newest_of(branch, self.honours), sending=SENDING)
 
     def _after(self, control: BoundaryControl, history: Sequence[Message], by_id: dict[str, Entry]) -> list[Message]:
         """The conversation after a boundary."""
         if control.trigger == ROLLED_BACK:
             return self._rolled_back(control, history)
-        kept = [_message(by_id[entry_id]) for entry_id in control.kept if entry_id in by_id]
+        kept = [Message.of(by_id[entry_id]) for entry_id in control.kept if entry_id in by_id]
         return _prompts_within_budget(kept) if control.trigger == SUMMARISED else kept
 
     def _rolled_back(self, control: BoundaryControl, history: Sequence[Message]) -> list[Message]:
@@ -106,10 +106,6 @@ class CodexReader(Reader):
 
     def _is_prompt(self, message: Message) -> bool:
         return message.role == Role.USER or (self._is_older and message.entry.type == COMPACTED)
-
-
-def _message(entry: Entry) -> Message:
-    return Message(entry, entry.role, entry.blocks, entry.tokens)
 
 
 def _prompts_within_budget(kept: Sequence[Message]) -> list[Message]:

@@ -64,12 +64,7 @@ class OpenCodeReader(Reader):
         spoken = [message for message in select(branch) if not _is_left_out(message)]
         return ActiveContext(
             self.name,
-            tuple(
-                Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
-                for message in spoken
-                for entry in message
-                if entry.is_message
-            ),
+            tuple(Message.of(entry) for message in spoken for entry in message if entry.is_message),
             newest_of(branch, self.honours),
             sending=SENDING,
         )
