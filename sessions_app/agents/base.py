@@ -52,7 +52,7 @@ class CompactionSetting(NamedTuple):
     name: str
     meaning: str
     default: str
-    """What applies without a value in a file: as it would be written, or in words."""
+    """The value that applies without one in a file: as it would be written, or in words."""
     is_usable: Callable[[object], bool]
     example: object
     """A value for the line that sets it, if no file has one."""
@@ -150,7 +150,7 @@ class RebuiltMessage(NamedTuple):
 
 
 class PackageContext(NamedTuple):
-    """What an agent's own package made of a session: a context, a refusal to open it, or a failure to run."""
+    """An agent's own package's result for a session: a context, a refusal to open it, or a failure to run."""
 
     messages: tuple[RebuiltMessage, ...] = ()
     refusal: str = ""
@@ -269,7 +269,7 @@ class OpenElsewhere(NamedTuple):
     """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
 
     sentence: str
-    """What is known, as in "is open in Codex (process 4711)"."""
+    """The known fact, as in "is open in Codex (process 4711)"."""
     is_certain: bool = True
     """False if the sign may have been left behind, and the system does not show whether it was."""
 
@@ -406,7 +406,7 @@ class Bridge(ABC):
 
     @abstractmethod
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        """What the user does after connecting an agent, in all projects or in one; sentences."""
+        """The user's next steps after connecting an agent, in all projects or in one; sentences."""
 
     @abstractmethod
     def path(self, home: Path, project: Path | None) -> Path:
@@ -437,7 +437,7 @@ class Bridge(ABC):
         """The version of the bridge in a file; None if it has none. Raises BadInput."""
 
     def remarks(self, content: bytes, path: Path) -> Sequence[str]:
-        """What else is in the file that keeps the bridge from working, in sentences."""
+        """Other contents of the file that keep the bridge from working, in sentences."""
         del content, path
         return ()
 
@@ -462,7 +462,7 @@ class SettingsFile:
     branch_summary: Mapping[str, Any] = field(default_factory=dict)
     """Its section on summaries of branches that are left, with the agent's names."""
     hooks: tuple[str, ...] = ()
-    """What it says takes part in a compaction: commands and plugins, in words."""
+    """The commands and plugins that take part in a compaction according to the file, in words."""
 
 
 class CompactionBudget(NamedTuple):

@@ -179,7 +179,7 @@ def keeps_database(agent: str) -> bool:
 
 
 class _Sign(NamedTuple):
-    """What an entry shows: the agent that wrote it, and the reader of that agent's versions, if it tells them."""
+    """The agent that wrote an entry, and the reader of that agent's versions, if the entry shows it."""
 
     agent: Agent
     reader: str
@@ -346,7 +346,7 @@ REPAIRS: Final = {
     ProviderRule.REPEATED_RESULT: "leaves the result out",
     ProviderRule.EMPTY_CONTENT: "leaves the message out",
 }
-"""What agents do about a violation before they send the conversation."""
+"""The repair of a violation by agents, before they send the conversation."""
 
 _Identity = tuple[ProviderRule, str, str]
 

@@ -107,7 +107,7 @@ class ContextSize(msgspec.Struct, frozen=True):
     basis: Basis
     ratio: float = 1.0
     estimate: int = 0
-    """What the agents estimate of it."""
+    """The agents' estimate of it."""
 
     def __str__(self) -> str:
         """Such as `about 178,000 tokens` or `177,657 tokens, reported`."""
@@ -155,12 +155,12 @@ class ContextSize(msgspec.Struct, frozen=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """What is known of a branch's measure."""
+    """The known facts about a branch's measure."""
 
     report: Measured | None = None
     """The last report of the provider, with the estimate of the context then, even if it was compacted since."""
     sample: Measured | None = None
-    """What a tokenizer counts in the beginning of the branch; None if nothing was counted."""
+    """A tokenizer's count of the beginning of the branch; None if nothing was counted."""
 
     @property
     def is_of_another_context(self) -> bool:
@@ -361,7 +361,7 @@ class ActiveContext:
     open_ended: bool = False
     """Whether an appended entry may change how earlier ones are rebuilt."""
     sending: Sending = NO_REPAIRS
-    """What the agent changes before it sends the messages."""
+    """The agent's changes before it sends the messages."""
     refused: UnreadableEntry | None = None
     """The reason why the agent refuses the branch; the messages are then those without that entry."""
     removed: frozenset[str] = frozenset()

@@ -46,7 +46,7 @@ class Severity(StrEnum):
 
 
 class AgentConsequence(NamedTuple):
-    """What one agent makes of a finding."""
+    """The consequence of a finding in one agent."""
 
     agent: str
     """The agent and its versions, for people."""
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """What an agent finds wrong in one of its files, and the tree of its entries."""
+    """The faults that an agent finds in one of its files, and the tree of its entries."""
 
     findings: list[Finding]
     """The first FINDINGS_KEPT of its lines, and as many of its tree."""
@@ -195,7 +195,7 @@ class Violation(NamedTuple):
     call_id: str
     """The call or result that violates the rule; empty if it is another part of the entry."""
     fault: str
-    """What is wrong with the entry."""
+    """The fault of the entry, as a clause."""
     is_repaired: bool = False
     """Whether the agent repairs it before it sends the conversation, so that no provider sees it."""
 

@@ -74,7 +74,7 @@ class SummaryControl(msgspec.Struct, frozen=True):
 
 
 class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
-    """What replaces everything before a boundary: entries recorded before it, or on the same line."""
+    """The entries that replace everything before a boundary: recorded before it, or on the same line."""
 
     kept: tuple[str, ...] = ()
     """The ids of the entries that remain, in the order in which they are sent."""
@@ -83,7 +83,7 @@ class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
     segment: tuple[str, str] | None = None
     """The first and the last entry that versions keep which do not honour a list."""
     trigger: str = ""
-    """What caused it, as recorded."""
+    """Its cause, as recorded."""
     tokens_before: int | None = None
     """The context before it and after it, in tokens, as its writer counted them."""
     tokens_after: int | None = None
@@ -354,7 +354,7 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
     whole: str | None
     blocks: tuple[str, ...]
     opaque: tuple[Opaque, ...] = ()
-    """What of the entry is not text, in order; a label stands for it in these texts."""
+    """The parts of the entry that are not text, in order; a label stands for each in these texts."""
 
     def block(self, index: int) -> str:
         """The text of the block at this index of the recorded array."""

@@ -135,7 +135,7 @@ class Opaque(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def encrypted(base64: str, block: int | None = None, label: str = "") -> Opaque:
-        """What only a provider can read."""
+        """Content that only a provider can read."""
         return Opaque(len(base64) * 3 // 4, block, label)
 
 

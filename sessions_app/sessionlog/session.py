@@ -94,7 +94,7 @@ class ParserState(msgspec.Struct):
     window: int | None = None
     """The latest context window that the session records of its model, in tokens."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What one agent's parser has to remember, as JSON values."""
+    """The values that one agent's parser has to remember, as JSON."""
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def require_session(state: ParserState, name: str, head: Callable[[], bytes] | N
 
 
 def _first_line(head: bytes) -> str:
-    """What the first line of a file is, as a sentence."""
+    """A description of the first line of a file, as a sentence."""
     line = next((line for line in head.splitlines() if line.strip()), b"")
     if not line:
         return "It is empty."
@@ -199,7 +199,7 @@ class RecordedVersion(NamedTuple):
 
     numbers: tuple[int, ...]
     sentence: str
-    """What the lines record, as in "Claude Code 2.1.330 continued it last"."""
+    """The recorded fact, as in "Claude Code 2.1.330 continued it last"."""
 
 
 @lru_cache(maxsize=16)

@@ -140,7 +140,7 @@ def is_noise(text: str) -> bool:
 
 
 def noise_words(text: str) -> str:
-    """What such a record says, without its tags: the command and its arguments, or what they enclose."""
+    """The words of such a record, without its tags: the command and its arguments, or the enclosed text."""
     command = _COMMAND.search(text)
     if command is not None:
         arguments = _ARGUMENTS.search(text)

@@ -360,7 +360,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class ClientProgram(Protocol):
-    """What is different from client to client."""
+    """The differences between clients."""
 
     @property
     def label(self) -> str:
@@ -391,7 +391,7 @@ class ClientProgram(Protocol):
 
 
 class DryResume(NamedTuple):
-    """What a client did with a copy of a session."""
+    """The result of continuing a copy of a session with a client."""
 
     sent: Messages | None
     """The messages of the request with PROBE; None if there was none."""

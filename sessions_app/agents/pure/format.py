@@ -99,7 +99,7 @@ class PlanRules:
 
 
 class SentPiece(Protocol):
-    """What the order in which entries are sent depends on."""
+    """The facts on which the order of sent entries depends."""
 
     @property
     def entry_id(self) -> str: ...
@@ -193,7 +193,7 @@ COPIED: Final = " (forked)"
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
-    """What a writer needs beside a branch and a deletion."""
+    """The facts that a writer needs beside a branch and a deletion."""
 
     new_id: Callable[[], str]
     """Gives an entry id that is not used in the session, a different one each time."""
@@ -322,7 +322,7 @@ class FileLists(NamedTuple):
 
 
 class RecordedSummary(NamedTuple):
-    """What the line of a summary has. A field that it does not have is None."""
+    """The fields of the line of a summary. A field that it does not have is None."""
 
     text: str
     files: FileLists | None
@@ -388,7 +388,7 @@ class SummaryFormat(Protocol):
         """The line of a summary that replaces what precedes `first_kept_id`, without its newline."""
 
     def recorded_summary(self, line: bytes) -> RecordedSummary | None:
-        """What the line of a summary of either kind has; None if it is another line."""
+        """The fields of the line of a summary of either kind; None if it is another line."""
 
 
 _SKIPPED: Final = "skips the line"
@@ -463,7 +463,7 @@ class Format(ABC):
         return ()
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
-        """What the requests that a session records show of its reading; None if it records none."""
+        """How far the requests that a session records confirm its reading; None if it records none."""
         del entries, line
         return None
 
@@ -526,7 +526,7 @@ class Format(ABC):
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
-        """What is wrong with a file, and what each agent that reads it makes of that.
+        """The faults of a file, with the consequence of each for every agent that reads it.
 
         Raises BadInput `not_a_session`.
         """
@@ -538,12 +538,12 @@ class Format(ABC):
         return Examination(findings, log.damaged + tree.damaged - len(found), tree)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
-        """What keeps some versions from opening a session with this state, although its lines can be read."""
+        """The faults that keep some versions from opening a session with this state, although its lines can be read."""
         if state.header is None:
             yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
 
     def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
-        """What versions make of damage of this kind: they leave out what they cannot use."""
+        """The consequence of damage of this kind in these versions: they leave out what they cannot use."""
         del generation
         if kind is DamageKind.NO_HEADER:
             return Severity.FATAL, _REFUSED

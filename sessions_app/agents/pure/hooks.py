@@ -33,7 +33,7 @@ PREPARATION_CHARACTERS: Final = 300
 
 
 class HookStep(StrEnum):
-    """What the agent does after the hook."""
+    """The agent's next step after the hook."""
 
     COMPACT = "compact"
     CONTINUE = "continue"
@@ -41,18 +41,18 @@ class HookStep(StrEnum):
 
 
 class HookRequest(NamedTuple):
-    """What the agent says about the compaction that it is about to make."""
+    """The agent's description of the compaction that it is about to make."""
 
     session: str
     """The absolute path of the session, or its id."""
     reason: str
     """`manual` or `threshold`."""
     preparation: Mapping[str, str]
-    """What else it says, for people."""
+    """Its other texts, for people."""
 
 
 class HookReply(NamedTuple):
-    """What the command prints, and its exit code."""
+    """The command's output, and its exit code."""
 
     code: int = 0
     output: str = ""
@@ -194,7 +194,7 @@ def _own_entries(document: JsonDocument, name: str) -> Iterator[_OwnEntry]:
 
 
 def _removed(found: _OwnEntry) -> tuple[Node, Item]:
-    """What to take out: the entry, or its whole group if it has no other one."""
+    """The item to remove: the entry, or its whole group if it has no other one."""
     is_alone = len(found.entries.items) == 1
     return (found.groups, found.group) if is_alone else (found.entries, found.entry)
 

@@ -1,4 +1,4 @@
-"""What the parsers of all agents share: lines in order, damage, and a last line that is not finished yet.
+"""The common part of all agents' parsers: lines in order, damage, and a last line that is not finished yet.
 
     line ──▶ blank                              no entries
          ──▶ not JSON, or not an object         damage
@@ -28,7 +28,7 @@ class LineParser(ABC):
     blanks: ClassVar[bytes] = b" \t\r\n\v\f"
     """A line of these bytes has nothing."""
     mark: ClassVar[bytes] = b""
-    """What the agent skips at the start of a file."""
+    """Bytes that the agent skips at the start of a file."""
 
     state: ParserState = field(default_factory=ParserState)
     damage: list[Damage] = field(default_factory=list)
@@ -102,12 +102,12 @@ class LineParser(ABC):
         return parse(raw)
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
-        """What is wrong with a line that is not JSON."""
+        """The description of a line that is not JSON."""
         del raw
         return f"is not valid JSON ({fault})"
 
     def describe_value(self, raw: bytes, value: object) -> str:
-        """What a line has instead of an object."""
+        """The description of a line with a value that is not an object."""
         del raw, value
         return "contains a value instead of an object"
 

@@ -276,7 +276,7 @@ class AmpFormat(Format):
     )
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        """What was recorded: what a thread sends is not known."""
+        """The messages as recorded: how a thread is sent is not known."""
         for message in context.messages:
             yield self.message_json(message, line(message.entry), None)
 

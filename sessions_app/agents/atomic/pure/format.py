@@ -55,7 +55,7 @@ class Filters:
     blocks: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     def targets(self) -> Iterator[Target]:
-        """What is named: the entries, then the blocks."""
+        """All targets: the entries, then the blocks."""
         yield from map(Target, sorted(self.entries))
         for entry_id, indexes in self.blocks.items():
             yield from (Target(entry_id, index) for index in sorted(indexes))
@@ -296,7 +296,7 @@ class ContextCompactionWriter(SessionWriter):
 
 
 def _filters_with(branch: Sequence[Entry], targets: Sequence[Target]) -> Filters:
-    """What would be hidden if these targets were recorded at the end of a branch."""
+    """The filters if these targets were recorded at the end of a branch."""
     control = DeletionControl(tuple(targets), percent=None, backup="")
     planned = Entry(0, 0, 0, "", None, ENTRY_TYPE, EntryKind.DELETION, control=control)
     return effective_filters([*branch, planned])

@@ -176,7 +176,7 @@ class SettingsBridge(HookBridge):
 
 
 def _result(output: str) -> str:
-    """What the client printed as its answer; empty if it printed none."""
+    """The client's printed answer; empty if it printed none."""
     try:
         return str(json.loads(output)["result"])
     except (ValueError, TypeError, KeyError):

@@ -92,7 +92,7 @@ LEVELS: Final = 20
 
 
 class Media(NamedTuple):
-    """What is shown of an image or a document, and its estimate in UTF-16 units."""
+    """The label of an image or a document, and its estimate in UTF-16 units."""
 
     label: str
     units: int
@@ -100,7 +100,7 @@ class Media(NamedTuple):
     size: ImageSize | None = None
 
     def opaque(self, block: int | None = None) -> tuple[Opaque, ...]:
-        """What of it is not text, in this block or in an attachment."""
+        """The part of it that is not text, in this block or in an attachment."""
         return () if self.is_text else (Opaque(self.units, block, self.label, self.size),)
 
 

@@ -269,7 +269,7 @@ def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLin
 
 
 def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:
-    """What an attachment adds without the client's words: its text, if it has one, and its images."""
+    """The blocks of an attachment without the client's words: its text, if it has one, and its images."""
     text, images = unrendered_text(attachment), images_of(attachment)
     return [*([text_block(text)] if text or not images else []), *images]
 
@@ -326,7 +326,7 @@ def _without_tags(text: str) -> str:
 
 
 def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
-    """What is not a result."""
+    """The blocks that are not results."""
     for line, following in itertools.zip_longest(lines, lines[1:]):
         if line.author is Author.RESULT or line is NEXT_PROMPT:
             continue
@@ -356,7 +356,7 @@ _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
 class VersionBehaviour(NamedTuple):
-    """What a group of versions does in its own way."""
+    """The differences between groups of versions."""
 
     answers_open_calls: bool
     """Calls at the end of the session get a result; else they are left out, and the user asks to continue."""
@@ -385,7 +385,7 @@ _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
 
 @dataclass(slots=True)
 class _UserTurn:
-    """What comes between two replies."""
+    """The lines between two replies."""
 
     lines: list[SentLine] = field(default_factory=list)
     authors: set[Author] = field(default_factory=set)
@@ -691,7 +691,7 @@ _NOT_SAID: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
 
 @dataclass(slots=True)
 class _JoinedTurn:
-    """What is sent as one message: a reply, or what stands between two."""
+    """The pieces that are sent as one message: a reply, or everything between two."""
 
     is_reply: bool
     pieces: list[SentPiece] = field(default_factory=list)
@@ -802,7 +802,7 @@ class RecordedRequest(NamedTuple):
     id: str
     hashes: tuple[str, ...]
     effort: Any
-    """What the client said about the effort of the reply, in a message of the system."""
+    """The effort of the reply, as the client sent it in a message of the system."""
 
 
 def ledger_result(

@@ -56,7 +56,7 @@ INTERACTIVE: Final = "cli"
 """The `entrypoint` of the sessions that `claude --resume` lists."""
 
 _PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "gitBranch")
-"""What a line says of where and by which program it was written."""
+"""The fields of a line about the place and the program by which it was written."""
 
 LostBlocks = Mapping[str, frozenset[int] | None]
 """By entry id, the indexes of the blocks that are left out; None for the whole entry."""

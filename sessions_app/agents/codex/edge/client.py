@@ -203,7 +203,7 @@ class CodexHook:
 
 FILE: Final = "hooks.json"
 TOKENS: Final = 50_000
-"""What the model reports as the size of the first turn, so that the next one compacts."""
+"""The size of the first turn that the model reports, so that the next one compacts."""
 
 
 class HooksBridge(HookBridge):

@@ -81,7 +81,7 @@ _DAY: Final = timedelta(days=1)
 
 
 class _Listing(NamedTuple):
-    """What is in a directory."""
+    """The entries of a directory."""
 
     rollouts: Mapping[str, str]
     """The names of rollouts by the ids at their ends."""
@@ -150,7 +150,7 @@ def _listing(directory: Path) -> _Listing:
 
 @lru_cache(maxsize=MAX_DIRECTORIES)
 def _settled_listing(directory: Path, device: int, inode: int, changed_ns: int) -> _Listing:
-    """What is in a directory in this state."""
+    """The entries of a directory in this state."""
     del device, inode, changed_ns
     return _list(directory)
 

@@ -105,7 +105,7 @@ class ItemKind(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """What an item adds to the conversation."""
+    """The contribution of an item to the conversation."""
 
     role: str
     blocks: tuple[Block, ...] | None

@@ -28,7 +28,7 @@ from .store import database_of, storage_of
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
 MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
-"""What the model takes: of other media, the client sends an error in the place of each."""
+"""The media that the model takes: for each other one, the client sends an error in its place."""
 MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"

@@ -158,7 +158,7 @@ class OpenCodeServer:
             raise self._busy()
 
     def _statuses(self) -> Mapping[str, Any]:
-        """What it is doing, by session."""
+        """The state of each working session, by its id."""
         statuses = self._call("GET", "/session/status", is_whole=True)
         if not isinstance(statuses, Mapping):
             raise self._not_understood("the status of its sessions")

@@ -96,7 +96,7 @@ MARKS: Final = {
     Owner.LEFT: "not in OpenCode 2",
     Owner.WAITING: "to be taken over by OpenCode 2",
 }
-"""What a list says of a session."""
+"""The remark in a list of sessions."""
 SENTENCES: Final = {
     Owner.FIRST: "",
     Owner.SECOND: (
@@ -113,12 +113,12 @@ SENTENCES: Final = {
         "meanwhile."
     ),
 }
-"""What it means for a session, and for whoever wants to change it."""
+"""The meaning for a session, and for whoever wants to change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What OpenCode 2 has of a database, as a transaction sees it."""
+    """The tables and rows of OpenCode 2 in a database, as a transaction sees them."""
 
     connection: sqlite3.Connection
     tables: frozenset[object]
@@ -522,7 +522,7 @@ def discover(root: Path) -> Discovery:
 
 
 def _unread(count: int, taken_over: int) -> str:
-    """What is said of sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
+    """The remark on sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
     if not count:
         return ""
     said = f"{count:,} session{'s' if count > 1 else ''} of OpenCode 2 {'are' if count > 1 else 'is'} not read yet"

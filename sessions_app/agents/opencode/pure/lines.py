@@ -30,7 +30,7 @@ MESSAGE: Final = "message"
 PART: Final = "part"
 REVERT: Final = "revert"
 HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "slug", "directory", "title", "version", "time_created")
-"""What a session row says for good, or nearly: the other columns change with every step."""
+"""The columns of a session row that hardly ever change: the others change with every step."""
 
 Key = TypeVar("Key")
 
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def frame(row: Row) -> tuple[bytes, bytes]:
-    """What a line has before and after the data of its row; the second ends with the newline."""
+    """The bytes of a line before and after the data of its row; the second ends with the newline."""
     said: dict[str, Any] = {"id": row.id}
     if row.type == PART:
         said["message"] = row.message_id
@@ -105,7 +105,7 @@ def session_row(recorded: Mapping[str, object], updated: int) -> Row:
 
 
 def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
-    """What a document says of its session, by the names of the columns."""
+    """The columns of a session, from its document."""
     return {
         "id": session_id,
         "parent_id": recorded.get("parentID"),
@@ -248,7 +248,7 @@ def with_ids(data: bytes, **ids: str) -> bytes:
 
 
 def info_of(lines: Iterable[bytes], updated: int) -> Mapping[str, Any]:
-    """What an export says of a session, given its lines and when it was last changed, in milliseconds."""
+    """The `info` of an export, given the session's lines and when it was last changed, in milliseconds."""
     session: Mapping[str, Any] = {}
     revert: Mapping[str, Any] = {}
     for raw in lines:

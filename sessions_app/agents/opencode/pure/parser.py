@@ -46,7 +46,7 @@ INTERRUPTED: Final = "[Tool execution was interrupted]"
 COMPACTION: Final = "What did we do so far?"
 SUBTASK: Final = "The following tool was executed by the user"
 ATTACHED: Final = "Attached media from tool result:"
-"""What the client sends in the place of something recorded: see `FORMAT.md`."""
+"""The client's texts in place of something recorded: see `FORMAT.md`."""
 COMPLETED: Final = "completed"
 CLEARED_STATUS: Final = "cleared"
 PDF: Final = "application/pdf"
@@ -163,7 +163,7 @@ def _reasoning(part: Mapping[str, Any]) -> Content:
 
 
 def _encrypted(part: Mapping[str, Any]) -> str:
-    """What a provider gave with reasoning for itself."""
+    """A provider's private form of the reasoning; the longest one."""
     by_provider = fields.mapping(part, "metadata").values()
     found = (fields.text(fields.as_mapping(metadata), name) for metadata in by_provider for name in _SEALED)
     return max(found, key=len, default="")
@@ -193,7 +193,7 @@ _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
 
 
 class SpokenMessage(msgspec.Struct):
-    """What the parts of a message need to know of it."""
+    """The facts about a message on which its parts depend."""
 
     id: str
     role: str
@@ -389,7 +389,7 @@ def header_of(session_id: str, data: Mapping[str, Any]) -> Header:
 
 
 def message_of(message_id: str, data: Mapping[str, Any]) -> SpokenMessage:
-    """What a message row says of its parts."""
+    """The facts about a message row on which its parts depend."""
     role = fields.text(data, "role")
     of_model = fields.mapping(data, "model") if role == "user" else data
     error = fields.mapping(data, "error")
@@ -453,7 +453,7 @@ def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str,
 
 
 def _spoken(message: SpokenMessage) -> dict[str, Any]:
-    """What every part of an assistant's message has of it."""
+    """The fields that every part of an assistant's message has from it."""
     return {
         "stop_reason": message.stop_reason,
         "failed": message.stop_reason in ("error", ABORTED),

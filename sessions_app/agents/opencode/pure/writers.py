@@ -53,7 +53,7 @@ _PRUNED: Final = (
 
 
 class RowWriter(SessionWriter):
-    """What the writers have in common."""
+    """The common base of the writers."""
 
     appends = True
     honours: ClassVar[str] = "parts"
@@ -201,13 +201,13 @@ _NOT_COPIED: Final = {
 }
 """The columns of a session that a copy of it begins without."""
 _NOT_EXPORTED: Final = ("parentID", "revert", "share")
-"""What the export of a session says, and that of a copy of it does not."""
+"""Fields of the export of a session that the export of a copy does not have."""
 _REFERENCES: Final = ("parentID", "tail_start_id")
 """The fields of data that name a message."""
 _QUOTE: Final = ord('"')
 _ID_LIMIT: Final = 1 << 48
 _ADDRESSED: Final = ("agent", "model")
-"""What a message of the user says of who is to answer it."""
+"""The fields of a user's message that name the agent and the model that are to answer it."""
 
 
 class CopiedRow(NamedTuple):
@@ -297,7 +297,7 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
 
 
 def _forked_info(info: Mapping[str, Any], session_id: str, ending: str, moment: int) -> dict[str, Any]:
-    """What an export of a fork says of the session, from what the export that it is made of says."""
+    """The `info` of the export of a fork, from that of the original export."""
     kept = {name: value for name, value in info.items() if name not in _NOT_EXPORTED}
     times = {"created": moment, "updated": moment}
     return {**kept, "id": session_id, "title": f"{info.get('title', '')}{ending}", "time": times}

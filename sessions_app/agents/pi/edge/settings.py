@@ -148,7 +148,7 @@ def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
 
 
 def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) -> Iterator[SettingsSection]:
-    """What the files say of one model."""
+    """The sections of the files for one model."""
     if model is None:
         return
     name = "/".join(model)

@@ -257,7 +257,7 @@ class _Examiner:
                 self._add(damage.kind, line, damage.detail, SECOND_HEADER)
 
     def _recoverable(self, line: Line) -> str:
-        """What a repair can take from a line that is not JSON."""
+        """The records that a repair can take from a line that is not JSON, in words."""
         found = [one.data for one in fragments(line.raw, is_first=line.offset == 0) if one.data is not None]
         if not found:
             return ""

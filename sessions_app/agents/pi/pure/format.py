@@ -169,7 +169,7 @@ HASH_DIGITS: Final = 16
 _ONLY_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
 """Roles for which a text that replaces the content becomes a block."""
 _WITHOUT_CONTENT: Final[Mapping[str, Any]] = {Role.SYSTEM: "", Role.USER: [], Role.ASSISTANT: [], Role.TOOL_RESULT: []}
-"""What takes the place of content that is missing or null; in a system message that a compaction repeats, nothing."""
+"""The substitute for content that is missing or null; a system message that a compaction repeats has none."""
 
 
 def message_json(

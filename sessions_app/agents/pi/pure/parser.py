@@ -324,7 +324,7 @@ def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> 
 
 
 def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
-    """What a block has that is not text. The agents themselves estimate only images."""
+    """The part of a block that is not text. The agents themselves estimate only images."""
     if recorded["type"] == BlockType.IMAGE:
         return Opaque.image(fields.text(recorded, "data"), index)
     if recorded["type"] == BlockType.REDACTED_THINKING:
