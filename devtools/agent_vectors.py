@@ -20,9 +20,8 @@ from compaction_app.core.gates import Refusal
 from compaction_app.core.transcript import prepare
 from devtools.pure.conformance import ABSENT, VectorDifference, compare
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.pure.messages import fields_of, message_hash, message_json
+from sessions_app.agents.pi.pure.format import fields_of, message_hash, message_json
 from sessions_app.agents.pure.format import Append, Change, Generation, NewFile, Reader, SessionWriter, WriteFacts
-from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS, READERS
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts, request_of
@@ -149,7 +148,7 @@ def _refused(
     targets: Iterable[Target], session: RecordedSession, generation: Generation, writer: SessionWriter
 ) -> Iterator[Target]:
     """Those of the targets that the airlock refuses by name if this writer is chosen."""
-    rules = WriterRules(generation.rules, writer)
+    rules = generation.rules.for_writer(writer)
     transcript = prepare(session.branch, session.texts, {"preserve_recent": 0}, rules)
     for target in targets:
         judged = validate(request_of([target]), transcript) if transcript is not None else None

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser
-from sessions_app.agents.claude_code.pure.records import rendered_texts, unrendered_text
+from sessions_app.agents.claude_code.pure.parser import ClaudeCodeParser, rendered_texts, unrendered_text
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED, REMINDER
 from sessions_app.agents.pure.format import Generation
 from sessions_app.disk.files import SessionReader, real_path

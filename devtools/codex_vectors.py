@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from devtools.pure.conformance import VectorDifference, compare
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.format import OLDER_READER, READER
-from sessions_app.agents.codex.pure.reader import UNANSWERED
-from sessions_app.agents.codex.pure.records import METADATA, describe_item
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER, UNANSWERED
+from sessions_app.agents.codex.pure.parser import METADATA, describe_item
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import split_lines

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
 from compaction_app.planning.effective_parameters import effective_parameters
-from sessions_app.agents.settings_in_force import SettingInForce
+from sessions_app.agents.base import SettingInForce
 from sessions_app.models import Session
 
 # WAS compaction_app/settings_in_force/presenter: """The page of a session's compaction settings: each value with its source, and the line that changes it."""

@@ -8,8 +8,7 @@ from functools import partial
 from typing import Final
 
 from compaction_app.core import parameters as normal
-from sessions_app.agents.base import AgentSettings
-from sessions_app.agents.settings_in_force import CompactionSetting, SettingInForce
+from sessions_app.agents.base import AgentSettings, CompactionSetting, SettingInForce
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.sourced_value import resolve
 

@@ -17,7 +17,6 @@ from compaction_app.core.transcript import Transcript, prepare
 from devtools.agent_vectors import WRITTEN_AT, RecordedSession, read_recorded, session_after, write_facts
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pure.format import Generation, SessionWriter
-from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.disk.files import SessionReader
 from sessions_app.sessionlog.entries import Deletion, Target, request_of
@@ -37,7 +36,7 @@ def certificates() -> Iterator[Figure]:
     """Prepare a reader's context of 10,000 entries, and prove plans that delete half of it."""
     session = _generated()
     _, generation = GENERATIONS["pi"]
-    rules = WriterRules(generation.rules, generation.writers[0])
+    rules = generation.rules.for_writer(generation.writers[0])
     yield Figure(
         "prepare_context_10000",
         median_ms(partial(prepare, session.branch, session.texts, {}, rules), 5),
@@ -104,7 +103,7 @@ def _random_plan(
     wanted: int,
 ) -> ValidatedDeletion:
     """A plan of random entries and blocks that the airlock accepts; some of the wanted ones are refused."""
-    rules = WriterRules(generation.rules, writer)
+    rules = generation.rules.for_writer(writer)
     transcript = prepare(session.branch, session.texts, {"preserve_recent": 0, "query": "-"}, rules)
     if transcript is None:
         raise ValueError("the branch is too short")

@@ -22,7 +22,6 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, WriteFacts, note_text
-from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.entries import Deletion, Entry, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import split_lines
@@ -185,7 +184,7 @@ def random_plan(
 ) -> ValidatedDeletion:
     """Random entries and blocks that the airlock accepts together, from up to `most` that are tried."""
     branch = loaded.tree.branch(loaded.leaf_id)
-    rules = WriterRules(generation.rules, writer)
+    rules = generation.rules.for_writer(writer)
     transcript = prepare(branch, {}, {"preserve_recent": 0, "query": "-"}, rules)
     if transcript is None:
         raise ValueError("the branch is too short")

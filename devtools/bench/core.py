@@ -15,7 +15,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.agents.pi.pure.records import describe
+from sessions_app.agents.pi.pure.parser import describe
 from sessions_app.sessionlog.entries import Target, request_of
 
 from .figures import Figure, median_ms

@@ -18,7 +18,6 @@ from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.pure.format import Append, Generation, NewFile, SessionWriter, note_text
-from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Stats, Target, request_of
 from sessions_app.sessionlog.errors import RedlineError
@@ -49,7 +48,7 @@ def random_plan(
     """A plan of random entries and blocks that the airlock accepts: some of the wanted ones are refused. None if the
     session is too short for a plan."""
     branch = session.tree.branch(session.leaf_id)
-    rules = WriterRules(generation.rules, writer)
+    rules = generation.rules.for_writer(writer)
     transcript = prepare(branch, session.texts(branch), {"preserve_recent": 0, "query": "-"}, rules)
     if transcript is None:
         return None

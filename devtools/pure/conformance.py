@@ -19,7 +19,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, TranscriptEntry, prepare
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.agents.atomic.pure.reader import Filters, effective_filters, recorded_filters
+from sessions_app.agents.atomic.pure.format import Filters, effective_filters, recorded_filters
 from sessions_app.sessionlog.context import ActiveContext, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry, Target
 from sessions_app.sessionlog.jsjson import Line, stringify, utf16_slice, well_formed

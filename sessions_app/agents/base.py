@@ -1,25 +1,21 @@
-"""What an agent consists of. `registry` lists the agents.
+"""What an agent consists of: a store, a format, a client, a bridge and settings. `registry` lists the agents.
 
 Code outside `agents` never uses a field name of an agent's files; it uses the agent's `Agent` object.
+
+An agent defines each setting of its compaction once, with a default (`CompactionSetting`). The setting is looked up in
+the agent's files, in order of precedence; the first usable value counts, as in the agent.
 """
-# WAS sessions_app/agents/programs: """The programs and packages of agents: how they are found, and how they rebuild or send a context to compare."""
-# WAS sessions_app/agents/store: """EDGE: where the sessions of an agent are, and how their bytes are reached."""
-# WAS sessions_app/agents/bridges: """What a bridge is: the file, or the entry in a file, that makes an agent ask Redline before it compacts.
-#
-# It is one change of the agent's own configuration. The parts here are pure but for `path`, which looks at the
-# environment, and `try_out`, which runs the agent's program.
-# """
-# WAS sessions_app/agents/agent_settings: """An agent's settings of its own compaction, and where they are read."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -33,8 +29,111 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.session import HEAD_BYTES
+from sessions_app.sessionlog.sourced_value import SourcedValue, resolve
 
-from .settings_in_force import SettingInForce
+TOKENS_LIMIT: Final = 2**31
+EXAMPLE_LENGTH: Final = 200
+"""A longer value is not repeated in a line to paste: the example is there instead."""
+TEXT_LENGTH: Final = 300
+"""Characters of a value that are shown."""
+
+
+def is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def is_token_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < TOKENS_LIMIT
+
+
+class CompactionSetting(NamedTuple):
+    """A setting that an agent knows."""
+
+    name: str
+    meaning: str
+    default: str
+    """The value that applies without one in a file: as it would be written, or in words."""
+    is_usable: Callable[[object], bool]
+    example: object
+    """A value for the line that sets it, if no file has one."""
+    within: tuple[str, ...] = ("compaction",)
+    """The keys of the objects that it is in."""
+    is_toml: bool = False
+
+
+class SettingsSection(NamedTuple):
+    """The settings of compaction in a file, or some of them."""
+
+    path: Path
+    values: Mapping[str, Any]
+    within: tuple[str, ...] | None = None
+    """The keys of the objects that the values are in; None for those of each setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingInForce(SourcedValue[object]):
+    """A setting with its value, or None for the default. The source is the path of a file, or a description."""
+
+    setting: CompactionSetting
+    within: tuple[str, ...] | None
+    """The keys of the objects around its line; None if no file can set it."""
+
+    @property
+    def switched_off_in(self) -> Path | None:
+        """The file that turns this switch off; None if it is on."""
+        return Path(self.source) if self.value is False else None
+
+    @property
+    def name(self) -> str:
+        """Its name with the keys of the objects that it is in, separated by dots."""
+        return ".".join((*self.setting.within, self.setting.name))
+
+    @property
+    def text(self) -> str:
+        """The value as text, which may be cut; the default without a value."""
+        if not self.setting.is_usable(self.value):
+            return self.setting.default
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return f"{text[:TEXT_LENGTH]}…" if len(text) > TEXT_LENGTH else text
+
+    @property
+    def line(self) -> str:
+        """The line that sets it: a switch turned over, another value as it is, or an example; empty if no file can."""
+        if self.within is None:
+            return ""
+        value = self.setting.example
+        if isinstance(self.value, bool):
+            value = not self.value
+        elif self.value is not None and len(json.dumps(self.value)) <= EXAMPLE_LENGTH:
+            value = self.value
+        if self.setting.is_toml:
+            return f"{self.setting.name} = {json.dumps(value)}"
+        line = f"{json.dumps(self.setting.name)}: {json.dumps(value)}"
+        for key in reversed(self.within):
+            line = f"{json.dumps(key)}: {{{line}}}"
+        return line
+
+
+def settings_in_force(
+    settings: Iterable[CompactionSetting], sections: Sequence[SettingsSection]
+) -> tuple[SettingInForce, ...]:
+    """Each setting with the first usable value of the sections, which are in the order of precedence."""
+    return tuple(_in_force(setting, sections) for setting in settings)
+
+
+def _in_force(setting: CompactionSetting, sections: Sequence[SettingsSection]) -> SettingInForce:
+    default = SettingInForce(None, setting=setting, within=setting.within)
+    offers = (
+        replace(
+            default,
+            value=value if setting.is_usable(value := section.values[setting.name]) else None,
+            source=str(section.path),
+            within=setting.within if section.within is None else section.within,
+        )
+        for section in sections
+        if setting.name in section.values
+    )
+    return resolve(offers, default)
 
 
 class RebuiltMessage(NamedTuple):
@@ -51,7 +150,7 @@ class RebuiltMessage(NamedTuple):
 
 
 class PackageContext(NamedTuple):
-    """What an agent's own package made of a session: a context, a refusal to open it, or a failure to run."""
+    """An agent's own package's result for a session: a context, a refusal to open it, or a failure to run."""
 
     messages: tuple[RebuiltMessage, ...] = ()
     refusal: str = ""
@@ -70,11 +169,9 @@ class AgentPackage(Protocol):
     @property
     def reader(self) -> Reader:
         """The reader for sessions of this version."""
-        ...
 
     def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
         """The context of a session with this content, at this leaf or at its own."""
-        ...
 
 
 class AgentServer(Protocol):
@@ -85,7 +182,6 @@ class AgentServer(Protocol):
 
     def changes(self, table: str) -> bool:
         """Whether it can change the rows of a table."""
-        ...
 
     def require_ready(self, connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         """Require that it serves the session as this connection sees it, is not working on it, and can write these rows
@@ -94,22 +190,18 @@ class AgentServer(Protocol):
         Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password` and
         `server_version`, SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
         """
-        ...
 
     def require_answer(self) -> None:
         """Require that it answers. A call that it left without one may still be waiting for it, and be made later.
 
         Raises as `require_ready`.
         """
-        ...
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
-        ...
 
     def delete(self, row: Mapping[str, Any]) -> None:
         """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
-        ...
 
 
 class AgentClient(Protocol):
@@ -123,7 +215,6 @@ class AgentClient(Protocol):
 
     def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
-        ...
 
 
 class Client:
@@ -178,7 +269,7 @@ class OpenElsewhere(NamedTuple):
     """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
 
     sentence: str
-    """What is known, as in "is open in Codex (process 4711)"."""
+    """The known fact, as in "is open in Codex (process 4711)"."""
     is_certain: bool = True
     """False if the sign may have been left behind, and the system does not show whether it was."""
 
@@ -286,66 +377,76 @@ class Store(ABC):
         return ()
 
 
+def named_directory(variable: str, default: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The directory that a variable names by an absolute path; else the default."""
+    configured = Path(environment.get(variable, ""))
+    return configured if configured.is_absolute() else default
+
+
 TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
 """If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
 
 OUT_OF_REPOSITORY: Final = "Keep this file out of version control: it names a path of this computer."
 
 
-class Bridge(Protocol):
-    """How an agent is made to ask."""
+class Bridge(ABC):
+    """How an agent is made to ask: the file, or the entry in a file, that makes it ask Redline before it compacts.
+
+    It is one change of the agent's own configuration. The methods are pure, except `path`, which looks at the
+    environment, and `try_out`, which runs the agent's program.
+    """
+
+    hook: CompactionHook | None = None
+    """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
 
     @property
+    @abstractmethod
     def version(self) -> int:
         """The version of the bridge that `content` makes."""
-        ...
 
-    @property
-    def hook(self) -> CompactionHook | None:
-        """How the agent calls a command before it compacts; None if its bridge is a program of the agent's own."""
-        ...
-
+    @abstractmethod
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        """What the user does after connecting an agent, in all projects or in one; sentences."""
-        ...
+        """The user's next steps after connecting an agent, in all projects or in one; sentences."""
 
+    @abstractmethod
     def path(self, home: Path, project: Path | None) -> Path:
         """The file that has the bridge, for all projects or for one. Raises BadInput `no_project_bridge`."""
-        ...
 
+    @abstractmethod
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
         """The file with the bridge, given its content without it, or with an older one; None if there is no file.
 
         `connection` is the path of the connection file; `program` is Redline's command as a shell takes it.
         Raises BadInput, if the file cannot have it.
         """
-        ...
 
+    @abstractmethod
     def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
         """The file without the bridge, although somebody changed it since; None if nothing is left of it.
 
         `before` is the file as it was before the bridge came; None if there was none. Raises BadInput.
         """
-        ...
 
     def is_edited(self, content: bytes) -> bool:
         """Whether somebody changed the bridge itself, so that a removal would lose what they wrote."""
-        ...
+        del content
+        return False
 
+    @abstractmethod
     def installed_version(self, content: bytes, path: Path) -> int | None:
         """The version of the bridge in a file; None if it has none. Raises BadInput."""
-        ...
 
     def remarks(self, content: bytes, path: Path) -> Sequence[str]:
-        """What else is in the file that keeps the bridge from working, in sentences."""
-        ...
+        """Other contents of the file that keep the bridge from working, in sentences."""
+        del content, path
+        return ()
 
+    @abstractmethod
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         """Run the agent's program so that the bridge asks, in an empty home, which nothing of the user's is in.
 
         Returns its last words. Raises ClientUnusable.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +462,7 @@ class SettingsFile:
     branch_summary: Mapping[str, Any] = field(default_factory=dict)
     """Its section on summaries of branches that are left, with the agent's names."""
     hooks: tuple[str, ...] = ()
-    """What it says takes part in a compaction: commands and plugins, in words."""
+    """The commands and plugins that take part in a compaction according to the file, in words."""
 
 
 class CompactionBudget(NamedTuple):
@@ -447,11 +548,14 @@ class Agent:
 
     key: str
     """Its name in the configuration and the database."""
-    label: str
-    """Its name for people."""
     store: Store
     format: Format
     client: Client = field(default_factory=Client)
     bridge: Bridge | None = None
     """How it is made to ask Redline before it compacts; None if it cannot ask."""
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.format.label

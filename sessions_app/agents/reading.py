@@ -6,32 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sessions_app.agents.pure.format import Generation, PlanRules, Reader, SessionWriter
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Protection
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.session import ParserState
 
 from .base import Agent
-
-
-@dataclass(frozen=True, slots=True)
-class WriterRules:
-    """The rules of an agent, and what a writer adds to them."""
-
-    rules: PlanRules
-    writer: SessionWriter
-
-    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
-        return self.rules.compactable(branch, context)
-
-    def protection(self, entry: Entry) -> Protection | None:
-        return self.rules.protection(entry) or self.writer.protection(entry)
-
-    def replays(self, entry: Entry) -> bool:
-        return self.rules.replays(entry)
-
-    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        return self.rules.companions(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +35,7 @@ class Reading:
 
         Raises BadInput `unknown_writer` and `refused_writer`.
         """
-        return WriterRules(self.generation.rules, self.writer(writer))
+        return self.generation.rules.for_writer(self.writer(writer))
 
     def of_session(self, state: ParserState) -> Reading:
         """The same for a session whose parser had this state at its end, with the writers that it refuses."""

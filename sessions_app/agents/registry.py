@@ -1,9 +1,8 @@
-"""The agents by their keys, and the choice of agent and reader for a session."""
-# WAS sessions_app/agents/broken_pairs: """What providers would refuse in a session, in each generation of the agents: calls without results, and so on.
-#
-# The branch that the agents continue comes first, then the others: a fault that they share is found once.
-# """
-# WAS sessions_app/agents/fitting_reader: """Another reader for a branch, if what the provider reported is far too little for what the present one reads."""
+"""The agents by their keys, the choice of agent and reader for a session, and what providers would refuse in it.
+
+Providers' rules (`broken_pairs`) are checked in each generation of the agents: calls without results, and so on. The
+branch that the agents continue comes first, then the others: a fault that they share is found once.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +179,7 @@ def keeps_database(agent: str) -> bool:
 
 
 class _Sign(NamedTuple):
-    """What an entry shows: the agent that wrote it, and the reader of that agent's versions, if it tells them."""
+    """The agent that wrote an entry, and the reader of that agent's versions, if the entry shows it."""
 
     agent: Agent
     reader: str
@@ -347,7 +346,7 @@ REPAIRS: Final = {
     ProviderRule.REPEATED_RESULT: "leaves the result out",
     ProviderRule.EMPTY_CONTENT: "leaves the message out",
 }
-"""What agents do about a violation before they send the conversation."""
+"""The repair of a violation by agents, before they send the conversation."""
 
 _Identity = tuple[ProviderRule, str, str]
 
@@ -383,10 +382,7 @@ def _by_identity(found: Iterable[Violation]) -> dict[_Identity, Violation]:
 
 
 def _finding(
-    entry: Entry,
-    identity: _Identity,
-    found: Sequence[dict[_Identity, Violation]],
-    generations: Sequence[Generation],
+    entry: Entry, identity: _Identity, found: Sequence[dict[_Identity, Violation]], generations: Sequence[Generation]
 ) -> Finding:
     fault = next(one[identity].fault for one in found if identity in one)
     consequences = tuple(

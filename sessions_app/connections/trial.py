@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.edge.dry_resume.process import ClientUnusable
+from sessions_app.agents.edge.dry_resume import ClientUnusable
 from sessions_app.agents.edge.installed_version import installed_version, program_on_path
 from sessions_app.server.connection_files import PATH, ConnectedAgent, connection_path, new_secret, write_connection
 

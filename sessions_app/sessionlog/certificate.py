@@ -1,7 +1,7 @@
 """The certificate of a session: what was checked of the context that its agent will continue from, and the result.
 
 (1) The context that the agent's reader rebuilds is the one that was approved, message by message.
-(2) Providers accept it: see `provider_rules`. No damage of the file keeps the agent from continuing: see `diagnosis`.
+(2) Providers accept it: see `diagnosis`. No damage of the file keeps the agent from continuing.
 (3) The agent's own package, if it is installed, rebuilds the same context.
 (4) The agent's installed client, if that is requested, sends the same messages when it continues a copy.
 (5) If the session records the requests that were made of it, their messages are those of the reading.
@@ -35,7 +35,7 @@ class PackageOutcome(StrEnum):
 
 
 class PackageResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What the agent's own package, or its client, made of a session."""
+    """The result of the agent's own package, or of its client, for a session."""
 
     name: str
     version: str
@@ -94,11 +94,11 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     difference: str | None = None
     """The first difference from the approved context; empty if it is equal, None if none was approved."""
     package: PackageResult | None = None
-    """What the agent's own package rebuilt; None if it is not installed."""
+    """The result of the agent's own package; None if it is not installed."""
     client: PackageResult | None = None
-    """What the agent's client sent; None if it was not run."""
+    """The result of the agent's client; None if it was not run."""
     ledger: LedgerResult | None = None
-    """What the recorded requests show; None if the session records none."""
+    """The result for the recorded requests; None if the session records none."""
     versions: str = ""
     """The agent with the versions that read the session so."""
 
@@ -124,7 +124,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def sentence(self) -> str:
-        """What was checked, in one line."""
+        """The checks that were made, in one line."""
         checked = f"{plural(self.messages, 'message')} as in {self.versions or self.reader}"
         compared = ["the approved plan"] if self.difference is not None else []
         compared += [f"{one.name} {one.version}" for one in self._compared if one.outcome is not PackageOutcome.FAILED]

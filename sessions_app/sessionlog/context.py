@@ -2,35 +2,31 @@
 
 A reader (see `agents`) selects the messages; the totals are computed in the same way for all readers. `usage` is the
 agent's own number: the context reported with the last valid assistant message plus an estimate of what follows. Pages,
-commands and automatic planning have another one, `Tally.size`, as `measure` explains.
+commands and automatic planning have another one, `Tally.size`: one number, in one measure, with its basis.
+
+| basis    | the number                                                                                    |
+|----------|-----------------------------------------------------------------------------------------------|
+| reported | what the provider reported of exactly this context                                            |
+| about    | what was reported or counted, more or less what was added and removed since, in that measure  |
+| counted  | what a tokenizer counts in exactly this context, because the provider reported nothing of it  |
+
+Estimates are characters / 4, as the agents make them. A measure is the ratio of what was reported of a context to its
+estimate. Between LEAST and MOST it converts the estimates of what is added and removed. If it is larger, most of what
+was reported is not in the session (instructions, tools): such estimates are then converted by a count. If it is
+smaller, the report is not of the context that this reader rebuilds, and the context is counted.
+
+An assistant message may report that the context was too long for its model. After such a report an agent compacts and
+tries again. Providers report in one of three ways:
+
+| way                 | content of the message                                                      |
+|---------------------|-----------------------------------------------------------------------------|
+| an error message    | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
+| no room left        | `stopReason` "length", no output, and at least 99% of the window was filled |
+| no report           | `stopReason` "stop", and more was sent than fits into the window            |
+
+Limits on requests or tokens per time are not overflows, even if their messages mention too many tokens: they pass with
+time.
 """
-# WAS sessions_app/sessionlog/measure: """How large a context is: one number, in one measure, with its basis.
-#
-# | basis    | the number                                                                                  |
-# |----------|---------------------------------------------------------------------------------------------|
-# | reported | what the provider reported of exactly this context                                          |
-# | about    | what was reported or counted, more or less what has come and gone since, in the same measure |
-# | counted  | what a tokenizer counts in exactly this context, because the provider reported nothing of it  |
-#
-# Estimates are characters / 4, as the agents make them. A measure is the ratio of what was reported of a context to its
-# estimate. Between LEAST and MOST it converts the estimates of what comes and goes. If it is larger, most of what was
-# reported is not in the session (instructions, tools): what comes and goes is then converted by a count. If it is
-# smaller, the report is not of the context that this reader rebuilds, and the context is counted.
-# """
-# WAS sessions_app/sessionlog/sending: """What an agent changes in a context before it sends the messages to a provider."""
-# WAS sessions_app/sessionlog/overflow: """Whether an assistant message reports that the context was too long for its model.
-#
-# After such a report an agent compacts and tries again. Providers report in one of three ways:
-#
-# | way                 | content of the message                                                      |
-# |---------------------|-----------------------------------------------------------------------------|
-# | an error message    | `stopReason` "error", and an `errorMessage` that one of OVERFLOWS matches   |
-# | no room left        | `stopReason` "length", no output, and at least 99% of the window was filled |
-# | no report           | `stopReason` "stop", and more was sent than fits into the window            |
-#
-# Limits on requests or tokens per time are not overflows, even if their messages mention too many tokens: they pass with
-# time.
-# """
 
 from __future__ import annotations
 
@@ -111,7 +107,7 @@ class ContextSize(msgspec.Struct, frozen=True):
     basis: Basis
     ratio: float = 1.0
     estimate: int = 0
-    """What the agents estimate of it."""
+    """The agents' estimate of it."""
 
     def __str__(self) -> str:
         """Such as `about 178,000 tokens` or `177,657 tokens, reported`."""
@@ -159,12 +155,12 @@ class ContextSize(msgspec.Struct, frozen=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """What is known of a branch's measure."""
+    """The known facts about a branch's measure."""
 
     report: Measured | None = None
     """The last report of the provider, with the estimate of the context then, even if it was compacted since."""
     sample: Measured | None = None
-    """What a tokenizer counts in the beginning of the branch; None if nothing was counted."""
+    """A tokenizer's count of the beginning of the branch; None if nothing was counted."""
 
     @property
     def is_of_another_context(self) -> bool:
@@ -243,10 +239,7 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (who, re.compile(words))
     for who, words in (
         ("Anthropic", r"prompt is too long|input length and `?max_tokens`? exceed context limit"),
-        (
-            "Anthropic, by bytes",
-            r"request_too_large|request exceeds the maximum (?:allowed )?(?:size|number of bytes)",
-        ),
+        ("Anthropic, by bytes", r"request_too_large|request exceeds the maximum (?:allowed )?(?:size|number of bytes)"),
         ("OpenAI", r"exceeds the context window|context[_ ]length[_ ]exceeded|context[_ ]window[_ ]exceeded"),
         ("OpenAI, OpenRouter, DeepSeek, vLLM", r"maximum context length (?:is|of) [\d,]+"),
         ("SGLang", r"exceeds? (?:the )?(?:model'?s )?(?:maximum )?context length"),
@@ -272,10 +265,7 @@ OVERFLOWS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
         ("Z.ai", r"prompt exceeds max(?:imum)? length"),
         ("Qwen", r"range of input length should be|maximum allowed input length of [\d,]+"),
         ("Cohere", r"too many tokens: |number of tokens in the prompt cannot exceed"),
-        (
-            "Hugging Face",
-            r"`?inputs`? (?:tokens \+ `?max_new_tokens`? )?must (?:be <=|have less than) [\d,]+",
-        ),
+        ("Hugging Face", r"`?inputs`? (?:tokens \+ `?max_new_tokens`? )?must (?:be <=|have less than) [\d,]+"),
         ("Cerebras, Mistral", r"\b4(?:00|13) (?:status code )?\(no body\)"),
     )
 )
@@ -326,6 +316,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     as_text: bool = False
     """Whether it is sent as a part of the text of the message before it."""
 
+    @staticmethod
+    def of(entry: Entry) -> Message:
+        """The message that an entry is, as recorded."""
+        return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+
     @property
     def source(self) -> Entry:
         """The entry whose line contains the content."""
@@ -366,7 +361,7 @@ class ActiveContext:
     open_ended: bool = False
     """Whether an appended entry may change how earlier ones are rebuilt."""
     sending: Sending = NO_REPAIRS
-    """What the agent changes before it sends the messages."""
+    """The agent's changes before it sends the messages."""
     refused: UnreadableEntry | None = None
     """The reason why the agent refuses the branch; the messages are then those without that entry."""
     removed: frozenset[str] = frozenset()
@@ -510,10 +505,7 @@ class Tally(msgspec.Struct):
         return known is None or (known.estimate < SAMPLE and self.sampled_at != self.leaf_id)
 
     def take_sample(self, sample: Measured) -> None:
-        self.measure, self.sampled_at = (
-            msgspec.structs.replace(self.measure, sample=sample),
-            self.leaf_id or "",
-        )
+        self.measure, self.sampled_at = (msgspec.structs.replace(self.measure, sample=sample), self.leaf_id or "")
 
     @property
     def overflow(self) -> int | None:
@@ -528,8 +520,7 @@ def last_report(branch: Sequence[Entry], since: int = 0) -> int | None:
     """The place of the last answer on a branch that reports its context, from this offset on; None if there is none."""
     places = range(len(branch) - 1, -1, -1)
     return next(
-        (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since),
-        None,
+        (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since), None
     )
 
 
@@ -551,7 +542,7 @@ def _reports(entry: Entry) -> bool:
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
     """The entry as a message without its hidden blocks; None if nothing of it would remain."""
     if not hidden or not entry.blocks:
-        return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
+        return Message.of(entry)
     blocks = tuple(block for block in entry.blocks if block.index not in hidden)
     if not blocks:
         return None

@@ -1,22 +1,22 @@
-"""What is wrong with a session, and what each agent makes of it. An agent finds it in its own files: see `agents`."""
-# WAS sessions_app/sessionlog/provider_rules: """The rules that providers enforce on a conversation, and the violations in what an agent would send.
-#
-# A provider answers a request that violates one of them with an error, whatever the next prompt is: the session cannot be
-# continued. A violation that the agent repairs before it sends (see `sending`) is found as well, and says so.
-#
-#     call c1          answered directly: no violation
-#     result c1
-#     call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
-#     user
-#     result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
-#
-# Assistant messages of one `reply` are one message, also if results come between them; what the client adds after them is
-# sent behind the results.
-#
-# Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
-# sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
-# thinking counts as unchanged if the types and lengths of its blocks are.
-# """
+"""What is wrong with a session, what each agent makes of it, and the rules that providers enforce on a conversation.
+
+An agent finds damage in its own files: see `agents`. A provider answers a request that violates one of its rules with
+an error, whatever the next prompt is: the session cannot be continued. A violation that the agent repairs before it
+sends (see `Sending`) is found as well, and says so.
+
+    call c1          answered directly: no violation
+    result c1
+    call c2          UNANSWERED_CALL: the next message is not a result. pi repairs it with a result of its own
+    user
+    result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
+
+Assistant messages of one `reply` are one message, also if results come between them; what the client adds after them is
+sent behind the results.
+
+Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
+sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
+thinking counts as unchanged if the types and lengths of its blocks are.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Severity(StrEnum):
 
 
 class AgentConsequence(NamedTuple):
-    """What one agent makes of a finding."""
+    """The consequence of a finding in one agent."""
 
     agent: str
     """The agent and its versions, for people."""
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """What an agent finds wrong in one of its files, and the tree of its entries."""
+    """The faults that an agent finds in one of its files, and the tree of its entries."""
 
     findings: list[Finding]
     """The first FINDINGS_KEPT of its lines, and as many of its tree."""
@@ -146,13 +146,7 @@ def damage_finding(
 ) -> Finding:
     """The finding for damage of a line or of the tree."""
     return Finding(
-        damage.kind.value,
-        damage.number,
-        damage.offset,
-        damage.length,
-        damage.detail,
-        consequences,
-        is_repairable,
+        damage.kind.value, damage.number, damage.offset, damage.length, damage.detail, consequences, is_repairable
     )
 
 
@@ -201,7 +195,7 @@ class Violation(NamedTuple):
     call_id: str
     """The call or result that violates the rule; empty if it is another part of the entry."""
     fault: str
-    """What is wrong with the entry."""
+    """The fault of the entry, as a clause."""
     is_repaired: bool = False
     """Whether the agent repairs it before it sends the conversation, so that no provider sees it."""
 
@@ -305,18 +299,18 @@ class SentConversation(msgspec.Struct):
                 continue
             if self.reply and message.role == Role.CUSTOM:
                 continue
-            goes_on = self._goes_on(message)
+            continues = self._continues_reply(message)
             self.reply = message.entry.reply
-            if not goes_on and not self.sending.pairs_anywhere:
+            if not continues and not self.sending.pairs_anywhere:
                 yield from self._unanswered()
                 self.open_calls.clear()
                 self.answered.clear()
             if message.role == Role.ASSISTANT:
-                yield from self._read_assistant(message, goes_on=goes_on)
+                yield from self._read_assistant(message, continues=continues)
             else:
                 yield from self._read_user(message)
 
-    def _goes_on(self, message: Message) -> bool:
+    def _continues_reply(self, message: Message) -> bool:
         """Whether a message is one more part of the reply before it."""
         return message.role == Role.ASSISTANT and bool(self.reply) and message.entry.reply == self.reply
 
@@ -335,7 +329,7 @@ class SentConversation(msgspec.Struct):
                 return
         self.has_begun = True
 
-    def _read_assistant(self, message: Message, *, goes_on: bool) -> Iterator[Violation]:
+    def _read_assistant(self, message: Message, *, continues: bool) -> Iterator[Violation]:
         entry = message.entry
         if entry.stop_reason in self.sending.unsent_stop_reasons:
             self.unsent_calls.update(dict.fromkeys(_calls_of(message), entry.id))
@@ -358,7 +352,7 @@ class SentConversation(msgspec.Struct):
             self.calls[call_id] = self.open_calls[call_id] = entry.id
         if _has_changed_thinking(message):
             self.changed_thinking = entry.id
-        elif not goes_on:
+        elif not continues:
             self.changed_thinking = None
 
     def _read_result(self, message: Message) -> Iterator[Violation]:

@@ -1,4 +1,7 @@
-"""Digests of recorded entries, their control contents, and the parts of them that a plan may delete: everything that the rules need, without the content."""
+"""Digests of recorded entries, their control contents, and the parts of them that a plan may delete.
+
+They are everything that the rules need, without the content.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class SummaryControl(msgspec.Struct, frozen=True):
 
 
 class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
-    """What replaces everything before a boundary: entries recorded before it, or on the same line."""
+    """The entries that replace everything before a boundary: recorded before it, or on the same line."""
 
     kept: tuple[str, ...] = ()
     """The ids of the entries that remain, in the order in which they are sent."""
@@ -80,7 +83,7 @@ class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
     segment: tuple[str, str] | None = None
     """The first and the last entry that versions keep which do not honour a list."""
     trigger: str = ""
-    """What caused it, as recorded."""
+    """Its cause, as recorded."""
     tokens_before: int | None = None
     """The context before it and after it, in tokens, as its writer counted them."""
     tokens_after: int | None = None
@@ -184,7 +187,7 @@ THINKING_TYPES: Final = frozenset({BlockType.THINKING, BlockType.REDACTED_THINKI
 
 
 class EntryKind(IntEnum):
-    """The purpose of an entry. The index stores the numbers; see `packing.SCHEMA`."""
+    """The purpose of an entry. The index stores the numbers; see `session.SCHEMA`."""
 
     OTHER = 0
     MESSAGE = 1
@@ -287,7 +290,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     model: tuple[str, str] | None = None
     """Provider and model id, if an assistant message or a model change has both."""
     overflown: int | None = None
-    """The largest window, in tokens, that an assistant message reports as too small: see `overflow`."""
+    """The largest window, in tokens, that an assistant message reports as too small: see `overflown_window`."""
     sole_agent: str = ""
     """The key of the only agent that writes such entries; empty if several do."""
     reply: str = ""
@@ -330,6 +333,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def bears_thinking(self) -> bool:
         return self.blocks is not None and any(block.is_thinking for block in self.blocks)
 
+    def position(self) -> dict[str, Any]:
+        """The fields that give its place in the file and in the tree."""
+        return {name: getattr(self, name) for name in ("number", "offset", "length", "id", "parent_id")}
+
     def call_ids(self) -> Iterator[str]:
         """The ids of its tool calls, in block order, including repeats."""
         for block in self.blocks or ():
@@ -347,7 +354,7 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
     whole: str | None
     blocks: tuple[str, ...]
     opaque: tuple[Opaque, ...] = ()
-    """What of the entry is not text, in order; a label stands for it in these texts."""
+    """The parts of the entry that are not text, in order; a label stands for each in these texts."""
 
     def block(self, index: int) -> str:
         """The text of the block at this index of the recorded array."""

@@ -1,20 +1,13 @@
-"""JSON as the agents read and print it, and strings as they count them.
+"""JSON as the agents read and print it, strings as they count them, and the bytes of lines and of values inside them.
 
 The agents are JavaScript programs, so JavaScript's rules apply: the length of a string is its number of UTF-16 code
 units, every number is a double, and `JSON.stringify` determines how a tool call's arguments look. Token estimates
 depend on all three (https://tc39.es/ecma262/#sec-json.stringify).
 
-This module is not used to write recorded lines: an entry that is kept keeps its bytes.
+What is kept of a recorded line keeps its bytes: `members`, `items` and `splice` work on the bytes of JSON that a parser
+has accepted. Only a newline ends a line. The last line of a file may lack its newline, because an agent may be writing
+it at this moment: it is returned with `complete` False, and the next reading starts at its offset again.
 """
-# WAS sessions_app/sessionlog/raw_json: """The bytes of values inside recorded JSON, so that what is kept of a line stays exactly as it was recorded.
-#
-# Only for JSON that a parser has accepted; positions are bytes.
-# """
-# WAS sessions_app/sessionlog/lines: """Splitting bytes into lines, with byte offsets. Only a newline ends a line.
-#
-# The last line of a file may lack its newline, because an agent may be writing it at this moment. It is returned with
-# `complete` False, and the next reading starts at its offset again.
-# """
 
 from __future__ import annotations
 
@@ -80,7 +73,7 @@ def _parse_leniently(raw: bytes) -> Any:
     if raw.startswith(BOM_UTF8):
         raise ValueError("a byte order mark stands before it")
     try:
-        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant)
+        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 
@@ -90,7 +83,8 @@ def _parse_integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """For a decoder: NaN and Infinity are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -198,11 +192,7 @@ def _prints_alike(value: object) -> bool:
     return True
 
 
-def _print(
-    value: object,
-    ordered: Callable[[dict[str, object]], list[str]],
-    quoted: Callable[[str], str],
-) -> str:
+def _print(value: object, ordered: Callable[[dict[str, object]], list[str]], quoted: Callable[[str], str]) -> str:
     parts: list[str] = []
     # What remains to be printed, the next item last: values, and ready-made punctuation.
     pending: list[object] = [value]

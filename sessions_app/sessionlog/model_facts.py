@@ -1,6 +1,4 @@
-"""PURE: the names by which a model may be configured: its own, and without the date of its version."""
-# WAS sessions_app/sessionlog/context_windows: """Context windows of models, in tokens. PURE: a table, and the order of precedence of the sources."""
-# WAS sessions_app/sessionlog/model_prices: """Prices of models' input. PURE: what an agent's or the user's configuration gives."""
+"""PURE: the names by which models are configured, their context windows, and the prices of their input."""
 
 from __future__ import annotations
 

@@ -1,25 +1,23 @@
 """PURE: what a model receives of an entry that is not text: images, documents, and what only its provider can read.
 
 Its estimate is in UTF-16 units, as that of a text. An image has that of the agents, and so has a page of a document; of
-what is encrypted, Base64 gives the length. What a provider counts for an image depends on its size: see `image_tokens`.
+what is encrypted, Base64 gives the length. The size of an image is read from the first bytes of its file (PNG, JPEG,
+GIF and WebP). Nothing is decoded, and what is recorded is not trusted: a damaged file has no size, or a wrong one.
+
+What a provider counts for an image depends on its size (`image_tokens`), by the formulas that providers publish (their
+guides to images, September 2026):
+
+| models                         | tokens                                    | it is made smaller until it has at most |
+|--------------------------------|-------------------------------------------|-----------------------------------------|
+| Claude 4.7 and newer           | squares of 28 pixels that cover it        | sides of 2,576 pixels, and 4,784 tokens |
+| other Claudes                  | the same                                  | sides of 1,568 pixels, and 1,568 tokens |
+| GPT 5.4 and newer              | squares of 32 pixels that cover it, × 1.2 | 2,500 squares                           |
+| GPT 5.2 and 5.3, smaller ones  | the same, × 1.2 to 2.46                   | 1,536 squares                           |
+| GPT 4o to 5.1, o1, o3          | a base, and more for each square of 512   | sides of 2,048 and 768 pixels           |
+
+Worked example, for an image of 3,840 × 2,160 pixels: Claude Opus 5 sees it as 2,576 × 1,449, which 92 × 52 = 4,784
+squares cover. Other models have the estimate of the agents.
 """
-# WAS sessions_app/sessionlog/image_size: """PURE: the width and height of an image, from the first bytes of its file: PNG, JPEG, GIF and WebP.
-#
-# Nothing is decoded, and what is recorded is not trusted: a damaged file has no size, or a wrong one.
-# """
-# WAS sessions_app/sessionlog/image_tokens: """PURE: the tokens of an image by the formulas that providers publish (their guides to images, September 2026).
-#
-# | models                         | tokens                                    | it is made smaller until it has at most |
-# |--------------------------------|-------------------------------------------|-----------------------------------------|
-# | Claude 4.7 and newer           | squares of 28 pixels that cover it        | sides of 2,576 pixels, and 4,784 tokens |
-# | other Claudes                  | the same                                  | sides of 1,568 pixels, and 1,568 tokens |
-# | GPT 5.4 and newer              | squares of 32 pixels that cover it, × 1.2 | 2,500 squares                           |
-# | GPT 5.2 and 5.3, smaller ones  | the same, × 1.2 to 2.46                   | 1,536 squares                           |
-# | GPT 4o to 5.1, o1, o3          | a base, and more for each square of 512   | sides of 2,048 and 768 pixels           |
-#
-# Worked example, for an image of 3,840 × 2,160 pixels: Claude Opus 5 sees it as 2,576 × 1,449, which 92 × 52 = 4,784
-# squares cover. For other models the estimate of the agents has to do.
-# """
 
 from __future__ import annotations
 
@@ -137,7 +135,7 @@ class Opaque(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def encrypted(base64: str, block: int | None = None, label: str = "") -> Opaque:
-        """What only a provider can read."""
+        """Content that only a provider can read."""
         return Opaque(len(base64) * 3 // 4, block, label)
 
 

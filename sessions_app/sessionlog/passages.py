@@ -49,7 +49,7 @@ class PassageKind(IntEnum):
     RESULT = 6
     """A tool's result, or a command that the user ran, with its output."""
     ADDED = 7
-    """What the agent or an extension added: instructions, notes, the new content of an edit."""
+    """Context that the agent or an extension added: instructions, notes, the new content of an edit."""
 
 
 class EntryPassage(NamedTuple):

@@ -21,7 +21,7 @@ PREVIEW: Final = 200
 
 
 class Fate(StrEnum):
-    """What becomes of a piece."""
+    """The fate of a piece of the original."""
 
     KEPT = "kept"
     LOST = "lost"

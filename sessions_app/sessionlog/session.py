@@ -1,6 +1,7 @@
-"""The parsed session: header, entries and damage. An agent's parser reads it from lines."""
-# WAS sessions_app/sessionlog/versions: """The version of a client that a session records."""
-# WAS sessions_app/sessionlog/packing: """The storage format of entries in the index: ids and position in columns, the rest as one small binary value."""
+"""The parsed session: header, entries and damage. An agent's parser reads it from lines.
+
+The index stores an entry as columns (ids and position) and one small binary value with the rest: see `pack`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, fields
 
-from .entries import Block, BoundaryControl, Control, Entry, EntryKind, Texts
+from .entries import BoundaryControl, Control, Entry, Texts
 from .errors import BadInput
 from .jsjson import Line, parse
 
@@ -93,7 +94,7 @@ class ParserState(msgspec.Struct):
     window: int | None = None
     """The latest context window that the session records of its model, in tokens."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What one agent's parser has to remember, as JSON values."""
+    """The values that one agent's parser has to remember, as JSON."""
 
 
 @dataclass(slots=True)
@@ -123,11 +124,9 @@ class Parser(Protocol):
     @property
     def damaged(self) -> int:
         """The total number of faults."""
-        ...
 
     def read(self, line: Line) -> Sequence[Recorded]:
         """The entries on this line, usually one; none for a header, a blank line or a damaged one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def require_session(state: ParserState, name: str, head: Callable[[], bytes] | N
 
 
 def _first_line(head: bytes) -> str:
-    """What the first line of a file is, as a sentence."""
+    """A description of the first line of a file, as a sentence."""
     line = next((line for line in head.splitlines() if line.strip()), b"")
     if not line:
         return "It is empty."
@@ -188,8 +187,8 @@ def _first_line(head: bytes) -> str:
         return "Its first line is JSON, but not an object."
     kind = found.get("type")
     named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
-    fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
-    return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."
+    named_fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
+    return f"Its first line is an object{named} with {f'the fields {named_fields}' if named_fields else 'no fields'}."
 
 
 _RELEASED: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
@@ -200,7 +199,7 @@ class RecordedVersion(NamedTuple):
 
     numbers: tuple[int, ...]
     sentence: str
-    """What the lines record, as in "Claude Code 2.1.330 continued it last"."""
+    """The recorded fact, as in "Claude Code 2.1.330 continued it last"."""
 
 
 @lru_cache(maxsize=16)
@@ -210,34 +209,22 @@ def released_version(name: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups())) if found is not None else ()
 
 
-class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    type: str
-    kind: EntryKind
-    timestamp: str
-    role: str
-    tokens: int
-    blocks: tuple[Block, ...] | None
-    result_for: str | None
-    tool_name: str
-    failed: bool
-    excluded: bool
-    empty: bool
-    stop_reason: str
-    usage: int | None
-    model: tuple[str, str] | None
-    overflown: int | None
-    sole_agent: str
-    reply: str
-    subagent: str
-    boundary: BoundaryControl | None = None
-    """The control of a boundary, which its line alone does not determine."""
-
-
+COLUMNS: Final = ("number", "offset", "length", "id", "parent_id")
+"""The fields of an entry that are columns of the index."""
 SCHEMA: Final = 21
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
+*_PACKED, _ = fields(Entry)[len(COLUMNS) :]
+_Rest: Final = msgspec.defstruct(
+    "_Rest",
+    # Of the controls, only that of a boundary is packed: its line alone does not determine it.
+    [*((field.name, field.type) for field in _PACKED), ("control", BoundaryControl | None, None)],
+    frozen=True,
+    array_like=True,
+    gc=False,
+)
 _encode: Final = msgspec.msgpack.Encoder().encode
-_rest_of: Final = attrgetter(*_Rest.__struct_fields__[:-1])
+_rest_of: Final = attrgetter(*(field.name for field in _PACKED))
 _decode: Final = msgspec.msgpack.Decoder(_Rest).decode
 
 
@@ -257,7 +244,6 @@ def unpack(
     control: Control | None = None,
 ) -> Entry:
     """The packed entry."""
-    # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order; the last is a control.
     rest: tuple[Any, ...] = astuple(_decode(packed))
     if control is not None:
         rest = (*rest[:-1], rest[-1] or control)

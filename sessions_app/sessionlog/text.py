@@ -1,12 +1,12 @@
-"""PURE: texts without characters that a terminal or a page could act on: these are shown as escapes."""
-# WAS sessions_app/sessionlog/moments: """PURE: the times that entries record, and how long something took, in words."""
-# WAS sessions_app/sessionlog/noise: """PURE: messages that a coding agent recorded under the user's name although the user did not write them.
-#
-# Slash commands, their output, notes of an interruption, reminders and notices say nothing about the task. They are
-# recorded and counted like any message, but skipped when a message represents the task: for titles and default queries.
-# If they stand before what the user wrote, its beginning is shown without them.
-# """
-# WAS sessions_app/sessionlog/titles: """PURE: titles of sessions and turns: how a message begins, as plain words on one line."""
+"""PURE: texts for people: without acting characters, times in words, messages without noise, and titles.
+
+Characters that a terminal or a page could act on are shown as escapes.
+
+Noise is what a coding agent recorded under the user's name although the user did not write it: slash commands, their
+output, notes of an interruption, reminders and notices. It says nothing about the task. It is recorded and counted like
+any message, but skipped if a message represents the task: for titles and default queries. If it stands before what the
+user wrote, the beginning of the message is shown without it.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def is_noise(text: str) -> bool:
 
 
 def noise_words(text: str) -> str:
-    """What such a record says, without its tags: the command and its arguments, or what they enclose."""
+    """The words of such a record, without its tags: the command and its arguments, or the enclosed text."""
     command = _COMMAND.search(text)
     if command is not None:
         arguments = _ARGUMENTS.search(text)

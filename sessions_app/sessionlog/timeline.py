@@ -17,7 +17,7 @@ _UNSPOKEN: Final = frozenset({Role.INJECTED, Role.SYSTEM})
 
 
 class ContextReader(Protocol):
-    """What is needed of an agent's reader."""
+    """The methods that are needed of an agent's reader."""
 
     def ignores(self, entry: Entry) -> bool: ...
 
@@ -42,7 +42,7 @@ class TimelinePoint:
     returned: int
     """Messages in the context that were not there before, without the entries of the change."""
     added: tuple[Message, ...] = ()
-    """What it put in the place of the removed messages, such as a summary; not what the agent adds to every context."""
+    """The messages that it put in place of the removed ones, such as a summary; without what is in every context."""
 
     @property
     def kind(self) -> EntryKind:

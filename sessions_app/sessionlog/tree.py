@@ -3,12 +3,10 @@
 A branch is the path from an entry to its root; the leaf is the last entry in the file, from which the agent continues.
 Real files are damaged, so: of entries with the same id the last one counts; an entry whose parent is missing is a root;
 a cycle is cut above its first line, which becomes a root. All faults are reported, and every branch is finite.
+
+A session of 50,000 entries is one long line with a few branches. Its outline (`runs`) shows where it forks, what is
+labelled, where it was compacted, and where the agent is.
 """
-# WAS sessions_app/sessionlog/outline: """The shape of a session's tree: runs of entries between forks.
-#
-# A session of 50,000 entries is one long line with a few branches. The outline shows where it forks, what is labelled,
-# where it was compacted, and where the agent is.
-# """
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@
          o          the branch that the agent continues stays in lane 0
 
 A branch continues in its lane. What else leaves it after a row is drawn below this row, one lane to the right, before
-the branch goes on: so each lane to the left of a row's passes it. Of several branches, the one with the agent's leaf
+the branch continues: so each lane to the left of a row's passes it. Of several branches, the one with the agent's leaf
 continues; elsewhere the one that was written to last.
 
 What an agent took back, and keeps in the file, is a branch that ends there. Two branches are compared by their rows.
@@ -33,12 +33,12 @@ NO_ROW: Final = 0xFFFF_FFFF
 
 
 class RowKind(StrEnum):
-    """What a row begins with."""
+    """The kind of a row, by its first entry."""
 
     TURN = "turn"
     """A message of the user."""
     REST = "rest"
-    """What follows a fork or a compaction within a turn."""
+    """The entries after a fork or a compaction within a turn."""
     COMPACTION = "compaction"
     SUMMARY = "summary"
     """The summary of another branch."""
@@ -128,7 +128,7 @@ class FoldedRows:
 
 
 class Below(NamedTuple):
-    """What follows an entry, on all branches."""
+    """The branches and entries below an entry."""
 
     branches: int
     entries: int
@@ -228,13 +228,13 @@ class TreeRows:
             turn = self._draw_run(run, positions, len(following))
             if not following:
                 continue
-            goes_on = max(following, key=lambda child: (child in self._active, self._latest[child]))
-            is_active = goes_on in self._active
-            pending.append(_Run(goes_on, run.lane, turn, False, is_active, run.beside_active))
+            continuing = max(following, key=lambda child: (child in self._active, self._latest[child]))
+            is_active = continuing in self._active
+            pending.append(_Run(continuing, run.lane, turn, False, is_active, run.beside_active))
             pending.extend(
                 _Run(child, run.lane + 1, turn, True, False, is_active or run.beside_active)
                 for child in reversed(following)
-                if child != goes_on
+                if child != continuing
             )
 
     def _run_from(self, position: int) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from devtools.agent_vectors import reader_of
 from devtools.vector_files import find_cases
-from sessions_app.agents.pi.pure.messages import fields_of, message_hash
+from sessions_app.agents.pi.pure.format import fields_of, message_hash
 from sessions_app.sessionlog.errors import BadInput
 from tests import claude_sessions as claude
 from tests import opencode_stores as opencode

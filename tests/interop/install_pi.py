@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.pi.edge.package import LEAST_NODE, PACKAGE, SESSION_MANAGER
+from sessions_app.agents.pi.edge.client import LEAST_NODE, PACKAGE, SESSION_MANAGER
 
 PINNED: Final = "0.87.1"
 OLDER: Final = "0.86.1"

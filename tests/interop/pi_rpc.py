@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sessions_app.agents.pi.edge.bridge import ExtensionBridge
+from sessions_app.agents.pi.edge.client import ExtensionBridge
 from tests import factories
 from tests.interop.pi_runs import atomic_command, environment_in, pi_command, scripted_model
 from tests.interop.stand_in import StandIn

@@ -11,7 +11,7 @@ import pytest
 
 from compaction_app.scripted.server import ScriptedProvider
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage
+from sessions_app.agents.pi.edge.client import PACKAGE, PiPackage
 from tests.interop.install_atomic import BUN, CLI
 from tests.paths import PROJECT
 

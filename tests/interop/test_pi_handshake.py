@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from sessions_app.agents.pi.pure.records import UNDO
+from sessions_app.agents.pi.pure.parser import UNDO
 from tests.factories import text
 from tests.interop import pi_rpc
 from tests.interop.install_atomic import OLD

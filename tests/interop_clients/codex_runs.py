@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sessions_app.agents.codex.edge import client
-from sessions_app.agents.edge.dry_resume.process import new_scratch, run_client
+from sessions_app.agents.edge.dry_resume import new_scratch, run_client
 from tests.wait import WAIT_SECONDS
 
 from .scripted_model import ClientRun, ModelReply, ScriptedModel

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sessions_app.agents.edge.dry_resume.model_server import MESSAGES, Answer, ModelRequest
+from sessions_app.agents.edge.model_server import MESSAGES, Answer, ModelRequest
 
 from .scripted_model import PlayedModel
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from sessions_app.agents.edge.dry_resume.process import new_scratch, run_client
+from sessions_app.agents.edge.dry_resume import new_scratch, run_client
 from sessions_app.agents.opencode.edge import client
-from sessions_app.agents.opencode.edge.bridge import OFFLINE
+from sessions_app.agents.opencode.edge.client import OFFLINE
 from tests.wait import wait_until
 
 from .scripted_model import ClientRun, ModelReply, ScriptedModel

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from sessions_app.agents.edge.dry_resume.model_server import COMPLETIONS, RESPONSES, Answer, ModelRequest, ModelServer
+from sessions_app.agents.edge.model_server import COMPLETIONS, RESPONSES, Answer, ModelRequest, ModelServer
 
 
 @dataclass(frozen=True, slots=True)

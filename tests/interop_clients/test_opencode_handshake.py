@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.handshakes.review_requests import branch_of
-from sessions_app.agents.opencode.edge.bridge import PluginBridge
+from sessions_app.agents.opencode.edge.client import PluginBridge
 from sessions_app.storage.session_loader import load_session
 from tests.interop.stand_in import (
     COMPACT,

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.pages.settings_in_force import SettingsView, view_settings
-from sessions_app.agents.settings_in_force import SettingInForce
+from sessions_app.agents.base import SettingInForce
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.disk.files import real_path
 from sessions_app.index.indexer import index_file

@@ -18,4 +18,4 @@ class AmpSettings(Settings):
         return SettingsFile(home / ".config" / "amp" / "settings.json", False, {})
 
 
-AMP: Final = Agent("amp", AmpFormat.label, AmpStore(), AmpFormat(), settings=AmpSettings())
+AMP: Final = Agent("amp", AmpStore(), AmpFormat(), settings=AmpSettings())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.pi.edge.bridge import ExtensionBridge
-from sessions_app.agents.pi.edge.package import SharedClient
+from sessions_app.agents.pi.edge.client import ExtensionBridge, SharedClient
 from sessions_app.agents.pi.edge.settings import SharedSettings
 from sessions_app.agents.pi.edge.store import SharedStore
 
@@ -17,7 +16,6 @@ _DIRECTORY: Final = ".atomic"
 
 ATOMIC: Final = Agent(
     _KEY,
-    AtomicFormat.label,
     SharedStore(_DIRECTORY),
     AtomicFormat(),
     SharedClient("atomic"),

@@ -5,20 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.base import Agent
+from sessions_app.agents.claude_code.edge.client import SettingsBridge
+from sessions_app.agents.claude_code.pure.parser import KEY
 
-from .edge.bridge import SettingsBridge
 from .edge.client import ClaudeCodeClient
 from .edge.settings import ClaudeCodeSettings
 from .edge.store import ClaudeCodeStore
 from .pure.format import ClaudeCodeFormat
-from .pure.records import KEY
 
 CLAUDE_CODE: Final = Agent(
-    KEY,
-    ClaudeCodeFormat.label,
-    ClaudeCodeStore(),
-    ClaudeCodeFormat(),
-    ClaudeCodeClient(),
-    SettingsBridge(),
-    ClaudeCodeSettings(),
+    KEY, ClaudeCodeStore(), ClaudeCodeFormat(), ClaudeCodeClient(), SettingsBridge(), ClaudeCodeSettings()
 )

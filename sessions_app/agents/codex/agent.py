@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.base import Agent
+from sessions_app.agents.codex.edge.client import HooksBridge
+from sessions_app.agents.codex.pure.parser import KEY
 
-from .edge.bridge import HooksBridge
 from .edge.client import CodexClient
 from .edge.settings import CodexSettings
 from .edge.store import CodexStore
 from .pure.format import CodexFormat
-from .pure.records import KEY
 
-CODEX: Final = Agent(KEY, CodexFormat.label, CodexStore(), CodexFormat(), CodexClient(), HooksBridge(), CodexSettings())
+CODEX: Final = Agent(KEY, CodexStore(), CodexFormat(), CodexClient(), HooksBridge(), CodexSettings())

@@ -1,1 +1,1 @@
-"""What agents share that reads or writes files, or starts processes."""
+"""The modules that agents share and that read or write files, or start processes."""

@@ -1,25 +1,26 @@
-"""EDGE: bridges that are files of their own: extensions of pi and Atomic, plugins of OpenCode.
+"""EDGE: bridges that are files (extensions of pi and Atomic, plugins of OpenCode), or hooks in a file of the user.
 
-Their sources are beside the agents' modules. An installed one is a single file: in place of its import of
+The sources of files are beside the agents' modules. An installed one is a single file: in place of its import of
 bridge_core.js it has the text of that file, one line of which names the connection file:
 
     const CONNECTION = "/home/me/.local/share/redline/connections/pi.json";
 """
-# WAS sessions_app/agents/edge/hook_bridge: """EDGE: bridges that are an entry in a file of the user's: the hooks of Claude Code and Codex."""
 
 from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.edge.dry_resume.process import Scratch, new_scratch
+from sessions_app.agents.base import Bridge
 from sessions_app.agents.pure.hooks import BRIDGE, CompactionHook, entry_command, with_entry, without_entry
 from sessions_app.agents.pure.json_document import JsonDocument
 from sessions_app.sessionlog.errors import BadInput
+
+from .dry_resume import Scratch, new_scratch
 
 CORE: Final = Path(__file__).with_name("bridge_core.js")
 PLACEHOLDER: Final = b'"@CONNECTION@"'
@@ -29,11 +30,10 @@ _VERSION: Final = re.compile(rb"^const BRIDGE = (\d{1,6});?[ \t]*\r?$", re.MULTI
 _CONNECTION: Final = re.compile(rb'^const CONNECTION = ("[^\r\n]*");?[ \t]*\r?$', re.MULTILINE)
 
 
-class FileBridge(ABC):
+class FileBridge(Bridge):
     """A bridge that is a file. `source` is the file that it is made from, together with the core."""
 
     source: Path
-    hook: CompactionHook | None = None
 
     @property
     def _source(self) -> bytes:
@@ -45,14 +45,6 @@ class FileBridge(ABC):
     def version(self) -> int:
         found = _VERSION.search(self._source)
         return int(found[1]) if found is not None else 0
-
-    @abstractmethod
-    def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        """What the user does after connecting."""
-
-    @abstractmethod
-    def path(self, home: Path, project: Path | None) -> Path:
-        """The file, for all projects or for one."""
 
     @abstractmethod
     def start(self, program: str, scratch: Scratch) -> str:
@@ -82,10 +74,6 @@ class FileBridge(ABC):
         found = _VERSION.search(content)
         return int(found[1]) if found is not None else 0
 
-    def remarks(self, content: bytes, path: Path) -> Sequence[str]:
-        del content, path
-        return ()
-
     def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
         scratch = new_scratch(home, "")
         path = self.path(scratch.home, None)
@@ -97,25 +85,13 @@ class FileBridge(ABC):
         return self._source.replace(PLACEHOLDER, literal)
 
 
-class HookBridge(ABC):
+class HookBridge(Bridge):
     """A bridge that is a command which the agent calls before it compacts."""
 
     key: str
     label: str
     hook: CompactionHook
-    version: int = BRIDGE
-
-    @abstractmethod
-    def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        """What the user does after connecting."""
-
-    @abstractmethod
-    def path(self, home: Path, project: Path | None) -> Path:
-        """The file, for all projects or for one."""
-
-    @abstractmethod
-    def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
-        """Let the program compact."""
+    version = BRIDGE
 
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
         return with_entry(before or b"", self.command(connection, program), str(path))
@@ -128,11 +104,6 @@ class HookBridge(ABC):
         left = without_entry(content, before, str(path))
         is_empty = not JsonDocument(left, str(path)).root.items
         return None if before is None and is_empty else left
-
-    def is_edited(self, content: bytes) -> bool:
-        """The entry is told from everything else."""
-        del content
-        return False
 
     def installed_version(self, content: bytes, path: Path) -> int | None:
         return BRIDGE if entry_command(content, str(path)) is not None else None

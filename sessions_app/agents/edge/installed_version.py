@@ -1,7 +1,7 @@
 """EDGE: the version of an agent that is installed, as its own program prints it.
 
 The program is looked for in the absolute directories of PATH only, so that no file of a project is ever run. It is run
-without a shell, without input and in the root directory. Each program is asked once in a process, until it changes.
+without a shell, without input and in the root directory. Each program is run once in a process, until it changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def installed_version(name: str) -> Version | None:
 
 @lru_cache(maxsize=16)
 def _printed_version(path: str, mtime_ns: int, inode: int) -> Version | None:
-    """`mtime_ns` and `inode` identify the program, so that another one at the same path is asked again."""
+    """`mtime_ns` and `inode` identify the program, so that another one at the same path is run again."""
     del mtime_ns, inode
     try:
         printed = _output_of(path)
@@ -59,7 +59,7 @@ def _printed_version(path: str, mtime_ns: int, inode: int) -> Version | None:
 
 def _output_of(path: str) -> bytes:
     """The beginning of what a program prints of its version; nothing if it fails or takes too long."""
-    # A file instead of a pipe: whatever the program starts may keep it open, and nobody waits for that.
+    # A file instead of a pipe: whatever the program starts may keep it open; it is not waited for.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(  # noqa: S603  # the user's own program, with a fixed argument
             [path, "--version"],

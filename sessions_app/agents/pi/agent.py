@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from sessions_app.agents.base import Agent
+from sessions_app.agents.pi.edge.client import ExtensionBridge, PiClient
+from sessions_app.agents.pi.pure.parser import KEY
 
-from .edge.bridge import ExtensionBridge
-from .edge.package import PiClient
 from .edge.settings import PiSettings
 from .edge.store import SharedStore
 from .pure.format import PiFormat
-from .pure.records import KEY
 
 _DIRECTORY: Final = ".pi"
 
 PI: Final = Agent(
     KEY,
-    PiFormat.label,
     SharedStore(_DIRECTORY),
     PiFormat(),
     PiClient("pi"),

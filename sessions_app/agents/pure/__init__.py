@@ -1,1 +1,1 @@
-"""What agents share that is pure: no Django, no network, no disk."""
+"""The pure modules that agents share: no Django, no network, no disk."""

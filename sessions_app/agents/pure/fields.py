@@ -111,6 +111,12 @@ def whole_number(data: Mapping[str, Any], name: str) -> int | None:
     return value if value is not None and 0 <= value < 2**53 else None
 
 
+def tokens(data: Mapping[str, Any], name: str) -> int:
+    """A number of tokens; 0 if it is absent, or too large to be one."""
+    value = number(data, name)
+    return int(value) if value is not None and abs(value) < 2**53 else 0
+
+
 def moment(data: Mapping[str, Any], name: str) -> datetime | None:
     """A time in milliseconds since 1970; None if it is absent, or after the year 9999."""
     value = number(data, name)

@@ -1,21 +1,22 @@
-"""How an agent rebuilds a context, and what it allows a plan to delete of it."""
-# WAS sessions_app/agents/changes: """What a writer makes of an approved deletion, and the protocol of writers."""
-# WAS sessions_app/agents/pure/summary_format: """How an agent records summaries, and how it shows a conversation to the model that writes one.
-#
-# A summary is not a deletion: it is generated, and a human reads and edits it before it is appended.
-# """
-# WAS sessions_app/agents/format: """What the lines of an agent's sessions mean, and how changes are written as lines. It reads no file."""
-# WAS sessions_app/agents/pure/notes: """Notes of the user in place of what a fork leaves out: their words, and their places among what stays."""
+"""What the lines of an agent's sessions mean, and how changes are written as lines. Nothing here reads a file.
+
+A `Generation` is the versions of an agent that read a session alike: a `Reader`, which rebuilds the context, the
+`PlanRules` for what a plan may delete of it, and the `SessionWriter`s that record a deletion. A `Format` is the
+generations of an agent with its parser and its other kinds of lines.
+
+A summary (`SummaryFormat`) is not a deletion: it is generated, and a human reads and edits it before it is appended.
+"""
 
 from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -32,64 +33,73 @@ from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.jsjson import Line
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import (
-    Damage,
-    DamageKind,
-    Header,
-    Parser,
-    ParserState,
-    RecordedVersion,
-    read_session,
-)
+from sessions_app.sessionlog.session import Damage, DamageKind, Header, ParserState, RecordedVersion, read_session
 from sessions_app.sessionlog.tree import SessionTree
 
+from .line_parser import LineParser
 
-class Reader(Protocol):
+
+class Reader(ABC):
     """One way in which an agent rebuilds what its model sees of a branch."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def honours(self) -> frozenset[EntryKind]:
-        """The kinds of entries after which it may omit something."""
-        ...
+    name: str
+    honours: frozenset[EntryKind]
+    """The kinds of entries after which it may omit something."""
 
     def ignores(self, entry: Entry) -> bool:
         """Whether it omits nothing because of an entry after which some reader would."""
-        ...
+        return entry.rebuilds and entry.kind not in self.honours
 
+    @abstractmethod
     def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
         """The active context of a branch, given root first."""
-        ...
 
 
-class PlanRules(Protocol):
-    """What an agent allows a plan to delete."""
+class PlanRules:
+    """What an agent allows a plan to delete. This base allows what the model sees and the tables do not protect."""
+
+    protected_roles: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
+    protected_failures: ClassVar[Mapping[str, Protection]] = MappingProxyType({})
+    """The protection of entries that failed, by their roles."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._writer: SessionWriter | None = None
+
+    def for_writer(self, writer: SessionWriter) -> Self:
+        """The same rules, and what a writer must not touch."""
+        rules = copy(self)
+        rules._writer = writer
+        return rules
 
     def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
         """The messages of a branch, given root first, that a plan may target, as left by earlier compactions.
 
         `context` is what the reader rebuilds of the branch, if that is known already.
         """
-        ...
+        return [message for message in (context or self._reader.rebuild(branch)).messages if message.sent]
 
     def protection(self, entry: Entry) -> Protection | None:
         """Why an entry must not be deleted, wherever it is; None if it may be."""
-        ...
+        reason = self.protected_roles.get(entry.role)
+        if reason is None and entry.failed:
+            reason = self.protected_failures.get(entry.role)
+        return reason or (self._writer.protection(entry) if self._writer is not None else None)
 
     def replays(self, entry: Entry) -> bool:
         """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
-        ...
+        del entry
+        return False
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
         """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
         results are joined in any case."""
-        ...
+        del messages
+        return {}
 
 
 class SentPiece(Protocol):
-    """What the order in which entries are sent depends on."""
+    """The facts on which the order of sent entries depends."""
 
     @property
     def entry_id(self) -> str: ...
@@ -118,19 +128,17 @@ class Moved(NamedTuple):
 
 
 class TurnOrder(Protocol):
-    """How an agent sends what stands between two replies, if it puts that in an order of its own."""
+    """How an agent sends what stands between two replies, if it changes their order."""
 
     def arranged(self, messages: Sequence[Message], *, is_new: bool) -> list[Message]:
         """The messages of a context without some others, in the order in which the agent rebuilds it: from the lines of
         the same session, or from those of a new one, which may have another order."""
-        ...
 
     def moved(
         self, before: Sequence[SentPiece], after: Sequence[SentPiece], line: Callable[[str], bytes]
     ) -> Sequence[Moved]:
         """Which entries overtake others if only those in `after` stay of those in `before`, both in the order of the
         context; each once, with the first one that it overtakes. `line` reads the line of an entry, given by id."""
-        ...
 
 
 class Append(NamedTuple):
@@ -140,7 +148,7 @@ class Append(NamedTuple):
 
 
 class RowChange(NamedTuple):
-    """A row of a database before and after a change: the exact text of its data, None if there is no row."""
+    """A row of a database before and after a change: the exact text of its data, None without a row."""
 
     table: str
     row_id: str
@@ -185,7 +193,7 @@ COPIED: Final = " (forked)"
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
-    """What a writer needs beside a branch and a deletion."""
+    """The facts that a writer needs beside a branch and a deletion."""
 
     new_id: Callable[[], str]
     """Gives an entry id that is not used in the session, a different one each time."""
@@ -210,7 +218,7 @@ class WriteFacts:
     is_open: bool = False
     """Whether the agent certainly has the session open."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Notes of the user in place of entries that go, each by the first of these: see `notes`."""
+    """Notes of the user in place of entries that go, each by the first of these: see `notes_before`."""
 
     @property
     def file_name(self) -> str:
@@ -219,70 +227,43 @@ class WriteFacts:
         return name.rpartition(".")[0] or name
 
 
-class SessionWriter(Protocol):
-    """One way to record an approved deletion. It does no I/O but what `WriteFacts.line` does."""
+class SessionWriter(ABC):
+    """One way to record an approved deletion. It does no I/O except what `WriteFacts.line` does.
 
-    @property
-    def name(self) -> str: ...
+    Most writers may touch every entry, are honoured by every version alike, apply all targets, and write no notes.
+    """
 
-    @property
-    def appends(self) -> bool:
-        """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
-        ...
-
-    @property
-    def holds_notes(self) -> bool:
-        """Whether it writes `WriteFacts.notes`, so that the agent sends them."""
-        ...
-
-    @property
-    def effect(self) -> str:
-        """What happens to the file, as a sentence."""
-        ...
-
-    @property
-    def undo(self) -> str:
-        """How that is undone, as a sentence."""
-        ...
+    name: str
+    appends: bool
+    """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
+    holds_notes: bool = False
+    """Whether it writes `WriteFacts.notes`, so that the agent sends them."""
+    effect: str
+    """What happens to the file, as a sentence."""
+    undo: str
+    """How that is undone, as a sentence."""
 
     @property
     def universal(self) -> SessionWriter:
         """The same way to record a deletion, as more versions honour it: for a session whose agent is a guess."""
-        ...
-
-    def protection(self, entry: Entry) -> Protection | None:
-        """Why this writer must not touch an entry; None if it may."""
-        ...
-
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
-        """The change that records a deletion at the end of a branch."""
-        ...
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        """The targets that the agent would not apply if they were recorded at the end of a branch."""
-        ...
-
-
-class PlainWriter:
-    """What most writers have in common: they may touch every entry, every version honours them in the same way, they
-    apply all targets, and hold no notes."""
-
-    holds_notes = False
-
-    @property
-    def universal(self) -> Self:
         return self
 
     def protection(self, entry: Entry) -> Protection | None:
+        """Why this writer must not touch an entry; None if it may."""
         del entry
         return None
 
+    @abstractmethod
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
+        """The change that records a deletion at the end of a branch."""
+
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        """The targets that the agent would not apply if they were recorded at the end of a branch."""
         del branch, targets
         return ()
 
 
-class ContextWriter(PlainWriter):
+class ContextWriter(SessionWriter):
     """A writer that records a deletion from the context that its reader rebuilds."""
 
     def __init__(self, reader: Reader) -> None:
@@ -295,7 +276,6 @@ class ReplacingWriter(Protocol):
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
         """What is sent of a message that is deleted, or of which these blocks are; None for nothing."""
-        ...
 
 
 @runtime_checkable
@@ -304,7 +284,6 @@ class ServedWriter(Protocol):
 
     def effect_through(self, address: str) -> str:
         """What happens then, as a sentence."""
-        ...
 
 
 class Handed(NamedTuple):
@@ -323,11 +302,9 @@ class HandedWriter(Protocol):
     @property
     def honours(self) -> str:
         """The name of what the bridge is given."""
-        ...
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
         """What the running agent is given to make a change of this writer's at the end of a branch."""
-        ...
 
 
 RestoreLines = Callable[
@@ -345,7 +322,7 @@ class FileLists(NamedTuple):
 
 
 class RecordedSummary(NamedTuple):
-    """What the line of a summary has. A field that it does not have is None."""
+    """The fields of the line of a summary. A field that it does not have is None."""
 
     text: str
     files: FileLists | None
@@ -366,26 +343,21 @@ class SummaryFormat(Protocol):
     @property
     def honours_compactions(self) -> bool:
         """Whether a `compaction_line` replaces anything in its context; a `branch_summary_line` always adds to it."""
-        ...
 
     def conversation(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Messages as text, so that a model summarises the conversation instead of continuing it."""
-        ...
 
     def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         """The files that calls in these messages read and modified, and those of earlier summaries.
 
         `earlier` are recorded objects of summaries; the lists of those that an extension wrote do not count.
         """
-        ...
 
     def files_text(self, files: FileLists) -> str:
         """The lists as they end a summary, after a blank line; empty if there are no files."""
-        ...
 
     def split_turn_text(self, history: str, prefix: str) -> str:
         """The summary of a part that ends within a turn, made of those of the history and of the turn's beginning."""
-        ...
 
     def branch_summary_line(
         self,
@@ -400,7 +372,6 @@ class SummaryFormat(Protocol):
     ) -> bytes:
         """The line of a summary of the branch that was left at `from_id`, without its newline. The agent continues
         after it; None as the parent makes it a root."""
-        ...
 
     def compaction_line(
         self,
@@ -415,15 +386,9 @@ class SummaryFormat(Protocol):
         from_hook: bool = False,
     ) -> bytes:
         """The line of a summary that replaces what precedes `first_kept_id`, without its newline."""
-        ...
 
     def recorded_summary(self, line: bytes) -> RecordedSummary | None:
-        """What the line of a summary of either kind has; None if it is another line."""
-        ...
-
-    def recorded_files(self, line: bytes) -> FileLists | None:
-        """The lists in the details of a recorded summary; None if it has none."""
-        ...
+        """The fields of the line of a summary of either kind; None if it is another line."""
 
 
 _SKIPPED: Final = "skips the line"
@@ -459,6 +424,8 @@ class Format(ABC):
     """Agents may share a format: their readers can be chosen for each other's sessions."""
     label: str
     """The name of the agent for people."""
+    parser: type[LineParser]
+    """Its parsers start where another one ended, or with a new `ParserState`."""
     generations: Sequence[Generation]
     """Its generations, the current one first."""
     current_version: int = 1
@@ -466,13 +433,9 @@ class Format(ABC):
     summary_format: SummaryFormat | None = None
     """How the agent records summaries that Redline can append; None if it has no such form."""
 
-    @abstractmethod
-    def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
-        """A parser that starts where another one ended, or with a new `ParserState`."""
-
-    @abstractmethod
     def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the position of an earlier one; None if there is none any more."""
+        return self.parser.reparse(raw, place, version)
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         """The tree of a session's entries, given in file order."""
@@ -494,13 +457,13 @@ class Format(ABC):
         """
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
-        """The ids of the entries around whose text the agent puts words of its own: `sent_messages` gives only what was
+        """The ids of the entries around whose text the agent puts its own words: `sent_messages` gives only what was
         recorded of them."""
         del context, line
         return ()
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
-        """What the requests that a session records show of its reading; None if it records none."""
+        """How far the requests that a session records confirm its reading; None if it records none."""
         del entries, line
         return None
 
@@ -563,7 +526,7 @@ class Format(ABC):
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
-        """What is wrong with a file, and what each agent that reads it makes of that.
+        """The faults of a file, with the consequence of each for every agent that reads it.
 
         Raises BadInput `not_a_session`.
         """
@@ -575,12 +538,12 @@ class Format(ABC):
         return Examination(findings, log.damaged + tree.damaged - len(found), tree)
 
     def obstacles(self, state: ParserState) -> Iterator[Damage]:
-        """What keeps some versions from opening a session with this state, although its lines can be read."""
+        """The faults that keep some versions from opening a session with this state, although its lines can be read."""
         if state.header is None:
             yield Damage(DamageKind.NO_HEADER, 1, 0, 0, "the session has no header")
 
     def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
-        """What versions make of damage of this kind: they leave out what they cannot use."""
+        """The consequence of damage of this kind in these versions: they leave out what they cannot use."""
         del generation
         if kind is DamageKind.NO_HEADER:
             return Severity.FATAL, _REFUSED
@@ -618,7 +581,7 @@ def anywhere(entry: Entry) -> bool:
 
 def notes_before(
     order: Iterable[Entry],
-    staying: Collection[str],
+    kept_ids: Collection[str],
     notes: Mapping[str, str],
     may_follow: Callable[[Entry], bool] = anywhere,
 ) -> Mapping[str | None, list[str]]:
@@ -628,16 +591,16 @@ def notes_before(
     a call and its results, between reasoning and what it led to, or within a reply of several entries.
     """
     entries = list(order) if notes else []
-    answered = {entry.result_for for entry in entries if entry.id in staying and entry.result_for is not None}
+    answered = {entry.result_for for entry in entries if entry.id in kept_ids and entry.result_for is not None}
     found: dict[str | None, list[str]] = {}
     waiting: list[str] = []
     unanswered: set[str] = set()
     previous: Entry | None = None
     for entry in entries:
-        if entry.id not in staying:
+        if entry.id not in kept_ids:
             waiting += [notes[entry.id]] if entry.id in notes else []
             continue
-        is_apart = not unanswered and entry.result_for is None and not _goes_on(previous, entry)
+        is_apart = not unanswered and entry.result_for is None and not _continues_reply(previous, entry)
         if waiting and is_apart and may_follow(entry):
             found[entry.id], waiting = waiting, []
         unanswered |= answered.intersection(entry.call_ids())
@@ -646,7 +609,7 @@ def notes_before(
     return {**found, None: waiting} if waiting else found
 
 
-def _goes_on(previous: Entry | None, entry: Entry) -> bool:
+def _continues_reply(previous: Entry | None, entry: Entry) -> bool:
     """Whether an entry is of the same reply as the one before it."""
     if previous is None:
         return False

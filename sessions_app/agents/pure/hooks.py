@@ -1,17 +1,15 @@
-"""PURE: the hook command that an agent calls before it compacts: what the agent sends, and what it understands.
+"""PURE: the hook command that an agent calls before it compacts, and Redline's entry for it among the user's hooks.
 
-Each agent with such a hook has a `CompactionHook`; only this knows the names of its fields.
+Each agent with such a hook has a `CompactionHook`; only this knows the names of the fields that the agent sends. The
+hooks of Claude Code and Codex are in a file that has other settings of the user:
+
+    {"hooks": {"PreCompact": [{"hooks": [
+      {"type": "command", "command": "redline ask …", "timeout": 3660, "statusMessage": "Redline waits for your review"}
+    ]}]}}
+
+The client shows `statusMessage` as long as the command runs. Without a `matcher` the client calls it for manual and
+automatic compactions. Nothing else of the file is changed.
 """
-# WAS sessions_app/agents/pure/hook_commands: """PURE: the commands that Claude Code and Codex call when they compact, as their files name them."""
-# WAS sessions_app/agents/pure/hook_entry: """PURE: Redline's own entry among the hooks of Claude Code and Codex, in a file that has other settings of the user.
-#
-#     {"hooks": {"PreCompact": [{"hooks": [
-#       {"type": "command", "command": "redline ask …", "timeout": 3660, "statusMessage": "Redline waits for your review"}
-#     ]}]}}
-#
-# The client shows `statusMessage` as long as the command runs. Without a `matcher` the client calls it for manual and
-# automatic compactions. Nothing else of the file is changed.
-# """
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ PREPARATION_CHARACTERS: Final = 300
 
 
 class HookStep(StrEnum):
-    """What the agent does after the hook."""
+    """The agent's next step after the hook."""
 
     COMPACT = "compact"
     CONTINUE = "continue"
@@ -43,18 +41,18 @@ class HookStep(StrEnum):
 
 
 class HookRequest(NamedTuple):
-    """What the agent says about the compaction that it is about to make."""
+    """The agent's description of the compaction that it is about to make."""
 
     session: str
     """The absolute path of the session, or its id."""
     reason: str
     """`manual` or `threshold`."""
     preparation: Mapping[str, str]
-    """What else it says, for people."""
+    """Its other texts, for people."""
 
 
 class HookReply(NamedTuple):
-    """What the command prints, and its exit code."""
+    """The command's output, and its exit code."""
 
     code: int = 0
     output: str = ""
@@ -66,11 +64,9 @@ class CompactionHook(Protocol):
 
     def review_request(self, sent: bytes) -> HookRequest:
         """The request that the agent sent on standard input. Raises ValueError if it sent anything else."""
-        ...
 
     def reply(self, step: HookStep, message: str) -> HookReply:
         """How the agent is made to do a step; `message` is one line for the person at the agent."""
-        ...
 
 
 def hook_fields(sent: bytes) -> Mapping[str, Any]:
@@ -198,7 +194,7 @@ def _own_entries(document: JsonDocument, name: str) -> Iterator[_OwnEntry]:
 
 
 def _removed(found: _OwnEntry) -> tuple[Node, Item]:
-    """What to take out: the entry, or its whole group if it has no other one."""
+    """The item to remove: the entry, or its whole group if it has no other one."""
     is_alone = len(found.entries.items) == 1
     return (found.groups, found.group) if is_alone else (found.entries, found.entry)
 

@@ -46,7 +46,7 @@ class Node:
     """The value of a string, a number, true, false or null."""
     kind: str = "scalar"
     items: list[Item] = field(default_factory=list)
-    """What an object or an array has, in order."""
+    """An object's or array's items, in order."""
 
     def member(self, name: str) -> Node | None:
         """The value with this name; of several, the last one, which counts."""

@@ -1,4 +1,4 @@
-"""What the parsers of all agents share: lines in order, damage, and a last line that is not finished yet.
+"""The common part of all agents' parsers: lines in order, damage, and a last line that is not finished yet.
 
     line ──▶ blank                              no entries
          ──▶ not JSON, or not an object         damage
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import Line, parse
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
 
@@ -27,7 +28,7 @@ class LineParser(ABC):
     blanks: ClassVar[bytes] = b" \t\r\n\v\f"
     """A line of these bytes has nothing."""
     mark: ClassVar[bytes] = b""
-    """What the agent skips at the start of a file."""
+    """Bytes that the agent skips at the start of a file."""
 
     state: ParserState = field(default_factory=ParserState)
     damage: list[Damage] = field(default_factory=list)
@@ -87,17 +88,26 @@ class LineParser(ABC):
         change a value that was in it: its previous holder may read on from it."""
 
     @staticmethod
+    @abstractmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry in bytes that are read again, from a file of this version; None if it is not there any more.
+
+        `place` is the entry as it was read before: its position in the file and in the tree, and what other lines say
+        of it.
+        """
+
+    @staticmethod
     def decode(raw: bytes) -> Any:
         """The value on a line. Raises ValueError, with a message, if the agent cannot read it."""
         return parse(raw)
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
-        """What is wrong with a line that is not JSON."""
+        """The description of a line that is not JSON."""
         del raw
         return f"is not valid JSON ({fault})"
 
     def describe_value(self, raw: bytes, value: object) -> str:
-        """What a line has instead of an object."""
+        """The description of a line with a value that is not an object."""
         del raw, value
         return "contains a value instead of an object"
 

@@ -20,9 +20,9 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Object, Pairs, TargetPlan, ToolPair, Transcript, TranscriptEntry
 from devtools.pure.conformance import case_lines, differences
-from sessions_app.agents.atomic.pure import reader as atomic_rules
-from sessions_app.agents.atomic.pure.reader import Filters, recorded_filters
-from sessions_app.agents.pi.pure import reader
+from sessions_app.agents.atomic.pure import format as atomic_rules
+from sessions_app.agents.atomic.pure.format import Filters, recorded_filters
+from sessions_app.agents.pi.pure.format import ContextRules
 from sessions_app.agents.pure.format import PlanRules
 from sessions_app.sessionlog.entries import Target
 from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000
@@ -252,9 +252,14 @@ for table in ("TARGET_GATES", "PLAN_GATES", "SKIPPING_GATES"):
 # A recent candidate is skipped before any gate, and a recent partner by the repair: this is never reached.
 del MUTATIONS["SKIPPING_GATES without refuse_recent_in_plan"]
 for role in ("user", "custom", "branchSummary"):
-    MUTATIONS[f"{role} is not protected"] = (reader, "_BY_ROLE", without(reader._BY_ROLE, role))
+    MUTATIONS[f"{role} is not protected"] = (
+        ContextRules,
+        "protected_roles",
+        without(ContextRules.protected_roles, role),
+    )
 for role in ("assistant", "toolResult", "bashExecution"):
-    MUTATIONS[f"a failed {role} is not protected"] = (reader, "_BY_FAILURE", without(reader._BY_FAILURE, role))
+    rest = without(ContextRules.protected_failures, role)
+    MUTATIONS[f"a failed {role} is not protected"] = (ContextRules, "protected_failures", rest)
 
 
 def broken(owner: object, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -19,7 +19,7 @@ from compaction_app.core.summary_loss import (
 )
 from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.pure.reader import PiReader
+from sessions_app.agents.pi.pure.format import PiReader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import ENCRYPTED, Role

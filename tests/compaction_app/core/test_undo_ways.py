@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
-from sessions_app.agents.pi.pure.reader import PiReader
+from sessions_app.agents.pi.pure.format import PiReader
 from sessions_app.sessionlog.entries import Target
 from tests.factories import assistant, branch_of, call, chain, result, targets, text, user
 

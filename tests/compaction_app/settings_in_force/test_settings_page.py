@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from compaction_app.pages.settings_in_force import SettingsView, view_settings
+from sessions_app.agents.base import SettingInForce
 from sessions_app.agents.registry import AGENTS
-from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.clients import page

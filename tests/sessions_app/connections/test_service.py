@@ -16,8 +16,8 @@ from django.conf import settings
 from hypothesis import given
 
 from sessions_app.agents.edge.bridges import FileBridge
-from sessions_app.agents.opencode.edge.bridge import PluginBridge
-from sessions_app.agents.pi.edge.bridge import ExtensionBridge
+from sessions_app.agents.opencode.edge.client import PluginBridge
+from sessions_app.agents.pi.edge.client import ExtensionBridge
 from sessions_app.connections import service
 from sessions_app.connections.service import (
     ConnectionState,

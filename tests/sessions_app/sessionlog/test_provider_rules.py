@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sessions_app.agents.atomic.pure.reader import SENDING_0_9
+from sessions_app.agents.atomic.pure.format import SENDING_0_9
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
 from sessions_app.sessionlog.context import NO_REPAIRS, ActiveContext, Sending

@@ -1,1 +1,1 @@
-"""What reads files for Amp."""
+"""The modules that read files for Amp."""

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.amp.pure.parser import lines_of_thread
-from sessions_app.agents.base import Store
+from sessions_app.agents.amp.pure.format import lines_of_thread
+from sessions_app.agents.base import Store, named_directory
 from sessions_app.disk.discovery import Discovery, RefusedPath
 from sessions_app.disk.files import FileState, SessionReader, scan_directory
 from sessions_app.disk.rendered import RenderedReader, opened_document
@@ -25,9 +25,7 @@ class AmpStore(Store):
     """Nothing is written to it."""
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        configured = environment.get("XDG_DATA_HOME", "")
-        base = configured if Path(configured).is_absolute() else "~/.local/share"
-        return ("/".join((base, *DIRECTORY)),)
+        return (str(named_directory("XDG_DATA_HOME", Path("~/.local/share"), environment).joinpath(*DIRECTORY)),)
 
     def owns(self, path: Path) -> bool:
         return path.parts[-2:] == DIRECTORY or path.parts[-3:-1] == DIRECTORY

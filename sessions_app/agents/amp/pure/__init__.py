@@ -1,1 +1,1 @@
-"""What is pure of Amp: no Django, no network, no disk."""
+"""The pure modules of Amp: no Django, no network, no disk."""

@@ -1,19 +1,265 @@
-"""PURE: the format of Amp's threads."""
+"""PURE: the format of Amp's threads: lines, entries, and what is known of the context.
+
+A thread's document is read as lines: one for the thread, then one for each message. The content is in Anthropic's
+blocks. The entries form one chain: a message is entry `mN`, N being the number of its line, and a result is a separate
+entry, `mN.K` for the one in block K. The context is all messages; what a continued thread sends is decided on Amp's
+servers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sessions_app.agents.pi.pure.reader import ContextRules
-from sessions_app.agents.pure.format import Format, Generation
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, ParserState
+import msgspec
 
-from .parser import CURRENT_VERSION, AmpParser, reparse_entry, without_results
-from .reader import AmpReader, HandoffWriter
+from sessions_app.agents.pi.pure.format import ContextRules
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.format import Format, Generation, NewFile, Reader, SessionWriter, WriteFacts
+from sessions_app.agents.pure.line_parser import LineParser
+from sessions_app.sessionlog.context import ActiveContext, Message, keep
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
+    Deletion,
+    Entry,
+    EntryKind,
+    NameControl,
+    Role,
+    Texts,
+    block_tokens,
+    tokens_of,
+)
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import (
+    Line,
+    Span,
+    items,
+    json_bytes,
+    members,
+    parse,
+    stringify,
+    utf16_length,
+    well_formed,
+)
+from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
+from sessions_app.sessionlog.session import DamageKind, Header, Recorded
+
+THREAD: Final = "thread"
+MESSAGE: Final = "message"
+
+
+def lines_of_thread(document: bytes) -> list[bytes] | None:
+    """The lines of the thread in a document, each with its newline; None if it is not one."""
+    thread = fields.object_in(document)
+    if thread is None or not isinstance(thread.get("id"), str):
+        return None
+    messages = thread.pop("messages", None)
+    if not isinstance(messages, list):
+        return None
+    return [_line(THREAD, thread), *(_line(MESSAGE, message) for message in messages)]
+
+
+def _line(line_type: str, data: object) -> bytes:
+    return json_bytes({"type": line_type, "data": data}) + b"\n"
+
+
+CURRENT_VERSION: Final = 1
+_ROLES: Final = {"user": Role.USER, "assistant": Role.ASSISTANT}
+_RESULT: Final = "tool_result"
+
+
+@dataclass(slots=True)
+class AmpParser(LineParser):
+    """Each line is a part of the thread's document: see `lines_of_thread`."""
+
+    def read_object(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
+        content = data.get("data")
+        if not isinstance(content, dict):
+            return self.report(DamageKind.NOT_AN_OBJECT, line, self.describe_value(line.raw, content))
+        self.state.version, self.state.recognised = CURRENT_VERSION, True
+        if data.get("type") == THREAD:
+            return [self._thread(content, line)]
+        recorded = list(self._message(content, line)) if data.get("type") == MESSAGE else []
+        if recorded:
+            self.state.previous_id = recorded[-1].entry.id
+        return recorded
+
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at the place of an earlier one; None if no such entry is there any more."""
+        del version
+        found = fields.object_in(raw)
+        if found is None:
+            return None
+        if place.role == Role.TOOL_RESULT:
+            return _described_result(found, place)
+        return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
+
+    def describe_value(self, raw: bytes, value: object) -> str:
+        del raw, value
+        return "contains no object"
+
+    def _thread(self, data: dict[str, Any], line: Line) -> Recorded:
+        moment = fields.moment(data, "created")
+        created = moment.isoformat(timespec="milliseconds") if moment is not None else ""
+        thread_id = fields.stored_text(data, "id")
+        self.state.header = Header(thread_id, CURRENT_VERSION, _directory(data), created, "")
+        name = NameControl(fields.stored_text(data, "title") or None)
+        place = _place(line, thread_id, None)
+        entry = msgspec.structs.replace(place, type=THREAD, kind=EntryKind.OFF_BRANCH, timestamp=created, control=name)
+        return Recorded(entry, NO_TEXTS, data)
+
+    def _message(self, data: dict[str, Any], line: Line) -> Iterator[Recorded]:
+        recorded_role = fields.stored_text(data, "role")
+        role = _ROLES.get(recorded_role, recorded_role)
+        blocks = _blocks(data)
+        parent = self.state.previous_id
+        results = [at for at, block in enumerate(blocks) if fields.has_type(block, _RESULT)]
+        spans = _block_spans(line.raw) if results else []
+        for at in results:
+            place = _block_place(line, at, spans[at], parent)
+            yield Recorded(*_described_result(blocks[at], place), blocks[at])
+            parent = place.id
+        if len(results) < len(blocks):
+            place = _place(line, f"m{line.number}", parent)
+            entry, texts = _described(blocks, msgspec.structs.replace(place, role=role))
+            usage = fields.mapping(data, "usage")
+            # Amp records no time with other messages than answers.
+            answered = fields.stored_text(usage, "timestamp")
+            entry = msgspec.structs.replace(entry, model=fields.model("amp", usage.get("model")), timestamp=answered)
+            yield Recorded(entry, texts, data)
+
+
+def _blocks(data: Mapping[str, Any]) -> list[Any]:
+    """The content of a message, of which a text is one block."""
+    content = data.get("content")
+    return content if isinstance(content, list) else [{"type": "text", "text": fields.text(data, "content")}]
+
+
+def text_of_result(block: Mapping[str, Any]) -> str:
+    """The text of a result: a string, texts and the names of images, or whatever was recorded."""
+    content = block.get("content", block.get("run"))
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(
+        isinstance(one, dict) and ("text" in one or _is_image(one)) for one in content
+    ):
+        return "\n".join(IMAGE if _is_image(one) else fields.text(one, "text") for one in content)
+    return stringify(content) if content is not None else ""
+
+
+def _described(blocks: Sequence[object], place: Entry) -> tuple[Entry, Texts]:
+    """A message without its results; its other blocks are counted without them."""
+    own = without_results(blocks)
+    found = [_block(block, at) for at, block in enumerate(own)]
+    kept = tuple(block for block, _ in found)
+    tokens = tokens_of(sum(block.units for block in kept))
+    entry = msgspec.structs.replace(place, kind=EntryKind.MESSAGE, blocks=kept, tokens=tokens)
+    images = tuple(_image(block, at) for at, block in enumerate(own) if _is_image(block))
+    return entry, Texts(None, tuple(text for _, text in found), images)
+
+
+def without_results(blocks: Sequence[object]) -> list[object]:
+    return [block for block in blocks if not fields.has_type(block, _RESULT)]
+
+
+def _described_result(block: Mapping[str, Any], place: Entry) -> tuple[Entry, Texts]:
+    text = text_of_result(block)
+    images = tuple(_image(one) for one in fields.items(block, "content") if _is_image(one))
+    entry = msgspec.structs.replace(
+        place,
+        kind=EntryKind.MESSAGE,
+        role=Role.TOOL_RESULT,
+        tokens=tokens_of(utf16_length(text) + sum(image.units for image in images)),
+        result_for=fields.stored_text(block, "tool_use_id" if block.get("tool_use_id") else "toolUseID"),
+        failed=block.get("is_error") is True,
+    )
+    return entry, Texts(text, (), images)
+
+
+def _image(block: Any, at: int | None = None) -> Opaque:
+    return Opaque.image(fields.text(fields.mapping(block, "source"), "data"), at)
+
+
+def _block(block: object, at: int) -> tuple[Block, str]:
+    found = fields.as_mapping(block)
+    kind = fields.text(found, "type")
+    call_id = None
+    if kind == "text":
+        block_type, text = BlockType.TEXT, fields.text(found, "text")
+    elif kind == "thinking":
+        block_type, text = BlockType.THINKING, fields.text(found, "thinking")
+    elif kind == "tool_use":
+        block_type, call_id = BlockType.TOOL_CALL, fields.stored_text(found, "id")
+        text = f"toolCall {call_id} {fields.text(found, 'name')} {stringify(found.get('input'))}"
+    elif kind == "image":
+        return Block.of(at, BlockType.IMAGE, IMAGE_UNITS), IMAGE
+    else:
+        block_type, text = well_formed(kind) or BlockType.UNKNOWN, stringify(block)
+    units = utf16_length(text)
+    return Block(at, block_type, block_tokens(units), units, call_id), text
+
+
+def _place(line: Line, entry_id: str, parent: str | None) -> Entry:
+    return Entry(line.number, line.offset, len(line.raw), entry_id, parent, MESSAGE)
+
+
+def _block_place(line: Line, at: int, span: Span, parent: str | None) -> Entry:
+    """The place of a block of a message: its bytes in the line."""
+    length = span.end - span.start
+    return Entry(line.number, line.offset + span.start, length, f"m{line.number}.{at}", parent, _RESULT)
+
+
+def _block_spans(raw: bytes) -> list[Span]:
+    """The positions of the blocks of a message in its line."""
+    data = members(raw)["data"]
+    return items(raw, members(raw, data.start)["content"].start)
+
+
+def _is_image(block: object) -> bool:
+    return fields.has_type(block, "image")
+
+
+def _directory(data: Mapping[str, Any]) -> str:
+    """The directory of the first tree that a thread was started in."""
+    trees = fields.items(fields.mapping(fields.mapping(data, "env"), "initial"), "trees")
+    tree = fields.as_mapping(trees[0]) if trees else {}
+    return fields.stored_text(tree, "uri").removeprefix("file://")
+
+
+class AmpReader(Reader):
+    """Amp's local threads."""
+
+    name = "amp"
+    honours = frozenset()
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        messages = (keep(entry) for entry in branch if entry.is_message)
+        return ActiveContext(self.name, tuple(message for message in messages if message is not None), None)
+
+
+class HandoffWriter(SessionWriter):
+    """Writes nothing: there is no form in which Amp would honour a deletion."""
+
+    name = "handoff"
+    appends = False
+    effect = (
+        "Nothing can be written: Amp keeps its threads on its servers, and imports none. What is kept can be pasted "
+        "into a new thread, as Markdown."
+    )
+    undo = "There is nothing to undo."
+
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
+        del branch, deletion
+        raise BadInput(
+            "read_only_agent",
+            f"{facts.session} is a thread of Amp, which keeps its threads on its servers and imports none. Nothing was "
+            "written. Start a new thread in Amp, and paste what you keep into it.",
+        )
+
 
 _READER: Final = AmpReader()
 
@@ -23,16 +269,14 @@ class AmpFormat(Format):
 
     name = "amp"
     label = "Amp"
+    parser = AmpParser
     current_version = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
     )
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> AmpParser:
-        return AmpParser(state, damage)
-
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        """What was recorded: what a thread sends is not known."""
+        """The messages as recorded: how a thread is sent is not known."""
         for message in context.messages:
             yield self.message_json(message, line(message.entry), None)
 
@@ -42,11 +286,4 @@ class AmpFormat(Format):
         if message.role == Role.TOOL_RESULT:
             return {"role": "user", "content": [found]}
         content = found["data"].get("content")
-        return {
-            "role": message.role,
-            "content": without_results(content) if isinstance(content, list) else content,
-        }
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
+        return {"role": message.role, "content": without_results(content) if isinstance(content, list) else content}

@@ -1,1 +1,1 @@
-"""What is pure of Atomic: no Django, no network, no disk."""
+"""The pure modules of Atomic: no Django, no network, no disk."""

@@ -1,1 +1,1 @@
-"""What reads or writes files for Claude Code, or starts processes."""
+"""The modules that read or write files for Claude Code, or start processes."""

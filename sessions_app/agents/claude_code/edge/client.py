@@ -1,7 +1,18 @@
-"""EDGE: Claude Code's own program: how it is found, and how a dry resume runs it."""
+"""EDGE: Claude Code's own program: how it is found and run, and the hook by which it asks for a review.
+
+The client calls the hook before it compacts:
+
+| answer                       | the client                                                                       |
+|------------------------------|----------------------------------------------------------------------------------|
+| exit code 0, nothing printed | compacts                                                                         |
+| exit code 0, something       | compacts, and adds what was printed to the instructions for the summary          |
+| exit code 2                  | does not compact, and shows the command and standard error                       |
+| any other exit code          | compacts                                                                         |
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentClient, Client
+from sessions_app.agents.base import TEST_VARIABLE, AgentClient, Client
+from sessions_app.agents.claude_code.pure.parser import KEY
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.edge.dry_resume.process import Scratch
+from sessions_app.agents.edge.bridges import HookBridge
+from sessions_app.agents.edge.dry_resume import ClientUnusable, Scratch, find_client, new_scratch, run_client
+from sessions_app.agents.edge.model_server import ModelServer
+from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
+from sessions_app.agents.pure.json_document import JsonDocument
+
+from .settings import DIRECTORY, config_directory
 
 FEW_TOOLS: Final = ("--tools", "Read,Bash,Write", "--disable-slash-commands")
 """Calls are sent with the names that they were recorded with, and fewer reminders are added."""
@@ -94,3 +111,73 @@ def _session_id(name: str) -> str:
         return str(uuid.UUID(name))
     except ValueError:
         return str(uuid.uuid4())
+
+
+BLOCKED: Final = 2
+
+
+class ClaudeCodeHook:
+    def review_request(self, sent: bytes) -> HookRequest:
+        fields = hook_fields(sent)
+        instructions = {"instructions": fields.get("custom_instructions")}
+        return hook_request(fields.get("transcript_path"), fields.get("trigger"), instructions)
+
+    def reply(self, step: HookStep, message: str) -> HookReply:
+        """The client knows no other way to stop than not to compact."""
+        return HookReply(0 if step is HookStep.COMPACT else BLOCKED, errors=message)
+
+
+OFF: Final = "disableAllHooks"
+
+
+class SettingsBridge(HookBridge):
+    """An entry in the settings of the user, or in those of a project that are not shared with others.
+
+    ~/.claude/settings.json; CLAUDE_CONFIG_DIR names another directory
+    PROJECT/.claude/settings.local.json
+    """
+
+    key = KEY
+    label = "Claude Code"
+    hook = ClaudeCodeHook()
+
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        del in_project
+        return ("A running Claude Code asks Redline when it is started again.",)
+
+    def path(self, home: Path, project: Path | None) -> Path:
+        if project is not None:
+            return project / DIRECTORY / "settings.local.json"
+        return config_directory(home) / "settings.json"
+
+    def remarks(self, content: bytes, path: Path) -> Sequence[str]:
+        off = JsonDocument(content, str(path)).root.member(OFF)
+        if off is None or off.value is not True:
+            return super().remarks(content, path)
+        return (*super().remarks(content, path), f"{path} sets {OFF}: Claude Code calls no hook until it is removed.")
+
+    def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
+        """A session of one message is compacted: it costs no request, because the hook prevents the compaction."""
+        with ModelServer() as server:
+            scratch = new_scratch(home, server.url)
+            client = ClaudeCodeProgram(program)
+            path = scratch.home / DIRECTORY / "settings.json"
+            path.parent.mkdir()
+            path.write_bytes(self.content(None, path, connection, redline))
+            environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
+            begun = run_client(client.command("Hello"), cwd=scratch.project, environment=environment)
+            try:
+                session_id = json.loads(begun.output)["session_id"]
+            except (ValueError, TypeError, KeyError) as fault:
+                raise ClientUnusable(f"it did not begin a session: {begun.last_words}") from fault
+            command = [program, "-p", "--output-format", "json", "--resume", str(session_id), "--", "/compact"]
+            ended = run_client(command, cwd=scratch.project, environment=environment)
+            return _result(ended.output) or ended.last_words
+
+
+def _result(output: str) -> str:
+    """The client's printed answer; empty if it printed none."""
+    try:
+        return str(json.loads(output)["result"])
+    except (ValueError, TypeError, KeyError):
+        return ""

@@ -18,24 +18,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
+    CompactionSetting,
+    SettingInForce,
+    Settings,
+    SettingsFile,
+    SettingsSection,
+    is_switch,
+    named_directory,
+    settings_in_force,
+)
 from sessions_app.agents.edge.json_file import JsonFile, read_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import hook_commands
-from sessions_app.agents.settings_in_force import (
-    CompactionSetting,
-    SettingInForce,
-    SettingsSection,
-    is_switch,
-    settings_in_force,
-)
 from sessions_app.sessionlog.model_facts import KNOWN_WINDOWS
 
 DIRECTORY: Final = ".claude"
 CONFIG_VARIABLE: Final = "CLAUDE_CONFIG_DIR"
 DEFAULT_WINDOW: Final = KNOWN_WINDOWS["claude-"]
 LONG_MARK: Final = "[1m]"
-"""Ends the name of a model that is asked for with the long window; sessions record the name without it."""
+"""Ends the name of a model that is requested with the long window; sessions record the name without it."""
 LONG_WINDOW: Final = 1_000_000
 LEAST_WINDOW: Final = 100_000
 """A smaller window in the settings counts as this one."""
@@ -52,8 +56,7 @@ VARIABLES: Final = (WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
 def config_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory of the client's own files."""
-    configured = environment.get(CONFIG_VARIABLE, "")
-    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+    return named_directory(CONFIG_VARIABLE, home / DIRECTORY, environment)
 
 
 class ClaudeCodeSettings(Settings):

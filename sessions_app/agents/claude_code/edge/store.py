@@ -1,27 +1,24 @@
-"""EDGE: the session files of Claude Code."""
-# WAS sessions_app/agents/claude_code/edge/companion: """EDGE: the files beside a session in which the client keeps outputs that are too long for it.
-#
-#     <project>/<session>.jsonl                    an entry names …/<first session>/tool-results/<name>.txt
-#     <project>/<first session>/tool-results/<name>.txt      the output
-#
-# A fork names the directory of the session that it was made of. Only these two names are taken from the text, which is
-# not trusted; no link is followed.
-# """
-# WAS sessions_app/agents/claude_code/edge/running_clients: """EDGE: the running clients of Claude Code that have a session open, as they register themselves.
-#
-#     <configuration>/projects/<project>/<session id>.jsonl     a session
-#     <configuration>/sessions/<pid>.json                       a client, until it ends
-#
-# | recorded    | what it shows                                                                                     |
-# |-------------|---------------------------------------------------------------------------------------------------|
-# | `sessionId` | the session that the client has open                                                              |
-# | `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
-# |             | its id now                                                                                        |
-# | `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
-#
-# Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
-# as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
-# """
+"""EDGE: the session files of Claude Code, the long outputs beside them, and the running clients that have one open.
+
+    <configuration>/projects/<project>/<session>.jsonl                a session
+    <configuration>/projects/<project>/<first session>/tool-results/<name>.txt
+                                                                      an output that is too long for it; an entry has
+                                                                      this path and the beginning of the output
+    <configuration>/sessions/<pid>.json                               a client, until it ends
+
+A fork names the directory of the session that it was made from. Only the two names of an output are taken from the
+text, which is not trusted. Clients register themselves:
+
+| recorded    | what it shows                                                                                     |
+|-------------|---------------------------------------------------------------------------------------------------|
+| `sessionId` | the session that the client has open                                                              |
+| `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
+|             | its id now                                                                                        |
+| `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
+
+Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
+as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +44,14 @@ _SEARCHED: Final = 4_096
 """The name comes first; the rest is a preview of the output."""
 
 
-def companion_of(session: Path, text: str) -> Path | None:
-    """The file with the whole of an output, of which an entry has the beginning; None if there is none."""
+def companion_of(path: Path, text: str) -> Path | None:
+    """The file beside a session with the whole of an output, of which an entry has the beginning; None without one."""
     named = _NAMED.search(text, 0, _SEARCHED)
     if named is None:
         return None
-    path = session.parent / named.group(1) / OUTPUT_DIRECTORY / named.group(2)
+    companion = path.parent / named.group(1) / OUTPUT_DIRECTORY / named.group(2)
     try:
-        return path if file_state(path) is not None else None
+        return companion if file_state(companion) is not None else None
     except BadInput:
         return None
 
@@ -193,17 +190,14 @@ def _start_of(pid: int) -> str | None:
 
 
 class ClaudeCodeStore(Store):
+    recognises = staticmethod(shows_format)
+    companion_of = staticmethod(companion_of)
+
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         return (str(config_directory(Path("~"), environment) / PROJECTS),)
 
     def owns(self, path: Path) -> bool:
         return DIRECTORY in path.parts
-
-    def recognises(self, head: bytes) -> bool:
-        return shows_format(head)
-
-    def companion_of(self, path: Path, text: str) -> Path | None:
-        return companion_of(path, text)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         return open_elsewhere(path, config_directory(Path.home()))

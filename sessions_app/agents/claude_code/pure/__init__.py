@@ -1,1 +1,1 @@
-"""What is pure of Claude Code: no Django, no network, no disk."""
+"""The pure modules of Claude Code: no Django, no network, no disk."""

@@ -7,19 +7,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.pure.format import Format, Generation
-from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Severity
-from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, RecordedVersion
+from sessions_app.sessionlog.session import DamageKind, ParserState, RecordedVersion
 
-from .ledger import ledger_result
-from .parser import CLIENT, SINCE, ClaudeCodeParser, reparse_entry
-from .reader import ClaudeCodeReader, ClaudeCodeRules, OlderClaudeCodeReader
-from .records import KEY
-from .sent import CURRENT, OLDER, ClaudeCodeTurns, VersionBehaviour, content_of, reworded_entries, sent_messages
-from .tree import ClaudeCodeTree
+from .parser import CLIENT, KEY, SINCE, ClaudeCodeParser
+from .reader import ClaudeCodeReader, ClaudeCodeRules, ClaudeCodeTree, OlderClaudeCodeReader
+from .sent import (
+    CURRENT,
+    OLDER,
+    ClaudeCodeTurns,
+    VersionBehaviour,
+    content_of,
+    ledger_result,
+    reworded_entries,
+    sent_messages,
+)
 from .writers import NAME, BoundaryWriter, ClaudeForkWriter, refusal, restore_lines_by
 
 _READER: Final = ClaudeCodeReader()
@@ -29,6 +34,8 @@ _OLDER_READER: Final = OlderClaudeCodeReader()
 class ClaudeCodeFormat(Format):
     name = KEY
     label = "Claude Code"
+    parser = ClaudeCodeParser
+    recorded_requests = staticmethod(ledger_result)
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",
@@ -56,19 +63,12 @@ class ClaudeCodeFormat(Format):
     def new_entry_id(self) -> str:
         return str(uuid.uuid4())
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> ClaudeCodeParser:
-        return ClaudeCodeParser(state, damage)
-
     def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
         if kind is DamageKind.NO_HEADER and generation.since:
             return Severity.NONE, "continues the session"
         if kind is DamageKind.MORE_ON_LINE and not generation.since:
             return Severity.LOSS, "skips the line"
         return super().consequence(kind, generation)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line
@@ -79,9 +79,6 @@ class ClaudeCodeFormat(Format):
 
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[str]:
         return reworded_entries(context, line, _behaviour_of(context))
-
-    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
-        return ledger_result(entries, line)
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """That of the last line."""

@@ -2,7 +2,7 @@
 
 | rule | what the client does                                                                      | here            |
 |------|-------------------------------------------------------------------------------------------|-----------------|
-| 7    | a turn of the user is one message (see `user_turn`); lines of a reply are one message     | `_turns`        |
+| 7    | a turn of the user is one message (see below); lines of a reply are one message           | `_turns`        |
 | 8    | a call that nothing answers is left out with its line; one that is not answered directly  | `_called_lines` |
 |      | gets a result that says so; a result without its call, and a second call or result of     | `_pair`         |
 |      | one id, are left out                                                                      |                 |
@@ -11,30 +11,38 @@
 | 11   | after a last word of the user's the client adds a reply; the next prompt follows that     | `_closed`       |
 
 `VersionBehaviour` has what differs between versions.
+
+Between two replies the client sends (rule 7)
+
+    results, then attachments, then texts        one message
+    attachments of the system                    one message after it; for older models, they are the user's
+
+Of an attachment with several texts, the first one in a turn without results is a message for each text but the last.
+The texts of one directly after a result become its end, unless it is of a file. A text ends with a newline if what
+follows it directly is a text of the user, or of a file.
+
+So a plan that deletes every reply between two turns moves what it keeps of them (`ClaudeCodeTurns`):
+
+    U1 | reply | A2 U2    a text, a reply, a file that was read again, a text; without the reply: A2 U1 U2
+
+A reply of which nothing is sent (rules 8 and 9) parts no turns; one of white space does here, because digests do not
+show it.
+
+Sessions of 2.1.310 and newer have a ledger of requests: a proof of Redline's reading on the user's own file.
+
+    api-request-blob    a message that no line of the session gives, with its hash
+    api-request         a request: its messages, as hashes: the first `keep` of the request `base`, then `tail`
+
+The hash of a message is the SHA-256 of its JSON: keys sorted, no spaces, a text as one block, without `cache_control`.
+Each request was made of the lines before it. What Redline makes of these lines is compared with what was sent: the
+messages are the same if their hashes are.
 """
-# WAS sessions_app/agents/claude_code/pure/sent_lines: """What each message of a context contributes to a request: its content blocks, as they were recorded."""
-# WAS sessions_app/agents/claude_code/pure/user_turn: """The messages of a turn of the user: what Claude Code sends between two replies (rule 7 of `sent`).
-#
-#     results, then attachments, then texts        one message
-#     attachments of the system                    one message after it; for older models, they are the user's
-#
-# Of an attachment with several texts, the first one in a turn without results is a message for each text but the last.
-# The texts of one directly after a result become its end, unless it is of a file. A text ends with a newline if what
-# follows it directly is a text of the user, or of a file.
-# """
-# WAS sessions_app/agents/claude_code/pure/joined_turns: """What moves if entries are deleted: Claude Code sends all that stands between two replies as one message.
-#
-#     results and attachments, then texts of the user, then attachments of the system        rule 7 of `sent`
-#
-#     U1 | reply | A2 U2    a text, a reply, a file that was read again, a text; without the reply: A2 U1 U2
-#
-# So a plan that deletes every reply between two turns moves what it keeps of them. A reply of which nothing is sent
-# (rules 8 and 9) parts no turns; one of white space does here, because digests do not show it.
-# """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,12 +51,13 @@ from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import Moved, SentPiece
+from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse, trim_end
 
-from .reader import ClaudeCodeReader
-from .records import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
+from .parser import FILES, QUEUED, images_of, is_result, rendered_texts, unrendered_text
+from .reader import ClaudeCodeReader, ClaudeCodeTree
 
 ContentBlock = dict[str, Any]
 
@@ -85,7 +94,7 @@ class SentLine(NamedTuple):
     is_file: bool = False
     """Whether it is an attachment of a file or a directory."""
     is_reworded: bool = False
-    """Whether the client puts words of its own around it, which are not among the blocks."""
+    """Whether the client puts its own words around it, which are not among the blocks."""
 
     @property
     def is_speech(self) -> bool:
@@ -110,11 +119,7 @@ OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(
 """Models to which the client sends no messages of the system between others; to unknown ones it does."""
 NOTICE: Final = "task-notification"
 """The origin of what a user's line says of a task in the background, such as a subagent's."""
-_AUTHORS: Final = {
-    Role.ASSISTANT: Author.ASSISTANT,
-    Role.TOOL_RESULT: Author.RESULT,
-    Role.COMMAND: Author.COMMAND,
-}
+_AUTHORS: Final = {Role.ASSISTANT: Author.ASSISTANT, Role.TOOL_RESULT: Author.RESULT, Role.COMMAND: Author.COMMAND}
 
 
 def sent_lines(
@@ -147,7 +152,7 @@ def sent_lines(
 
 
 def last_model(lines: Sequence[SentLine]) -> str:
-    """The model of the last reply, with which the client goes on."""
+    """The model of the last reply, with which the client continues."""
     return next((line.model for line in reversed(lines) if line.model), "")
 
 
@@ -235,7 +240,7 @@ def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
 
 
 def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
-    """The result that an entry is, on a line of its own or with others."""
+    """The result that an entry is, on its own line or with others."""
     block = data if is_result(data) else next(filter(is_result, reversed(data["message"]["content"])))
     if message.blocks is None or len(message.blocks) == len(message.entry.blocks or ()):
         return dict(block)
@@ -264,7 +269,7 @@ def attachment_line(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLin
 
 
 def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:
-    """What an attachment adds without the client's words: its text, if it has one, and its images."""
+    """The blocks of an attachment without the client's words: its text, if it has one, and its images."""
     text, images = unrendered_text(attachment), images_of(attachment)
     return [*([text_block(text)] if text or not images else []), *images]
 
@@ -321,7 +326,7 @@ def _without_tags(text: str) -> str:
 
 
 def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
-    """What is not a result."""
+    """The blocks that are not results."""
     for line, following in itertools.zip_longest(lines, lines[1:]):
         if line.author is Author.RESULT or line is NEXT_PROMPT:
             continue
@@ -351,7 +356,7 @@ _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
 class VersionBehaviour(NamedTuple):
-    """What a group of versions does in its own way."""
+    """The differences between groups of versions."""
 
     answers_open_calls: bool
     """Calls at the end of the session get a result; else they are left out, and the user asks to continue."""
@@ -380,7 +385,7 @@ _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
 
 @dataclass(slots=True)
 class _UserTurn:
-    """What comes between two replies."""
+    """The lines between two replies."""
 
     lines: list[SentLine] = field(default_factory=list)
     authors: set[Author] = field(default_factory=set)
@@ -448,7 +453,7 @@ def sent_messages(
 def reworded_entries(
     context: ActiveContext, line: Callable[[Entry], bytes], behaviour: VersionBehaviour = CURRENT
 ) -> Iterator[str]:
-    """The ids of the entries around which the client puts words of its own: notices of tasks in the background, such as
+    """The ids of the entries around which the client puts its own words: notices of tasks in the background, such as
     a subagent's, and attachments that were not recorded as rendered."""
     lines = _lines_of(context, line, behaviour)
     yield from (message.entry.id for message, sent in zip(context.messages, lines, strict=True) if sent.is_reworded)
@@ -686,7 +691,7 @@ _NOT_SAID: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
 
 @dataclass(slots=True)
 class _JoinedTurn:
-    """What is sent as one message: a reply, or what stands between two."""
+    """The pieces that are sent as one message: a reply, or everything between two."""
 
     is_reply: bool
     pieces: list[SentPiece] = field(default_factory=list)
@@ -740,7 +745,7 @@ class ClaudeCodeTurns:
 
 
 def _places(pieces: Sequence[SentPiece]) -> dict[str, int]:
-    """For each entry that is sent, by id, which message it is sent in: rule 7, as in `sent`."""
+    """For each entry that is sent, by id, which message it is sent in (rule 7)."""
     answered = {piece.result_for for piece in pieces if piece.role == Role.TOOL_RESULT}
     spoken = {piece.reply for piece in pieces if piece.role == Role.ASSISTANT and not _is_thinking(piece)}
     turns: list[_JoinedTurn] = []
@@ -781,3 +786,98 @@ def _overtaking(was: Sequence[str], will_be: Iterable[str]) -> list[Moved]:
             found.append(Moved(entry_id, was[first]))
         first = min(first, place[entry_id])
     return found[::-1]
+
+
+REQUEST: Final = "api-request"
+BLOB: Final = "api-request-blob"
+EFFORT: Final = "output_config"
+COMPARED: Final = 10
+"""How many requests are compared, the last ones: each is read from the beginning of the session."""
+
+
+class RecordedRequest(NamedTuple):
+    """A request in the ledger, on a line of the session, and its messages as hashes."""
+
+    number: int
+    id: str
+    hashes: tuple[str, ...]
+    effort: Any
+    """The effort of the reply, as the client sent it in a message of the system."""
+
+
+def ledger_result(
+    entries: Sequence[Entry], line: Callable[[Entry], bytes], compared: int = COMPARED
+) -> LedgerResult | None:
+    """The comparison for the last requests of a session, given by its entries; None if it has no ledger."""
+    ledger = [(entry.number, json.loads(line(entry))) for entry in entries if entry.type in (REQUEST, BLOB)]
+    requests = list(recorded_requests(ledger))
+    if not requests:
+        return None
+    blobs = {fields.text(data, "hash") for _, data in ledger if data.get("type") == BLOB}
+    counts = [0, 0, 0, 0]
+    for request in requests[-compared:]:
+        before = [entry for entry in entries if entry.number < request.number]
+        rest = _not_reproduced(request, _messages(before, line))
+        recorded = sum(one in blobs for one in rest)
+        counts[0] += recorded == len(rest)
+        counts[1] += len(request.hashes)
+        counts[2] += len(request.hashes) - len(rest)
+        counts[3] += recorded
+    equal, messages, reproduced, recorded = counts
+    return LedgerResult(len(requests), min(compared, len(requests)), equal, messages, reproduced, recorded)
+
+
+def _not_reproduced(request: RecordedRequest, messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The hashes of a request's messages that are not among these, in the same order."""
+    hashes, rest, place = [], [], 0
+    for message in messages:
+        hashes.append({message_hash(message)})
+        if message["role"] == "system":
+            hashes[-1].add(message_hash({**message, EFFORT: request.effort}))
+    for one in request.hashes:
+        at = next((at for at in range(place, len(hashes)) if one in hashes[at]), None)
+        if at is None:
+            rest.append(one)
+        else:
+            place = at + 1
+    return rest
+
+
+def recorded_requests(ledger: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[RecordedRequest]:
+    """The requests on these lines, given with their numbers. A request whose base is not there is left out."""
+    known: dict[str, tuple[str, ...]] = {}
+    for number, data in ledger:
+        request_id, base = fields.text_or_none(data, "id"), fields.text_or_none(data, "base")
+        keep = data.get("keep")
+        if data.get("type") != REQUEST or not isinstance(data.get("tail"), list) or request_id is None:
+            continue
+        kept: tuple[str, ...] = ()
+        if isinstance(keep, int) and keep:
+            if base is None or base not in known or keep > len(known[base]):
+                continue
+            kept = known[base][:keep]
+        hashes = (*kept, *fields.texts(data, "tail"))
+        known[request_id] = hashes
+        yield RecordedRequest(number, request_id, hashes, fields.mapping(data, "params").get(EFFORT))
+
+
+def _messages(entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
+    tree = ClaudeCodeTree(entries)
+    context: ActiveContext = ClaudeCodeReader().rebuild(tree.branch(tree.leaf.id))
+    return sent_messages(context, line, closed=False)
+
+
+def message_hash(message: Mapping[str, Any]) -> str:
+    """The ledger's hash of a message."""
+    content = message.get("content")
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        content = [
+            {name: value for name, value in block.items() if name != "cache_control"}
+            if isinstance(block, dict)
+            else block
+            for block in content
+        ]
+    text = json.dumps({**message, "content": content}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

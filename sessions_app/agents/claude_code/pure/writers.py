@@ -1,28 +1,26 @@
-"""Lines of Claude Code as writers make them: new ones, and recorded ones in another session.
+"""The writers for Claude Code. Of a recorded line only what has to differ is replaced; the rest keeps its bytes.
 
-Of a recorded line only what has to differ is replaced; everything else keeps its recorded bytes.
+The writer `boundary`, for 2.1.143 and newer, appends one `compact_boundary` that lists the lines that remain:
+
+    system / compact_boundary    parentUuid null, anchored on itself
+        preservedMessages        what remains, in the order of the context: the client hangs it under the boundary
+        preservedSegment         the first and the last line of the old conversation, for versions that read no list:
+                                 they show all of it instead of nothing
+
+If one listed line is not in the file, the client ignores the whole list; so only lines of the branch are listed, which
+was read under the lock. A line is listed or left out as a whole, and what an earlier boundary left out can be listed
+again: that is how an undo is written.
+
+The writer `fork`, for every version, makes a new session beside the old one:
+
+    <new id>.jsonl     the lines of the context, each after the one before it, then a title
+    unchanged          uuid, timestamp, and every byte of what was said
+    changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
+    added              forkedFrom, as the client's own branches have it
+    left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
+
+Texts may name files in the directory of long outputs of the old session: it stays where it is.
 """
-# WAS sessions_app/agents/claude_code/pure/boundary: """The writer for Claude Code 2.1.143 and newer: one appended `compact_boundary` that lists the lines that remain.
-#
-#     system / compact_boundary    parentUuid null, anchored on itself
-#         preservedMessages        what remains, in the order of the context: the client hangs it under the boundary
-#         preservedSegment         the first and the last line of the old conversation, for versions that read no list:
-#                                  they show all of it instead of nothing
-#
-# If one listed line is not in the file, the client ignores the whole list; so only lines of the branch are listed, which
-# was read under the lock. A line is listed or left out as a whole, and what an earlier boundary left out can be listed
-# again: that is how an undo is written.
-# """
-# WAS sessions_app/agents/claude_code/pure/fork: """The writer for every version of Claude Code: a new session beside the old one, with what survives of the context.
-#
-#     <new id>.jsonl     the lines of the context, each after the one before it, then a title
-#     unchanged          uuid, timestamp, and every byte of what was said
-#     changed            parentUuid, sessionId, the reported tokens (0), lost blocks; `entrypoint`, so that it is listed
-#     added              forkedFrom, as the client's own branches have it
-#     left out           what an earlier compaction left out, and lines beside the conversation: they describe the old one
-#
-# Texts may name files in the directory of companions of the old session: it stays where it is.
-# """
 
 from __future__ import annotations
 
@@ -50,16 +48,15 @@ from sessions_app.sessionlog.jsjson import Span, items, json_bytes, members, par
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.text import timestamp_of
 
-from .parser import CLIENT, SINCE
+from .parser import CLIENT, SINCE, is_result
 from .reader import ClaudeCodeReader
-from .records import is_result
 
 NO_USAGE: Final = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 INTERACTIVE: Final = "cli"
 """The `entrypoint` of the sessions that `claude --resume` lists."""
 
 _PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "gitBranch")
-"""What a line says of where and by which program it was written."""
+"""The fields of a line about the place and the program by which it was written."""
 
 LostBlocks = Mapping[str, frozenset[int] | None]
 """By entry id, the indexes of the blocks that are left out; None for the whole entry."""
@@ -159,16 +156,16 @@ NO_STATS: Final = Stats()
 NAME: Final = "boundary"
 CONTENT: Final = "Conversation curated with Redline"
 MARK: Final = "redline"
-"""The key by which Redline recognises a boundary of its own; the client ignores it."""
+"""The key by which Redline recognises its own boundaries; the client ignores it."""
 
 
 class BoundaryWriter(ContextWriter):
     """Appends one line; everything that it does not list stays in the file, and is not sent."""
 
-    name: Final = NAME
-    appends: Final = True
-    effect: Final = "Appends one line to the session; Claude Code leaves out what the line does not list."
-    undo: Final = "One more line lists everything again; single entries can be brought back at any time."
+    name = NAME
+    appends = True
+    effect = "Appends one line to the session; Claude Code leaves out what the line does not list."
+    undo = "One more line lists everything again; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
         """A line goes as a whole: a fork can leave out a part of it."""
@@ -292,11 +289,11 @@ UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 class ClaudeForkWriter(ContextWriter):
     """Writes what survives of a context into a new session."""
 
-    name: Final = "fork"
-    appends: Final = False
+    name = "fork"
+    appends = False
     holds_notes = True
-    effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
-    undo: Final = "To undo, continue with this session instead; the new one can be deleted."
+    effect = "Writes a new session beside this one, with what survives. This session is not changed."
+    undo = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: ClaudeCodeReader) -> None:
         super().__init__(reader)
@@ -308,8 +305,7 @@ class ClaudeForkWriter(ContextWriter):
         context = self._reader.rebuild(branch)
         # The order is that of what survives: of a line with several entries, the first one may be gone.
         left = self._arranged(
-            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None],
-            is_new=True,
+            [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None], is_new=True
         )
         self._require_sent(left, facts)
         recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
@@ -355,10 +351,10 @@ class ClaudeForkWriter(ContextWriter):
 
 def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:
     """The notes by the number of the line that they precede: never one with results."""
-    staying = {message.entry.id for message in left}
+    kept_ids = {message.entry.id for message in left}
     order = [message.entry for message in context.messages]
-    answering = {entry.number for entry in order if entry.id in staying and entry.result_for is not None}
-    found = notes_before(order, staying, facts.notes, lambda entry: entry.number not in answering)
+    answering = {entry.number for entry in order if entry.id in kept_ids and entry.result_for is not None}
+    found = notes_before(order, kept_ids, facts.notes, lambda entry: entry.number not in answering)
     numbers = {entry.id: entry.number for entry in order}
     return {None if before is None else numbers[before]: words for before, words in found.items()}
 
@@ -371,12 +367,7 @@ def _note_lines(
         note_id = facts.new_id()
         recorded = parse(facts.line(beside))
         yield user_line(
-            recorded,
-            note_text(words),
-            facts.written_at,
-            parentUuid=parent,
-            uuid=note_id,
-            sessionId=facts.session_id,
+            recorded, note_text(words), facts.written_at, parentUuid=parent, uuid=note_id, sessionId=facts.session_id
         )
         parent = note_id
     return parent

@@ -1,1 +1,1 @@
-"""What reads or writes files for Codex, or starts processes."""
+"""The modules that read or write files for Codex, or start processes."""

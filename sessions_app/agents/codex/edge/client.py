@@ -1,20 +1,92 @@
-"""EDGE: Codex's own program: how it is found, and how a dry resume runs it."""
+"""EDGE: Codex's own program: how it is found, how a dry resume runs it, and the hook by which it asks for a review.
+
+For a dry resume, a thread is divided into its files again. The lines of the files that it is based on come before its
+own; a base is named after the id by which the next file refers to it:
+
+    base of the base │ base │ own        a file begins with the line that names the end of the one before it
+
+Codex calls the hook before it compacts. Without output, it compacts. With `{"continue": false}` it neither compacts nor
+sends anything: the turn ends, and `stopReason` is shown. There is no third answer, so that *continue* and *stop* are
+the same here.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentClient, Client
-from sessions_app.agents.codex.pure.records import INJECTED_TEXTS, KEY, without_metadata
-from sessions_app.agents.codex.pure.thread_files import THREAD_ID, ThreadFiles
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.edge.dry_resume.process import ClientUnusable, Scratch
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
+from sessions_app.agents.codex.pure.parser import INJECTED_TEXTS, KEY, without_metadata
+from sessions_app.agents.edge.bridges import HookBridge
+from sessions_app.agents.edge.dry_resume import ClientUnusable, Scratch, find_client, new_scratch, run_client
+from sessions_app.agents.edge.model_server import ModelServer, short_answer
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.hooks import HookReply, HookRequest, HookStep, hook_fields, hook_request
+from sessions_app.sessionlog.jsjson import split_lines
 
+from .settings import DIRECTORY, LIMIT, home_directory
 from .store import ARCHIVED, thread_id_of
+
+BASE_NAME: Final = "rollout-2026-01-01T00-00-00-{}.jsonl"
+THREAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HEADER: Final = b'"session_meta"'
+_MARKS: Final = (_HEADER, b'"turn_context"', b'"thread_settings_applied"')
+
+
+class ThreadFiles:
+    """The files, and the settings of the thread that they record."""
+
+    def __init__(self, name: str, content: Iterable[bytes]) -> None:
+        self.model = ""
+        """The latest model; empty if none is recorded."""
+        self.providers: list[str] = []
+        """The providers that the thread has had, the latest one last."""
+        self._name = name
+        self._bases: list[tuple[str, list[bytes]]] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+        for line in split_lines(content):
+            self._add(line.raw + (b"\n" if line.complete else b""))
+
+    def __iter__(self) -> Iterator[tuple[str, list[bytes]]]:
+        """Each file's name, and its lines."""
+        yield from self._bases
+        yield self._name, self._lines
+
+    def _add(self, raw: bytes) -> None:
+        if any(mark in raw for mark in _MARKS):
+            self._read(raw)
+        self._lines.append(raw)
+        self._size += len(raw)
+
+    def _read(self, raw: bytes) -> None:
+        line = fields.object_in(raw) or {}  # the client skips other lines too
+        payload = fields.mapping(line, "payload")
+        if fields.stored_text(line, "type") == "session_meta":
+            self._end_base(fields.mapping(payload, "history_base"))
+            self._use(fields.stored_text(payload, "model_provider"))
+        elif fields.stored_text(line, "type") == "turn_context":
+            self.model = fields.stored_text(payload, "model") or self.model
+        else:
+            settings = fields.mapping(payload, "thread_settings")
+            self._use(fields.stored_text(settings, "model_provider_id"))
+            self.model = fields.stored_text(settings, "model") or self.model
+
+    def _end_base(self, base: Mapping[str, Any]) -> None:
+        """Begin the next file if the lines so far are what it is based on."""
+        thread_id = fields.stored_text(base, "thread_id")
+        if THREAD_ID.fullmatch(thread_id) and base.get("end_byte_offset") == self._size:
+            self._bases.append((BASE_NAME.format(thread_id), self._lines))
+            self._lines, self._size = [], 0
+
+    def _use(self, provider: str) -> None:
+        if provider:
+            self.providers = [*(one for one in self.providers if one != provider), provider]
+
 
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})
@@ -115,3 +187,74 @@ def configure(scratch: Scratch, model: str, providers: Iterable[str] = ()) -> No
 
 def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+class CodexHook:
+    def review_request(self, sent: bytes) -> HookRequest:
+        fields = hook_fields(sent)
+        session = fields.get("transcript_path") or fields.get("session_id")
+        return hook_request(session, fields.get("trigger"), {"model": fields.get("model")})
+
+    def reply(self, step: HookStep, message: str) -> HookReply:
+        if step is HookStep.COMPACT:
+            return HookReply(errors=message)
+        return HookReply(output=json.dumps({"continue": False, "stopReason": message}))
+
+
+FILE: Final = "hooks.json"
+TOKENS: Final = 50_000
+"""The size of the first turn that the model reports, so that the next one compacts."""
+
+
+class HooksBridge(HookBridge):
+    """An entry in the file of hooks of the user, or in a project's.
+
+    ~/.codex/hooks.json; CODEX_HOME names another directory
+    PROJECT/.codex/hooks.json
+    """
+
+    key = KEY
+    label = "Codex"
+    hook = CodexHook()
+
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        where = ", and only in a project that you trust" if in_project else ""
+        return (
+            *((OUT_OF_REPOSITORY,) if in_project else ()),
+            f"Codex calls a hook only after you have trusted it{where}: start codex, and trust Redline's hook when it "
+            "asks, or under /hooks. If the command changes, Codex asks again.",
+        )
+
+    def path(self, home: Path, project: Path | None) -> Path:
+        return (project / DIRECTORY if project is not None else home_directory(home)) / FILE
+
+    def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
+        """A thread of one message is continued, which is to be compacted first."""
+        with ModelServer(lambda request: short_answer(request.path, request.body, TOKENS)) as server:
+            scratch = new_scratch(home, server.url)
+            client = CodexProgram(program)
+            configure(scratch, MODEL)
+            path = codex_home(scratch) / "config.toml"
+            path.write_text(f"{LIMIT} = {TOKENS // 2}\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+            hooks = codex_home(scratch) / FILE
+            hooks.write_bytes(self.content(None, hooks, connection, redline))
+            environment = {**client.environment(scratch), TEST_VARIABLE: "1"}
+            start = [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
+            begun = run_client([*start, "Hello"], cwd=scratch.project, environment=environment)
+            thread_id = _thread_id(begun.output)
+            if not thread_id:
+                raise ClientUnusable(f"it did not begin a thread: {begun.last_words}")
+            command = [*start, "resume", thread_id, "Hello"]
+            return run_client(command, cwd=scratch.project, environment=environment).last_words
+
+
+def _thread_id(output: str) -> str:
+    """The id of the thread that a run printed; empty if it printed none."""
+    for line in output.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and isinstance(event.get("thread_id"), str):
+            return str(event["thread_id"])
+    return ""

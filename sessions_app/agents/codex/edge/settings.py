@@ -11,11 +11,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
+    CompactionSetting,
+    Settings,
+    SettingsFile,
+    SettingsSection,
+    named_directory,
+    settings_in_force,
+)
 from sessions_app.agents.edge.json_file import read_json_file, read_toml_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import hook_commands
-from sessions_app.agents.settings_in_force import CompactionSetting, SettingsSection, settings_in_force
 
 HOME_VARIABLE: Final = "CODEX_HOME"
 DIRECTORY: Final = ".codex"
@@ -27,8 +35,7 @@ HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
 
 def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory of Codex's own files."""
-    configured = environment.get(HOME_VARIABLE, "")
-    return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
+    return named_directory(HOME_VARIABLE, home / DIRECTORY, environment)
 
 
 class CodexSettings(Settings):

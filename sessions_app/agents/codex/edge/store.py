@@ -1,34 +1,29 @@
-"""EDGE: the rollouts of Codex."""
-# WAS sessions_app/agents/codex/edge/directories: """EDGE: Codex's directories, and the rollout with a given id in them.
-#
-#     <home>/sessions/2026/11/22/rollout-<time>-<thread>.jsonl              by the local date on which it was begun
-#     <home>/sessions/2026/11/22/rollout-<time>-<thread>_<segment>.jsonl
-#     <home>/archived_sessions/rollout-<time>-<thread>.jsonl
-#
-# A rollout is found by the id at the end of its name, as Codex finds it: wherever it is below these directories. An id
-# begins with the time at which it was given, so that the directory of that day is looked at first, and few others are. A
-# directory is listed again only when it has changed. No link is followed.
-# """
-# WAS sessions_app/agents/codex/edge/writer_lock: """EDGE: Codex's own lock on a thread.
-#
-#     <home>/sessions/2026/11/22/rollout-<time>-<thread>.jsonl
-#     <home>/thread-writer-locks/<thread>.lock                  locked by a client as long as it has the thread open
-#
-# While Redline holds it, no client opens the thread; so it takes the lock only to write. Clients as old as 0.104 know no
-# lock: that it is free proves nothing.
-# """
-# WAS sessions_app/agents/codex/edge/chained_file: """EDGE: a thread's bytes: those of the files that it is based on, then its own.
-#
-#     base of the base │ base │ own file        offsets count from the first byte of the first file
-#     up to its end    │ …    │ all of it
-#
-# A file names its base by the id at the end of the base's name, and the base's end in bytes. The base is an earlier
-# segment of the same thread, or the thread that it was forked from, and grows on without moving what the end covers. It
-# is looked for among Codex's sessions and archived sessions, or beside a file that is elsewhere; no link is followed. A
-# base that is missing, or has no line that ends there, is left out with everything before it: the parser reports that.
-#
-# Fingerprints, states and backups are of the own file; a fingerprint also has a digest of the edges of the bases.
-# """
+"""EDGE: the rollouts of Codex: their directories, the lock on a thread, and the bytes of a thread with its bases.
+
+    <home>/sessions/2026/11/22/rollout-<time>-<thread>.jsonl              by the local date on which it was begun
+    <home>/sessions/2026/11/22/rollout-<time>-<thread>_<segment>.jsonl
+    <home>/archived_sessions/rollout-<time>-<thread>.jsonl
+    <home>/thread-writer-locks/<thread>.lock                  locked by a client as long as it has the thread open
+
+A rollout is found by the id at the end of its name, as Codex finds it: wherever it is below these directories. An id
+begins with the time at which it was given, so that the directory of that day is searched first, and few others are. A
+directory is listed again only when it has changed. No link is followed.
+
+While Redline holds the lock, no client opens the thread; so it takes the lock only to write. Clients as old as 0.104
+know no lock: a free lock proves nothing.
+
+The bytes of a thread are those of the files that it is based on, then its own:
+
+    base of the base │ base │ own file        offsets count from the first byte of the first file
+    up to its end    │ …    │ all of it
+
+A file names its base by the id at the end of the base's name, and the base's end in bytes. The base is an earlier
+segment of the same thread, or the thread that it was forked from, and may grow without moving what the end covers. It
+is searched for among Codex's sessions and archived sessions, or beside a file that is elsewhere. A base that is
+missing, or has no line that ends there, is left out with everything before it: the parser reports that.
+
+Fingerprints, states and backups are of the own file; a fingerprint also has a digest of the edges of the bases.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +34,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -86,7 +81,7 @@ _DAY: Final = timedelta(days=1)
 
 
 class _Listing(NamedTuple):
-    """What is in a directory."""
+    """The entries of a directory."""
 
     rollouts: Mapping[str, str]
     """The names of rollouts by the ids at their ends."""
@@ -155,7 +150,7 @@ def _listing(directory: Path) -> _Listing:
 
 @lru_cache(maxsize=MAX_DIRECTORIES)
 def _settled_listing(directory: Path, device: int, inode: int, changed_ns: int) -> _Listing:
-    """What is in a directory in this state."""
+    """The entries of a directory in this state."""
     del device, inode, changed_ns
     return _list(directory)
 
@@ -427,6 +422,8 @@ _BEFORE_TYPE: Final = 200
 class CodexStore(Store):
     is_append_only = True
     """The client's own history, and threads that are based on one, name positions in a file."""
+    write_lock = staticmethod(writer_lock)
+    sessions_based_on = staticmethod(threads_based_on)
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
         directory = home_directory(Path("~"), environment)
@@ -454,9 +451,3 @@ class CodexStore(Store):
 
     def open_sessions(self, root: Path) -> set[str]:
         return set(open_threads(root))
-
-    def write_lock(self, path: Path) -> AbstractContextManager[object]:
-        return writer_lock(path)
-
-    def sessions_based_on(self, path: Path) -> Sequence[Path]:
-        return threads_based_on(path)

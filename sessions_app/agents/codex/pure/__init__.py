@@ -1,1 +1,1 @@
-"""What is pure of Codex: no Django, no network, no disk."""
+"""The pure modules of Codex: no Django, no network, no disk."""

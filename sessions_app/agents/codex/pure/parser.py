@@ -1,6 +1,6 @@
 """Parses the lines of a Codex rollout: header, entries and damage.
 
-The lines of a thread with a `history_base` are those of its base files, then its own (see `chained_file`): the header
+The lines of a thread with a `history_base` are those of its base files, then its own (see `RolloutReader`): the header
 is that of the thread itself. An entry's id is its ordinal; in legacy files, which have none, the number of its line. If
 it is not higher than those before it (an open client repeats an ordinal), the number of the line is added: `46-49`.
 
@@ -14,47 +14,340 @@ text, with which the boundary's message ends.
 
 A line that cannot be used is skipped, as Codex skips it, but it is counted and shown: also one with bytes that are not
 UTF-8, or with a lone surrogate.
+
+    line ──parse──▶ object ──describe_line──▶ (Entry, Texts)
+    item of a compacted line ──describe_item──▶ (Entry, Texts)
+
+Every object becomes an entry, whatever its fields contain. Only the items of ITEMS that have the fields that Codex
+requires make the conversation: it skips a line with any other item, and never sends a ghost snapshot.
+
+`ItemHistory` has the items of a thread as its lines are read: which are in the conversation now, and which of them an
+item repeats. Everything is kept as JSON values in the dictionary of a `ParserState`, so that reading continues where it
+ended. Items are named by their places in the order of recording.
 """
-# WAS sessions_app/agents/codex/pure/history: """The items of a thread as its lines are read: which are in the conversation now, and which of them an item repeats.
-#
-# Everything is kept as JSON values in the dictionary of a `ParserState`, so that reading continues where it ended. Items
-# are named by their places in the order of recording.
-# """
-# WAS sessions_app/agents/codex/pure/tree: """The entries of a thread, with the tokens that a line of their own reports on the answer that it belongs to."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
-from sessions_app.sessionlog.entries import NO_TEXTS, BoundaryControl, Entry, EntryKind, Role, Texts
-from sessions_app.sessionlog.jsjson import Line, Span, canonical, items, members, parse, parse_well_formed
+from sessions_app.sessionlog.entries import (
+    ENCRYPTED,
+    NO_TEXTS,
+    Block,
+    BlockType,
+    BoundaryControl,
+    Entry,
+    EntryKind,
+    ModelControl,
+    Role,
+    Texts,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import (
+    Line,
+    Span,
+    canonical,
+    items,
+    members,
+    parse,
+    parse_well_formed,
+    stringify,
+    utf16_length,
+    well_formed,
+)
+from sessions_app.sessionlog.opaque import Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded, released_version
 from sessions_app.sessionlog.tree import SessionTree
 
-from .records import (
-    COMPACTED,
-    KNOWN_TYPES,
-    REASONING,
-    SPAWN,
-    describe_item,
-    describe_line,
-    describe_summary,
-    digest_of_text,
-    is_introduced,
-    spawned_thread,
-    started_agent,
-    summary_item,
-    without_metadata,
+KEY: Final = "codex"
+SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
+"""The length and the digest of the words with which Codex introduces its summaries, by which it knows them again."""
+REASONING: Final = "reasoning"
+COMPACTED: Final = "compacted"
+"""The type of a line that Codex's compaction writes, and of the summary on it if it has no items."""
+SPAWN: Final = "spawn_agent"
+"""The tool that starts a subagent."""
+PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
+METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
+"""The fields of an item that describe it and are not part of it."""
+INJECTED_KIND: Final = "environments."
+INJECTED_TEXTS: Final = (
+    "# AGENTS.md instructions",
+    "<environment_context>",
+    "<skill>",
+    "<subagent_notification>",
+    "<turn_aborted>",
+    "<user_instructions>",
+    "<user_shell_command>",
 )
+"""How the texts begin that Codex adds in the role of the user, in any case and after blanks. They are no prompts: no
+rollback counts them, and no summary without items keeps them."""
+_INJECTED_TEXTS: Final = tuple(map(str.lower, INJECTED_TEXTS))
+_LONGEST_OPENING: Final = max(map(len, INJECTED_TEXTS))
+_TEXTS: Final = frozenset({"input_text", "output_text", "summary_text", "reasoning_text", "text"})
+
+
+class ItemKind(NamedTuple):
+    """A kind of items of the conversation: how it is described, and the fields without which Codex skips it."""
+
+    describe: Callable[[Mapping[str, Any]], _Content]
+    required: Mapping[str, type | tuple[type, ...]]
+
+
+class _Content(NamedTuple):
+    """The contribution of an item to the conversation."""
+
+    role: str
+    blocks: tuple[Block, ...] | None
+    texts: Texts
+    units: int
+    result_for: str | None = None
+    tool_name: str = ""
+
+
+def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: str) -> tuple[Entry, Texts]:
+    """The entry of a whole line. `common` has its position and ids; `provider` is that of the session's models."""
+    recorded_type, content = fields.word(data, "type"), fields.mapping(data, "payload")
+    common = {**common, "timestamp": fields.stored_text(data, "timestamp")}
+    if recorded_type == "response_item":
+        return describe_item(content, common)
+    if recorded_type == "event_msg":
+        recorded_type = fields.word(content, "type") or recorded_type
+    if recorded_type == "turn_context" and (model := fields.model(provider, content.get("model"))) is not None:
+        control = ModelControl("", model[1])
+        entry = Entry(**common, type=recorded_type, kind=EntryKind.MODEL, model=model, control=control)
+        return entry, NO_TEXTS
+    kind = LINE_KINDS.get(recorded_type, EntryKind.OFF_BRANCH)
+    if kind is EntryKind.OFF_BRANCH:
+        common["parent_id"] = None
+    return Entry(**common, type=recorded_type, kind=kind), NO_TEXTS
+
+
+LINE_KINDS: Final = {
+    "session_meta": EntryKind.OTHER,
+    "world_state": EntryKind.OTHER,
+    "turn_context": EntryKind.OTHER,
+    "compacted": EntryKind.BOUNDARY,
+    "thread_rolled_back": EntryKind.BOUNDARY,
+}
+"""The kinds of lines that belong to the conversation without being items. All others lie beside it."""
+KNOWN_TYPES: Final = frozenset({"session_meta", "response_item", "compacted", "turn_context", "event_msg"})
+"""The types of lines that show that a file is a rollout."""
+
+
+def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    """The entry of a Responses item."""
+    recorded_type = fields.word(item, "type")
+    known = ITEMS.get(recorded_type)
+    if known is None or not all(isinstance(item.get(name), kind) for name, kind in known.required.items()):
+        entry = Entry(**common, type=recorded_type or "response_item", kind=EntryKind.OTHER)
+        return entry, NO_TEXTS
+    found = known.describe(item)
+    entry = Entry(
+        **common,
+        type=recorded_type,
+        kind=EntryKind.MESSAGE,
+        role=found.role,
+        tokens=tokens_of(found.units),
+        blocks=found.blocks,
+        result_for=found.result_for,
+        tool_name=found.tool_name,
+    )
+    return entry, found.texts
+
+
+def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    """The summary of a compacted line that has no items."""
+    tokens = tokens_of(utf16_length(text))
+    entry = Entry(**common, type=COMPACTED, kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens)
+    return entry, Texts(whole=text, blocks=())
+
+
+def is_introduced(text: str) -> bool:
+    """Whether a text begins as Codex's own summaries do."""
+    length, digest = SUMMARY_OPENING
+    return digest_of_text(text[:length]) == digest
+
+
+def digest_of_text(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def summary_item(text: str) -> dict[str, Any]:
+    """The item that Codex makes of the summary of a compacted line without items."""
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+
+
+def started_agent(payload: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The call that started a subagent, and the id of its thread, if an event says so: the output of the call does not
+    name the thread in newer versions."""
+    item = fields.mapping(payload, "item")
+    call_id, thread_id = fields.text_or_none(item, "id"), fields.text_or_none(item, "agent_thread_id")
+    if item.get("kind") != "started" or call_id is None or thread_id is None:
+        return None
+    return call_id, thread_id
+
+
+def without_metadata(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an item that the model receives."""
+    return {name: value for name, value in item.items() if name not in METADATA}
+
+
+def spawned_thread(output: str | None) -> str:
+    """The id of the thread that the output of SPAWN names; empty if it names none."""
+    return fields.stored_text(fields.object_in((output or "").encode("utf-8", "replace")) or {}, "agent_id")
+
+
+# ---- items -----------------------------------------------------------------------------------------------
+
+
+def _message(item: Mapping[str, Any]) -> _Content:
+    blocks, texts, units = _describe_content(item["content"])
+    role = fields.word(item, "role")
+    if role == "developer" or (role == "user" and _is_injected(item)):
+        return _Content(Role.INJECTED, blocks, texts, units)
+    return _Content(role, blocks, texts, units)
+
+
+def _is_injected(item: Mapping[str, Any]) -> bool:
+    """Whether Codex itself added a message in the role of the user."""
+    kinds = fields.texts(fields.mapping(item, PASSTHROUGH), "content_item_kinds")
+    if any(kind.startswith(INJECTED_KIND) for kind in kinds):
+        return True
+    text = fields.text(fields.as_mapping(item["content"][0]), "text") if item["content"] else ""
+    return text.lstrip()[:_LONGEST_OPENING].lower().startswith(_INJECTED_TEXTS)
+
+
+def _reasoning(item: Mapping[str, Any]) -> _Content:
+    """One block: a summary, or the reasoning itself; or what is only encrypted."""
+    text = "\n\n".join([*_texts_in(item, "content"), *_texts_in(item, "summary")])
+    encrypted = fields.text_or_none(item, "encrypted_content")
+    opaque = () if text or encrypted is None else (Opaque.encrypted(encrypted, 0),)
+    units = opaque[0].units if opaque else utf16_length(text)
+    block = Block.of(0, BlockType.THINKING if text else BlockType.REDACTED_THINKING, units)
+    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), opaque), units)
+
+
+def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
+    call_id = fields.stored_text(item, "call_id") or None
+    block, text = Block.of_call(0, call_id, name, arguments, shown_id=f"{call_id}")
+    tool_name = sys.intern(well_formed(name))
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), block.units, tool_name=tool_name)
+
+
+def _output(item: Mapping[str, Any]) -> _Content:
+    output = item.get("output", item.get("tools"))
+    if isinstance(output, list):
+        blocks, texts, units = _describe_content(output)
+    else:
+        text = output if isinstance(output, str) else stringify(output)
+        blocks, texts, units = None, Texts(whole=text, blocks=()), utf16_length(text)
+    return _Content(Role.TOOL_RESULT, blocks, texts, units, result_for=fields.stored_text(item, "call_id"))
+
+
+def _step(item: Mapping[str, Any]) -> _Content:
+    """Something that the model did and that has no separate result: a web search, an image."""
+    text = stringify({name: value for name, value in without_metadata(item).items() if name != "result"})
+    image = (Opaque.image(item["result"], 0, text),) if "result" in item else ()
+    units = image[0].units if image else utf16_length(text)
+    block = Block.of(0, fields.word(item, "type"), units)
+    return _Content(Role.ASSISTANT, (block,), Texts(None, (text,), image), units)
+
+
+def _compaction(item: Mapping[str, Any]) -> _Content:
+    """A compaction that only its provider can read."""
+    opaque = Opaque.encrypted(item["encrypted_content"], label=ENCRYPTED)
+    return _Content(Role.COMPACTION_SUMMARY, None, Texts(ENCRYPTED, (), (opaque,)), opaque.units)
+
+
+def _agent_message(item: Mapping[str, Any]) -> _Content:
+    blocks, texts, units = _describe_content(item["content"])
+    return _Content(Role.CUSTOM, blocks, texts, units)
+
+
+def _tools(item: Mapping[str, Any]) -> _Content:
+    text = stringify(item["tools"])
+    return _Content(Role.INJECTED, None, Texts(whole=text, blocks=()), utf16_length(text))
+
+
+ITEMS: Final[Mapping[str, ItemKind]] = {
+    "message": ItemKind(_message, {"role": str, "content": list}),
+    "reasoning": ItemKind(_reasoning, {"summary": list}),
+    "function_call": ItemKind(
+        lambda item: _call(item, item["name"], item["arguments"]), {"name": str, "arguments": str, "call_id": str}
+    ),
+    "function_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
+    "custom_tool_call": ItemKind(
+        lambda item: _call(item, item["name"], item["input"]), {"name": str, "input": str, "call_id": str}
+    ),
+    "custom_tool_call_output": ItemKind(_output, {"call_id": str, "output": (str, list, dict)}),
+    "local_shell_call": ItemKind(lambda item: _call(item, "local_shell", stringify(item["action"])), {"action": dict}),
+    "tool_search_call": ItemKind(
+        lambda item: _call(item, "tool_search", stringify(item.get("arguments"))), {"execution": str}
+    ),
+    "tool_search_output": ItemKind(_output, {"call_id": str, "tools": list}),
+    "web_search_call": ItemKind(_step, {}),
+    "image_generation_call": ItemKind(_step, {"result": str}),
+    "compaction": ItemKind(_compaction, {"encrypted_content": str}),
+    "compaction_summary": ItemKind(_compaction, {"encrypted_content": str}),
+    "context_compaction": ItemKind(_compaction, {"encrypted_content": str}),
+    "agent_message": ItemKind(_agent_message, {"content": list}),
+    "additional_tools": ItemKind(_tools, {"tools": list}),
+}
+"""The items that Codex sends."""
+CONTENT_IN: Final = {
+    "message": "content",
+    "agent_message": "content",
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+    "tool_search_output": "tools",
+}
+"""The field whose array is divided into blocks, by type of item."""
+
+
+def _describe_content(content: list[Any]) -> tuple[tuple[Block, ...], Texts, int]:
+    """The blocks of an array, their texts, and its total of UTF-16 units."""
+    described = [_describe_block(part, index) for index, part in enumerate(content)]
+    blocks = tuple(block for block, _, _ in described)
+    texts = tuple(text for _, text, _ in described)
+    opaque = tuple(found for _, _, found in described if found is not None)
+    return blocks, Texts(None, texts, opaque), sum(block.units for block in blocks)
+
+
+def _describe_block(part: object, index: int) -> tuple[Block, str, Opaque | None]:
+    """A part of a content as a block, its text, and what of it is not text."""
+    found_part = fields.as_mapping(part)
+    kind = fields.word(found_part, "type")
+    if kind in _TEXTS and (text := fields.text_or_none(found_part, "text")) is not None:
+        return Block.of(index, BlockType.TEXT, utf16_length(text)), text, None
+    if kind in ("input_image", "encrypted_content"):
+        found = _opaque(found_part, kind, index)
+        block_type = BlockType.IMAGE if kind == "input_image" else kind
+        return Block.of(index, block_type, found.units), found.label, found
+    text = stringify(part)
+    return Block.of(index, kind or BlockType.UNKNOWN, utf16_length(text)), text, None
+
+
+def _opaque(part: Mapping[str, Any], kind: str, index: int) -> Opaque:
+    """An image, or what one agent sent to another and only the provider can read."""
+    if kind == "input_image":
+        return Opaque.image(fields.text(part, "image_url"), index)
+    return Opaque.encrypted(fields.text(part, kind), index, ENCRYPTED)
+
+
+def _texts_in(item: Mapping[str, Any], name: str) -> Iterator[str]:
+    return filter(None, (fields.text(part, "text") for part in fields.objects(item, name)))
+
 
 _DIGEST_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -187,7 +480,7 @@ WINDOW_LIMIT: Final = 1 << 31
 ROLLED_BACK: Final = "thread_rolled_back"
 SUMMARISED: Final = "compacted without items"
 """Triggers of boundaries that the reader completes."""
-ITEMS: Final = "replacement_history"
+HISTORY_FIELD: Final = "replacement_history"
 IS_NUMBERED: Final = "is_numbered"
 """The name in `ParserState.extra` of whether the last line has an ordinal."""
 IS_PAGINATED: Final = "is_paginated"
@@ -262,6 +555,26 @@ class RolloutParser(LineParser):
             return self._read_boundary(entry, data, line)
         return (Recorded(entry, texts, data),)
 
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
+        lines say of the entry."""
+        del version
+        try:
+            data = parse(raw)
+        except ValueError:
+            return None
+        common = place.position()
+        if is_part(place.id):
+            common["timestamp"] = place.timestamp
+            if isinstance(data, str):
+                return describe_summary(data, common)
+        if not isinstance(data, dict):
+            return None
+        entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
+        role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
+        return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
+
     def _named(self, entry: Entry) -> Entry:
         """An output with the name of the tool that was called, and the thread of the subagent that it started."""
         open_calls = self._open_calls
@@ -292,9 +605,7 @@ class RolloutParser(LineParser):
             return  # that of the thread of which an old client copied the lines
         if line.offset == 0 and isinstance(meta.get("history_base"), dict):
             self.report(
-                DamageKind.MISSING_PARENT,
-                line,
-                "the thread that it is based on is missing, or shorter than it was",
+                DamageKind.MISSING_PARENT, line, "the thread that it is based on is missing, or shorter than it was"
             )
         extra = self.state.extra
         extra["own_offset"] = line.offset
@@ -325,12 +636,12 @@ class RolloutParser(LineParser):
             control = BoundaryControl(kept, trigger=ROLLED_BACK, turns=turns)
             return (Recorded(msgspec.structs.replace(entry, control=control), NO_TEXTS, data),)
         began_id = _began_id(answer, payload.get("message"))
-        read_as = self._read_items if isinstance(payload.get(ITEMS), list) else self._read_summary
+        read_as = self._read_items if isinstance(payload.get(HISTORY_FIELD), list) else self._read_summary
         return read_as(entry, data, line, began_id)
 
     def _read_items(self, entry: Entry, data: dict[str, Any], line: Line, began_id: str | None) -> tuple[Recorded, ...]:
         payload = fields.mapping(data, "payload")
-        objects = [one if isinstance(one, dict) else {} for one in payload[ITEMS]]
+        objects = [one if isinstance(one, dict) else {} for one in payload[HISTORY_FIELD]]
         digests = list(map(digest_of, objects))
         places = self._history.places_of(digests, names_of(payload))
         spans = item_spans(line.raw) if None in places else []
@@ -413,32 +724,7 @@ def is_part(entry_id: str) -> bool:
 def item_spans(raw: bytes) -> list[Span]:
     """The positions of the items on a compacted line."""
     payload = members(raw)["payload"]
-    return items(raw, members(raw, payload.start)[ITEMS].start)
-
-
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
-    lines say of the entry."""
-    try:
-        data = parse(raw)
-    except ValueError:
-        return None
-    common = {
-        "number": place.number,
-        "offset": place.offset,
-        "length": place.length,
-        "id": place.id,
-        "parent_id": place.parent_id,
-    }
-    if is_part(place.id):
-        common["timestamp"] = place.timestamp
-        if isinstance(data, str):
-            return describe_summary(data, common)
-    if not isinstance(data, dict):
-        return None
-    entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
-    role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
-    return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
+    return items(raw, members(raw, payload.start)[HISTORY_FIELD].start)
 
 
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:

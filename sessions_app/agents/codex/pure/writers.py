@@ -1,19 +1,18 @@
-"""Lines of Codex as writers make them. What is kept of a line has its recorded bytes."""
-# WAS sessions_app/agents/codex/pure/compacted: """The writer that appends a `compacted` line: the items that are left of the conversation, with their recorded bytes.
-#
-# Nothing but the deleted items changes. The context that Codex has added itself stays in its place, and if Codex still
-# relies on it (see `lines.baseline_lines`), the lines that say so are repeated: otherwise it would add the same context
-# a second time. So the request begins with the same bytes up to the first deleted item, and a provider's cache stays
-# valid up to there.
-# """
-# WAS sessions_app/agents/codex/pure/fork: """The writer that makes a new thread of this one, which is only read.
-#
-#     paginated    its header names the thread that it continues and the end of its file, so that Codex may have that open
-#     legacy       its header names no file: the other lines follow it, as in the forks that Codex itself makes
-#
-# In both, a `compacted` line at the end has the items that are left. Versions before 0.169 do not know what a paginated
-# thread is.
-# """
+"""The writers for Codex. What is kept of a line has its recorded bytes.
+
+The writer `compacted` appends a `compacted` line with the items that are left of the conversation. Nothing but the
+deleted items changes. The context that Codex has added itself stays in its place, and if Codex still relies on it (see
+`baseline_lines`), the lines that say so are repeated: otherwise it would add the same context a second time. So the
+request begins with the same bytes up to the first deleted item, and a provider's cache stays valid up to there.
+
+The writer `fork` makes a new thread of this one, which is only read:
+
+    paginated    its header names the thread that it continues and the end of its file, so that Codex may have that open
+    legacy       its header names no file: the other lines follow it, as in the forks that Codex itself makes
+
+In both, a `compacted` line at the end has the items that are left. Versions before 0.169 do not know what a paginated
+thread is.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import items, json_bytes, members, parse, splice
 from sessions_app.sessionlog.text import timestamp_of
 
-from .parser import IS_PAGINATED, PROVENANCE, is_part, names_of
-from .records import CONTENT_IN, summary_item
+from .parser import CONTENT_IN, IS_PAGINATED, PROVENANCE, is_part, names_of, summary_item
 
 
 class KeptItem(NamedTuple):
@@ -70,8 +68,9 @@ def next_window(
 ) -> Mapping[str, Any]:
     """The fields by which a compacted line begins a new window; none in a thread without windows.
 
-    Without them, Codex goes by the tokens that were last reported, as if nothing had been deleted, and compacts at once
-    if they are above its limit. `thread_window` is the first window of a new thread, whose header is not in the branch.
+    Without them, Codex decides by the tokens that were last reported, as if nothing had been deleted, and compacts
+    immediately if they are above its limit. `thread_window` is the first window of a new thread, whose header is not in
+    the branch.
     """
     first = previous = thread_window
     number = 0
@@ -122,7 +121,7 @@ def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry],
 
 def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> list[tuple[str, bytes]]:
     """The type and payload of the lines that say which context the model has: the last full `world_state` with the
-    changes after it, and the last `turn_context`. None of them if Codex adds its context anew in any case."""
+    changes after it, and the last `turn_context`. None of them if Codex adds its context again in any case."""
     boundaries = (place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction)
     after = max(boundaries, default=0)
     states: list[bytes] = []
@@ -149,13 +148,13 @@ BlocksByEntry = Mapping[str, frozenset[int] | None]
 class CompactedWriter(ContextWriter):
     """Appends one line with the survivors, and the baseline of the added context."""
 
-    name: Final = "compacted"
-    appends: Final = True
-    effect: Final = (
+    name = "compacted"
+    appends = True
+    effect = (
         "Appends a compaction in Codex's own form to the session: the list of the items that are left, word for word. "
         "The deleted items stay in the file."
     )
-    undo: Final = "Another such line with the fuller list brings items back, all or single ones, at any time."
+    undo = "Another such line with the fuller list brings items back, all or single ones, at any time."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         messages = self._reader.rebuild(branch).messages
@@ -259,14 +258,14 @@ ID_LENGTH: Final = 36
 class ThreadForkWriter(ContextWriter):
     """Writes a new thread beside the original one."""
 
-    name: Final = "fork"
-    appends: Final = False
+    name = "fork"
+    appends = False
     holds_notes = True
-    effect: Final = (
+    effect = (
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
         "open in Codex, unless it was recorded by a version that did not number its lines."
     )
-    undo: Final = "Delete the new thread, or continue the original one."
+    undo = "Delete the new thread, or continue the original one."
 
     def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
         """`knows_bases`: whether the versions that read it know threads that are based on others."""

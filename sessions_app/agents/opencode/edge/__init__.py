@@ -1,1 +1,1 @@
-"""What reads or writes files for OpenCode, or starts processes."""
+"""The modules that read or write files for OpenCode, or start processes."""

@@ -1,7 +1,7 @@
-"""EDGE: OpenCode's own program: how it is found, and how a dry resume runs it.
+"""EDGE: OpenCode's own program: how it is found and run for a dry resume, and the plugin by which it asks for a review.
 
-The client makes a database with a session of its own. The rows of the session take the place of those, so that
-everything else is as its version has it.
+For a dry resume the client first makes a database with a session. The rows of the copied session take the place of
+those, so that everything else is as its version has it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentClient, Client
-from sessions_app.agents.edge.dry_resume.client import find_client
-from sessions_app.agents.edge.dry_resume.comparison import PROBE
-from sessions_app.agents.edge.dry_resume.process import SECONDS, ClientUnusable, Scratch, run_client
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, AgentClient, Client
+from sessions_app.agents.edge.bridges import FileBridge
+from sessions_app.agents.edge.dry_resume import PROBE, ClientUnusable, Scratch, find_client, run_client
+from sessions_app.agents.edge.model_server import ModelServer
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import split_lines, stringify
 
-from .database import database_of
-from .documents import storage_of
+from .settings import user_directory
+from .store import database_of, storage_of
 
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
 MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
-"""What the model takes: of other media, the client sends an error in the place of each."""
+"""The media that the model takes: for each other one, the client sends an error in its place."""
 MODEL: Final = ("redline", "model")
 """The provider and the model of a session that names none."""
 TITLE: Final = "A copy"
-"""A title of its own: the client does not ask a model for one."""
+"""With this title, the client requests none from a model."""
 
 
 class OpenCodeClient(Client):
@@ -71,12 +71,7 @@ class OpenCodeProgram:
         del name
         rows = SessionRows(content)
         configure(scratch, *rows.model)
-        made = run_client(
-            self.command(PROBE),
-            cwd=scratch.project,
-            environment=self.environment(scratch),
-            seconds=SECONDS,
-        )
+        made = run_client(self.command(PROBE), cwd=scratch.project, environment=self.environment(scratch))
         try:
             return rows.insert(data_directory(scratch) / "opencode.db")
         except (sqlite3.Error, ValueError) as fault:
@@ -163,8 +158,48 @@ class SessionRows:
 
 
 def _model(message: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The model of a message: a user's names it in an object, an assistant's in fields of its own."""
+    """The model of a message: a user's names it in an object, an assistant's in separate fields."""
     named = message.get("model")
     model = named if isinstance(named, dict) else message
     found = model.get("providerID"), model.get("modelID")
     return (str(found[0]), str(found[1])) if all(isinstance(one, str) for one in found) else None
+
+
+SOURCE: Final = Path(__file__).with_name("redline.js")
+START_SECONDS: Final = 60
+"""How long a start may take; it usually takes one or two seconds."""
+OFFLINE: Final = {
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    # It installs a package beside plugins, and would wait for the network.
+    "npm_config_fetch_retries": "0",
+}
+"""Variables by which it starts without waiting for a network."""
+
+
+class PluginBridge(FileBridge):
+    """A plugin in the user's directory of OpenCode, or in a project's.
+
+    ~/.config/opencode/plugin/redline.js; XDG_CONFIG_HOME names another directory
+    PROJECT/.opencode/plugin/redline.js
+    """
+
+    source = SOURCE
+
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        within = (OUT_OF_REPOSITORY,) if in_project else ()
+        return (*within, "A running OpenCode asks Redline when it is started again.")
+
+    def path(self, home: Path, project: Path | None) -> Path:
+        base = project / ".opencode" if project is not None else user_directory(home)
+        return base / "plugin" / SOURCE.name
+
+    def start(self, program: str, scratch: Scratch) -> str:
+        with ModelServer() as server:
+            scratch = scratch._replace(model_url=server.url)
+            client = OpenCodeProgram(program)
+            configure(scratch, "redline", "model")
+            environment = {**client.environment(scratch), **OFFLINE, TEST_VARIABLE: "1"}
+            ended = run_client(
+                client.command("Hello"), cwd=scratch.project, environment=environment, seconds=START_SECONDS
+            )
+            return ended.last_words

@@ -40,8 +40,6 @@ from sessions_app.disk.open_files import writers_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.sessionlog.jsjson import canonical, json_bytes, parse, stringify
 
-from .database import NOTHING_READ
-
 PASSWORD_VARIABLE: Final = "OPENCODE_SERVER_PASSWORD"  # noqa: S105  # a name
 USER_VARIABLE: Final = "OPENCODE_SERVER_USERNAME"
 USER: Final = "opencode"
@@ -160,7 +158,7 @@ class OpenCodeServer:
             raise self._busy()
 
     def _statuses(self) -> Mapping[str, Any]:
-        """What it is doing, by session."""
+        """The state of each working session, by its id."""
         statuses = self._call("GET", "/session/status", is_whole=True)
         if not isinstance(statuses, Mapping):
             raise self._not_understood("the status of its sessions")
@@ -189,7 +187,7 @@ class OpenCodeServer:
     @cached_property
     def _directory(self) -> str:
         """The directory of the session: the server answers for that of its own start otherwise."""
-        with opened_database(self.path.parent, NOTHING_READ) as connection:
+        with opened_database(self.path.parent, "It was not read.") as connection:
             return fields.text(read_row(connection, SESSION, self.path.name) or {}, "directory")
 
     def _call(self, method: str, place: str, body: bytes | None = None, *, is_whole: bool = False) -> Any:

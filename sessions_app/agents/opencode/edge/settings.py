@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, Settings, SettingsFile
-from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
-from sessions_app.agents.pure import fields
-from sessions_app.agents.settings_in_force import (
+from sessions_app.agents.base import (
+    AgentSettings,
+    CompactionBudget,
     CompactionSetting,
+    Settings,
+    SettingsFile,
     SettingsSection,
     is_switch,
     is_token_count,
+    named_directory,
     settings_in_force,
 )
+from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
@@ -87,9 +90,7 @@ def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
 
 
 def user_directory(home: Path) -> Path:
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    base = Path(configured) if Path(configured).is_absolute() else home / ".config"
-    return base / "opencode"
+    return named_directory("XDG_CONFIG_HOME", home / ".config") / "opencode"
 
 
 def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:

@@ -1,39 +1,477 @@
-"""EDGE: the sessions of OpenCode: rows of its database, documents of its older store, and exports."""
-# WAS sessions_app/agents/opencode/edge/listing: """EDGE: the sessions below a data directory of OpenCode."""
+"""EDGE: the sessions of OpenCode: rows of its database, documents of its older store, and exports, opened as lines.
+
+    DIRECTORY/opencode.db/ses_1               the rows of a session; also in opencode-CHANNEL.db
+    storage/session/PROJECT/ses_1.json        before 1.2: the session
+    storage/message/ses_1/msg_1.json          its messages
+    storage/part/msg_1/prt_1.json             their parts
+
+The database is opened read-only, with what its write-ahead log has. One transaction gives everything that is read of a
+session, whatever the client writes meanwhile. The sizes of rows give the offsets of lines; their data is read on
+demand, by the number that SQLite gives each row: an id may be anything in a damaged database, or be there twice.
+
+The ids of documents order by time. Links are not followed, and names that are not ids are not used.
+
+OpenCode 2 imports the sessions of OpenCode 1 once, and leaves their rows as they are: from then on, each version
+changes its own rows only. A database that OpenCode 2 made has no rows of OpenCode 1. Its sessions are not read yet:
+
+    session_v2         its sessions: those that it imported, under their old ids, and its own
+    session_message    their messages; OpenCode 1.18 has an empty table of this name, which previews of OpenCode 2 used
+    kv                 migration.v1-v2: {"phase": "sessions", "cursor": …} during the import, {"phase": "completed"}
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple, Self
 
-from sessions_app.agents.base import OpenElsewhere, Store
-from sessions_app.agents.opencode.pure.export import HEAD, export_of, export_rows, info_of, lines_of_export
+from sessions_app.agents.base import OpenElsewhere, Store, named_directory
+from sessions_app.agents.opencode.pure.lines import (
+    HEAD,
+    MESSAGE,
+    PART,
+    SESSION,
+    Row,
+    columns_of,
+    export_of,
+    export_rows,
+    identity_of,
+    in_order,
+    info_of,
+    lines_of_export,
+    render,
+    revert_row,
+    session_row,
+    size_of,
+)
+from sessions_app.agents.pure import fields
+from sessions_app.disk.agent_database import opened_database, read_row, state_of
 from sessions_app.disk.discovery import Discovery, RefusedPath
-from sessions_app.disk.files import FileState, SessionReader, file_state, reported, scan_directory
+from sessions_app.disk.files import (
+    FileState,
+    SessionReader,
+    file_state,
+    opened,
+    pread,
+    reported,
+    scan_directory,
+    stat_file,
+)
 from sessions_app.disk.loopback import loopback_address
 from sessions_app.disk.open_files import describe, writers_of
-from sessions_app.disk.rendered import RenderedReader, opened_document
+from sessions_app.disk.rendered import RenderedLine, RenderedReader, opened_document
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.jsjson import split_lines
+from sessions_app.sessionlog.jsjson import json_bytes, parse, split_lines
 
-from .database import (
-    ID,
-    SESSION_TABLES,
-    database_of,
-    is_database,
-    list_database,
-    opened_session,
-    session_owner,
-    session_state,
-    session_within,
-)
-from .documents import SUFFIX, changed_ns, opened_documents, storage_of
 from .server import OpenCodeServer, is_same_row
-from .takeover import MARKS, SENTENCES
+
+_TABLES: Final = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_OWN: Final = "session_v2"
+_STATE: Final = "SELECT CAST(value AS BLOB) FROM kv WHERE key = 'migration.v1-v2'"
+
+
+class Owner(IntEnum):
+    """The version of OpenCode that continues a session."""
+
+    FIRST = 0
+    """OpenCode 1; OpenCode 2 was never started with this database."""
+    SECOND = 1
+    """OpenCode 2, which has its own rows of it."""
+    LEFT = 2
+    """Only OpenCode 1, although OpenCode 2 uses the database: it is not imported any more."""
+    WAITING = 3
+    """OpenCode 2 is to import it."""
+
+
+MARKS: Final = {
+    Owner.FIRST: "",
+    Owner.SECOND: "taken over by OpenCode 2",
+    Owner.LEFT: "not in OpenCode 2",
+    Owner.WAITING: "to be taken over by OpenCode 2",
+}
+"""The remark in a list of sessions."""
+SENTENCES: Final = {
+    Owner.FIRST: "",
+    Owner.SECOND: (
+        "OpenCode 2 has taken this session over, and this version of Redline does not read the sessions of OpenCode 2. "
+        "What is shown is how OpenCode 1 left it; the model may see something else now. Nothing is written to it: "
+        "OpenCode 2 would not see that."
+    ),
+    Owner.LEFT: (
+        "OpenCode 2 has taken over this database and imports nothing more, so it does not have this session. Nothing "
+        "is written to it: only OpenCode 1 would see that."
+    ),
+    Owner.WAITING: (
+        "OpenCode 2 has begun to take over this database, and is to import this session. Nothing is written to it "
+        "meanwhile."
+    ),
+}
+"""The meaning for a session, and for whoever wants to change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """The tables and rows of OpenCode 2 in a database, as a transaction sees them."""
+
+    connection: sqlite3.Connection
+    tables: frozenset[object]
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> Self:
+        return cls(connection, frozenset(name for (name,) in connection.execute(_TABLES)))
+
+    @property
+    def has_older(self) -> bool:
+        """Whether there are rows of OpenCode 1. A database with neither is queried for them, and so refused."""
+        return SESSION in self.tables or self._ids is None
+
+    def session_ids(self) -> set[object]:
+        """The ids of the sessions of OpenCode 2, which may be anything in a damaged database."""
+        if self._ids is None:
+            return set()
+        table, column = self._ids
+        return {row_id for (row_id,) in self.connection.execute(f"SELECT DISTINCT {column} FROM {table}")}  # noqa: S608  # constants
+
+    def owner(self, session_id: str) -> Owner:
+        """The version that continues a session of OpenCode 1."""
+        if self._ids is None:
+            return Owner.FIRST
+        table, column = self._ids
+        found = self.connection.execute(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (session_id,))  # noqa: S608  # constants
+        return Owner.SECOND if found.fetchone() is not None else self.owner_of_others()
+
+    def owner_of_others(self) -> Owner:
+        """The version that continues the sessions of OpenCode 1 that are not among those of OpenCode 2."""
+        if _OWN not in self.tables:
+            return Owner.FIRST
+        state = self.connection.execute(_STATE).fetchone() if "kv" in self.tables else None
+        return Owner.LEFT if state is not None and _phase(bytes(state[0] or b"")) == "completed" else Owner.WAITING
+
+    @property
+    def _ids(self) -> tuple[str, str] | None:
+        """The table and the column with the ids of its sessions; None if it has none."""
+        places = ((_OWN, "id"), ("session_message", "session_id"))
+        return next((place for place in places if place[0] in self.tables), None)
+
+
+def _phase(state: bytes) -> object:
+    return (fields.object_in(state) or {}).get("phase")
+
+
+DATABASE_NAME: Final = re.compile(r"opencode(?:-[A-Za-z0-9._-]+)?\.db\Z")
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+NOTHING_READ: Final = "It was not read."
+_BYTES: Final = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
+_MESSAGES: Final = (
+    f"SELECT rowid, id, {_BYTES.format('data')}, time_updated FROM message"  # noqa: S608  # a constant
+    " WHERE session_id = ? ORDER BY time_created, id"
+)
+_PARTS: Final = (
+    f"SELECT message.rowid, part.rowid, part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608  # a constant
+    " FROM message JOIN part ON part.message_id = message.id WHERE message.session_id = ? ORDER BY part.id"
+)
+_LOST_PARTS: Final = (
+    f"SELECT rowid, id, {_BYTES.format('data')}, time_updated, message_id FROM part"  # noqa: S608  # a constant
+    " WHERE session_id = ? AND NOT EXISTS (SELECT 1 FROM message WHERE id = part.message_id) ORDER BY id"
+)
+_DATA: Final = {
+    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
+    PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
+}
+SESSION_TABLES: Final[Mapping[str, str]] = {SESSION: "id", MESSAGE: "session_id", PART: "session_id"}
+_LISTING: Final = (
+    "SELECT id, max(updated), count(*), coalesce(sum(updated % 999983), 0) FROM"
+    " (SELECT id, CAST(time_updated AS INTEGER) AS updated, 1 AS is_session FROM session"
+    " UNION ALL SELECT session_id, CAST(time_updated AS INTEGER), 0 FROM message"
+    " UNION ALL SELECT session_id, CAST(time_updated AS INTEGER), 0 FROM part)"
+    " {} GROUP BY id HAVING max(is_session)"
+)
+_NS: Final = 1_000_000
+"""The nanoseconds of a millisecond, in which OpenCode counts."""
+_OWNER_STEP: Final = 7_919
+"""Added for each `Owner`, so that another one is another time of change."""
+
+
+class ListedSession(NamedTuple):
+    """A session of a database. The id can be any value.
+
+    `changed_ns` is when one of its rows was last changed, in nanoseconds. What is below a millisecond stands for the
+    number of its rows, all their times and the version that continues it, so that another value shows a row that was
+    removed or changed. A row whose data is replaced without a new time is not noticed before the session is read; the
+    client always sets the time.
+    """
+
+    id: object
+    changed_ns: int
+    is_empty: bool
+    """Whether it has no messages and no parts."""
+
+
+class ListedDatabase(NamedTuple):
+    """The sessions of a database."""
+
+    sessions: list[ListedSession]
+    """Those of OpenCode 1, also if OpenCode 2 has taken them over."""
+    unread: int
+    """The number of sessions of OpenCode 2."""
+    taken_over: int
+    """How many of these are among `sessions`, as OpenCode 1 left them."""
+
+
+def is_database(path: Path) -> bool:
+    return DATABASE_NAME.match(path.name) is not None
+
+
+def database_of(path: Path) -> Path | None:
+    """The database of a session's path; None if the path is not one of a database's session."""
+    return path.parent if is_database(path.parent) and ID.match(path.name) else None
+
+
+class DatabaseSource:
+    """The lines of one session, in one transaction of a connection."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, state: FileState) -> None:
+        self._connection = connection
+        self.identity = (state.device, state.inode)
+        self._rows = rows_of(connection, path)
+        owner = Takeover.of(connection).owner(path.name)
+        self.changed_ns = next(_listed(connection, lambda _: owner, "WHERE id = ?", path.name)).changed_ns
+        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
+
+    def render(self, place: int) -> bytes:
+        row = self._rows[place]
+        return render(row, row.data if row.data is not None else self._data(row))
+
+    def _data(self, row: Row) -> bytes:
+        """Nothing if a damaged index named a row that does not exist: the reader then refuses the line."""
+        found = self._connection.execute(_DATA[row.type], (row.number,)).fetchone()
+        return bytes(found[0] or b"") if found is not None else b""
+
+
+def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
+    """The rows of the session with this path, in order.
+
+    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if only OpenCode 2 has something of it.
+    """
+    takeover = Takeover.of(connection)
+    session = read_row(connection, SESSION, path.name) if takeover.has_older else None
+    spoken = _rows_of_messages(connection, path.name) if session is not None else []
+    if not spoken and takeover.owner(path.name) is Owner.SECOND:
+        raise BadInput(
+            "newer_form",
+            f"{path} is a session of OpenCode 2, which this version of Redline does not read yet. {NOTHING_READ} "
+            "Continue with it in OpenCode.",
+        )
+    if session is None:
+        raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
+    rows = [session_row(session, _time(session.get("time_updated"))), *spoken]
+    reverted = _revert(session.get("revert"), rows)
+    return [*rows, reverted] if reverted is not None else rows
+
+
+def _rows_of_messages(connection: sqlite3.Connection, session_id: str) -> list[Row]:
+    """Parts whose message is missing, then each message with its parts."""
+    messages = {
+        number: Row(MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
+        for number, row_id, size, updated in connection.execute(_MESSAGES, (session_id,))
+    }
+    parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (session_id,)))
+    lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (session_id,)))
+    return [*lost, *in_order(messages, parts)]
+
+
+@contextmanager
+def opened_session(path: Path) -> Iterator[DatabaseSource]:
+    """The lines of a session in a database."""
+    with opened_database(path.parent, NOTHING_READ) as connection, session_within(path, connection) as source:
+        yield source
+
+
+@contextmanager
+def session_within(path: Path, connection: sqlite3.Connection) -> Iterator[DatabaseSource]:
+    """The lines of a session as a transaction sees it."""
+    yield DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
+
+
+def session_state(path: Path) -> FileState | None:
+    """The state of a session in a database; None if there is none."""
+    if file_state(path.parent) is None:
+        return None
+    with opened_database(path.parent, NOTHING_READ) as connection:
+        if not Takeover.of(connection).has_older or read_row(connection, SESSION, path.name) is None:
+            return None
+        source = DatabaseSource(connection, path, state_of(path.parent, NOTHING_READ))
+    return FileState(*source.identity, sum(line.size for line in source.lines), source.changed_ns)
+
+
+def session_owner(path: Path) -> Owner:
+    """The version that continues a session; OpenCode 1 if there is no such database."""
+    if file_state(path.parent) is None:
+        return Owner.FIRST
+    with opened_database(path.parent, NOTHING_READ) as connection:
+        return Takeover.of(connection).owner(path.name)
+
+
+def list_database(database: Path) -> ListedDatabase:
+    """Every session of a database. One that has no messages but those of OpenCode 2 is only counted."""
+    with opened_database(database, "Its sessions were not listed.") as connection:
+        takeover = Takeover.of(connection)
+        newer = takeover.session_ids()
+        if not takeover.has_older:
+            return ListedDatabase([], len(newer), 0)
+        others = takeover.owner_of_others()
+
+        def owner(row_id: object) -> Owner:
+            return Owner.SECOND if row_id in newer else others
+
+        listed = [one for one in _listed(connection, owner) if not (one.is_empty and one.id in newer)]
+        return ListedDatabase(listed, len(newer), sum(one.id in newer for one in listed))
+
+
+def _listed(
+    connection: sqlite3.Connection, owner: Callable[[object], Owner], condition: str = "", *values: str
+) -> Iterator[ListedSession]:
+    for row_id, updated, rows, times in connection.execute(_LISTING.format(condition), values):
+        detail = rows + times + _OWNER_STEP * owner(row_id)
+        yield ListedSession(row_id, _time(updated) * _NS + detail % _NS, is_empty=rows == 1)
+
+
+def _part(number: int, row_id: object, size: int | None, updated: object, message_id: object) -> Row:
+    return Row(PART, _id(row_id), size or 0, _time(updated), _id(message_id), number=number)
+
+
+def _id(value: object) -> str:
+    """An id as recorded; empty if it is not a text."""
+    return value if isinstance(value, str) else ""
+
+
+def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
+    if not isinstance(recorded, str) or not recorded:
+        return None
+    data = recorded.encode("utf-8", "surrogateescape")
+    try:
+        return revert_row(data, fields.as_mapping(parse(data)), rows)
+    except ValueError:
+        return None
+
+
+def _time(value: object) -> int:
+    """A time in milliseconds; 0 if it is not one whose nanoseconds can be stored."""
+    return int(value) if isinstance(value, int | float) and 0 < value < 2**63 // _NS else 0
+
+
+SUFFIX: Final = ".json"
+SESSION_LIMIT: Final = 10_000_000
+"""The size of a session's own document, in bytes, above which it is not read."""
+
+
+def storage_of(path: Path) -> Path | None:
+    """The store of a session's path; None if the path is not one of a session's document."""
+    is_document = path.suffix == SUFFIX and ID.match(path.stem) is not None
+    at = path.parent.parent
+    return at.parent if is_document and at.name == "session" and at.parent.name == "storage" else None
+
+
+class DocumentSource:
+    """The lines of one session of the store."""
+
+    def __init__(self, path: Path, storage: Path) -> None:
+        self._storage = storage
+        self._session = path.stem
+        with reported(path, NOTHING_READ):
+            found = stat_file(storage)
+        self.identity = (found.st_dev, found.st_ino)
+        self._rows = _rows_of(path, storage)
+        self.changed_ns = changed_ns(path, storage)
+        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
+
+    def render(self, place: int) -> bytes:
+        row = self._rows[place]
+        return render(row, row.data if row.data is not None else _read(self._document(row)))
+
+    def _document(self, row: Row) -> Path:
+        above = Path(MESSAGE, self._session) if row.type == MESSAGE else Path(PART, row.message_id)
+        return self._storage / above / f"{row.id}{SUFFIX}"
+
+
+def changed_ns(path: Path, storage: Path) -> int:
+    """When a session was last changed, in nanoseconds: its own document, its newest message, or a part of that.
+
+    The client writes to no other; for whoever does, a change shows when the session is read. Raises BadInput
+    `no_such_file` and what inspecting the documents raises.
+    """
+    state = file_state(path)
+    if state is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
+    times = [state.mtime_ns]
+    directory = storage / MESSAGE / path.stem
+    newest = max(_document_names(directory), default="")
+    if newest:
+        parts = storage / PART / newest.removesuffix(SUFFIX)
+        recorded = [file_state(directory / newest), *(file_state(parts / name) for name in _document_names(parts))]
+        times += [found.mtime_ns for found in recorded if found is not None]
+    return max(times)
+
+
+def _document_names(directory: Path) -> list[str]:
+    """The names of the documents in a directory; none if it is missing."""
+    with reported(directory, NOTHING_READ), suppress(FileNotFoundError), scan_directory(directory) as entries:
+        return [entry.name for entry in entries if _is_document(entry)]
+    return []
+
+
+def _is_document(entry: os.DirEntry[str]) -> bool:
+    is_named = entry.name.endswith(SUFFIX) and ID.match(entry.name.removesuffix(SUFFIX))
+    return bool(is_named) and entry.is_file(follow_symlinks=False)
+
+
+@contextmanager
+def opened_documents(path: Path, storage: Path) -> Iterator[DocumentSource]:
+    """The lines of a session of the store."""
+    yield DocumentSource(path, storage)
+
+
+def _rows_of(path: Path, storage: Path) -> list[Row]:
+    state = file_state(path)
+    if state is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
+    if state.size > SESSION_LIMIT:
+        raise BadInput("not_a_session", f"{path} is larger than {SESSION_LIMIT:,} bytes. {NOTHING_READ}")
+    recorded = fields.object_in(_read(path)) or {}
+    messages = {row.id: row for row in _documents(storage / MESSAGE / path.stem, MESSAGE)}
+    parts = ((key, part) for key in messages for part in _documents(storage / PART / key, PART))
+    session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
+    rows = [session, *in_order(messages, parts)]
+    revert = fields.mapping(recorded, "revert")
+    reverted = revert_row(json_bytes(revert), revert, rows) if revert else None
+    return [*rows, reverted] if reverted is not None else rows
+
+
+def _documents(directory: Path, row_type: str) -> Iterator[Row]:
+    """The rows for the documents in a directory, by id; a directory that is missing has none."""
+    found = []
+    with reported(directory, NOTHING_READ):
+        try:
+            with scan_directory(directory) as entries:
+                for entry in filter(_is_document, entries):
+                    state, row_id = entry.stat(follow_symlinks=False), entry.name.removesuffix(SUFFIX)
+                    found.append(Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
+        except FileNotFoundError:
+            return
+    yield from sorted(found, key=lambda row: row.id)
+
+
+def _read(path: Path) -> bytes:
+    with opened(path, os.O_RDONLY, NOTHING_READ) as fd, reported(path, NOTHING_READ):
+        return pread(fd, 0, os.fstat(fd).st_size)
+
 
 STORE: Final = Path("storage", "session")
 
@@ -84,7 +522,7 @@ def discover(root: Path) -> Discovery:
 
 
 def _unread(count: int, taken_over: int) -> str:
-    """What is said of sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
+    """The remark on sessions of OpenCode 2, some of which are listed as OpenCode 1 left them."""
     if not count:
         return ""
     said = f"{count:,} session{'s' if count > 1 else ''} of OpenCode 2 {'are' if count > 1 else 'is'} not read yet"
@@ -105,7 +543,6 @@ def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:
         unlisted.append(RefusedPath(directory, f"cannot be listed: {fault.strerror}"))
 
 
-DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
 _NO_DOCUMENTS: Final = (
     "OpenCode keeps sessions in a database since 1.2, and newer versions do not read the documents of older ones, so "
@@ -119,11 +556,12 @@ class OpenCodeStore(Store):
     keeps_database = True
     has_server = True
     session_tables = SESSION_TABLES
+    discover = staticmethod(discover)
+    database = staticmethod(database_of)
+    is_same_row = staticmethod(is_same_row)
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        configured = environment.get(DATA_VARIABLE, "")
-        base = configured if Path(configured).is_absolute() else "~/.local/share"
-        return (f"{base}/{DIRECTORY}",)
+        return (str(named_directory("XDG_DATA_HOME", Path("~/.local/share"), environment) / DIRECTORY),)
 
     def owns(self, path: Path) -> bool:
         is_session = database_of(path) is not None or storage_of(path) is not None
@@ -131,9 +569,6 @@ class OpenCodeStore(Store):
 
     def recognises(self, head: bytes) -> bool:
         return HEAD.match(head) is not None
-
-    def discover(self, root: Path) -> Discovery:
-        return discover(root)
 
     def open(self, path: Path) -> SessionReader:
         storage = storage_of(path)
@@ -171,9 +606,6 @@ class OpenCodeStore(Store):
             info = info_of((line.raw for line in split_lines(reader.chunks(0))), updated)
             yield from export_of(info, export_rows(line.raw for line in split_lines(reader.chunks(0))))
 
-    def database(self, path: Path) -> Path | None:
-        return database_of(path)
-
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         return RenderedReader(path, partial(session_within, path, connection))
 
@@ -189,6 +621,3 @@ class OpenCodeStore(Store):
             return None
         server = OpenCodeServer(loopback_address(address), path)
         return server if server.is_alone() else None
-
-    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-        return is_same_row(one, other)

@@ -1,1 +1,1 @@
-"""What is pure of OpenCode: no Django, no network, no disk."""
+"""The pure modules of OpenCode: no Django, no network, no disk."""

@@ -1,22 +1,263 @@
-"""PURE: the format of OpenCode."""
+"""PURE: the format of OpenCode, and what OpenCode's model sees of a branch, rule by rule, as measured with the client.
+
+| #   | rule                                                                          | where                        |
+|-----|-------------------------------------------------------------------------------|------------------------------|
+| 1   | the system message is the client's own, and in front; rows are read every time | not part of a session        |
+| 2   | reverted messages are deleted with the next prompt                            | `parser`: another branch     |
+| 3   | the newest compaction: its question, its summary, the tail, what followed      | `select`                     |
+| 4   | of users: texts, files, the question of a compaction, subtasks                | `user_content`               |
+| 5   | a failed reply is left out; an aborted one only if it is nothing but thinking  | `parser`, `_is_left_out`     |
+| 6   | of assistants: texts, reasoning, tools; `ignored` does not count               | `assistant_content`          |
+| 7   | a cleared result is a placeholder; an error, its text; an open call, a note    | `output_of`                  |
+| 8   | the reasoning of another model is a text                                      | `_reply`                     |
+| 9   | a message without parts is skipped; media of tools follow as a user's message  | `_reply`                     |
+
+The messages are in the OpenAI dialect. One reply of the model is one message with its texts joined, its reasoning and
+its calls; the results follow it. What a provider cannot take as a result, an image, follows as a message of the user.
+"""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from sessions_app.agents.pure.format import Format, Generation
-from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.agents.pure import fields
+from sessions_app.agents.pure.format import Format, Generation, PlanRules, Reader
+from sessions_app.sessionlog.context import ActiveContext, Message, Sending, model_of, newest_of
+from sessions_app.sessionlog.entries import BoundaryControl, Entry, EntryKind, Protection, Role
+from sessions_app.sessionlog.jsjson import parse, stringify, trim
+from sessions_app.sessionlog.session import ParserState
 
-from .export import INFO
-from .parser import CURRENT_VERSION, OpenCodeParser, reparse_entry
-from .reader import OpenCodeReader, OpenCodeRules, message_json, sent_messages
+from .lines import INFO, MESSAGE
+from .parser import (
+    ABORTED,
+    ATTACHED,
+    CLEARED,
+    CLEARED_STATUS,
+    COMPACTION,
+    CURRENT_VERSION,
+    PDF,
+    SUBTASK,
+    OpenCodeParser,
+    attachments_of,
+    input_of,
+    is_image,
+    output_of,
+)
 from .writers import DeleteWriter, PruneWriter, RowForkWriter
+
+SENDING: Final = Sending(drops_empty_messages=True)
+"""OpenCode joins the texts of a message, so that an empty one adds nothing. Calls and results are one part."""
+
+
+class OpenCodeReader(Reader):
+    """OpenCode since 1.1."""
+
+    name = "opencode"
+    honours = frozenset({EntryKind.BOUNDARY})
+
+    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
+        spoken = [message for message in select(branch) if not _is_left_out(message)]
+        return ActiveContext(
+            self.name,
+            tuple(Message.of(entry) for message in spoken for entry in message if entry.is_message),
+            newest_of(branch, self.honours),
+            sending=SENDING,
+        )
+
+
+def select(branch: Sequence[Entry]) -> list[list[Entry]]:
+    """The messages that are sent, in this order: each as its own entry and those of its parts.
+
+    The newest compaction that was completed ends the past: with its question, or with the start of its tail. Of the
+    compactions left with a tail, the newest is sent before its tail, up to its first summary, also if that failed. A
+    tail whose start is gone changes nothing.
+    """
+    messages = list(_messages(branch))
+    completed = [message for message in messages if _boundary(message) and not message[0].failed]
+    messages = messages[_start(messages, _boundary(completed[-1])) :] if completed else messages
+    with_tail = [control for message in messages if (control := _boundary(message)) and control.segment]
+    return _tail_after_summary(messages, with_tail[-1]) if with_tail else messages
+
+
+def _start(messages: Sequence[Sequence[Entry]], control: BoundaryControl | None) -> int:
+    """The place of the first message that a completed compaction leaves."""
+    places = _places(messages)
+    question = places.get(control.anchor_id or "") if control is not None else None
+    if control is None or question is None:
+        return 0
+    if control.segment is None:
+        return question
+    tail = places.get(control.segment[0], len(messages))
+    return tail if tail <= question else 0
+
+
+def _tail_after_summary(messages: list[list[Entry]], control: BoundaryControl) -> list[list[Entry]]:
+    places = _places(messages)
+    question = places.get(control.anchor_id or "")
+    tail = places.get(control.segment[0]) if control.segment is not None else None
+    if question is None or tail is None or tail >= question:
+        return messages
+    answers = (
+        at
+        for at in range(question + 1, len(messages))
+        if (one := _boundary(messages[at])) and one.anchor_id == control.anchor_id
+    )
+    after = next(answers) + 1
+    return [*messages[question:after], *messages[tail:question], *messages[after:]]
+
+
+def _places(messages: Sequence[Sequence[Entry]]) -> dict[str, int]:
+    return {message[0].id: place for place, message in enumerate(messages)}
+
+
+def _messages(branch: Sequence[Entry]) -> Iterator[list[Entry]]:
+    message: list[Entry] = []
+    for entry in branch:
+        if entry.type == MESSAGE and message:
+            yield message
+            message = []
+        message.append(entry)
+    if message:
+        yield message
+
+
+def _boundary(message: Sequence[Entry]) -> BoundaryControl | None:
+    control = message[0].control
+    return control if isinstance(control, BoundaryControl) else None
+
+
+def _is_left_out(message: Sequence[Entry]) -> bool:
+    """Whether it was aborted before it said or did anything."""
+    spoken = [entry for entry in message if entry.is_message]
+    return all(entry.stop_reason == ABORTED and entry.bears_thinking for entry in spoken) and bool(spoken)
+
+
+class OpenCodeRules(PlanRules):
+    """Only what the model sees can be deleted. Users, summaries, what the client adds, and errors stay. Every part is a
+    row of its own; a call and its result are one."""
+
+    protected_roles: ClassVar = {
+        Role.USER: Protection.USER,
+        Role.CUSTOM: Protection.CUSTOM,
+        Role.COMPACTION_SUMMARY: Protection.SUMMARY,
+    }
+    protected_failures: ClassVar = {Role.ASSISTANT: Protection.ASSISTANT_ERROR, Role.TOOL_RESULT: Protection.TOOL_ERROR}
+
+    def replays(self, entry: Entry) -> bool:
+        """Every reply: its reasoning may bear a signature of the provider."""
+        return entry.role == Role.ASSISTANT
+
+
+_USERS: Final = frozenset({Role.USER, Role.CUSTOM})
+_STANDING_TEXTS: Final = {"compaction": COMPACTION, "subtask": SUBTASK}
+Part = tuple[Entry, Mapping[str, Any]]
+
+
+def sent_messages(context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
+    """The messages in the client's form, without its own system message. `line` reads an entry's bytes."""
+    sent = [message.entry for message in context.messages if message.sent]
+    model = model_of(sent)
+    for _, entries in itertools.groupby(sent, key=lambda entry: entry.reply):
+        parts = [(entry, _recorded(line(entry), entry)) for entry in entries]
+        if parts[0][0].role in _USERS:
+            yield {"role": "user", "content": _user_content(parts)}
+        else:
+            yield from _reply(parts, model)
+
+
+def _recorded(raw: bytes, entry: Entry) -> Mapping[str, Any]:
+    found = fields.as_mapping(parse(raw))
+    return found if entry.role == Role.TOOL_RESULT else fields.mapping(found, "data")
+
+
+def _user_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+    content = [_user_block(entry, part) for entry, part in parts]
+    is_one_text = len(content) == 1 and content[0]["type"] == "text"
+    return str(content[0]["text"]) if is_one_text else content
+
+
+def _user_block(entry: Entry, part: Mapping[str, Any]) -> dict[str, Any]:
+    if entry.type == "file":
+        return _file(part)
+    return {"type": "text", "text": _STANDING_TEXTS.get(entry.type) or fields.text(part, "text")}
+
+
+def _file(part: Mapping[str, Any]) -> dict[str, Any]:
+    url = fields.text(part, "url")
+    if part.get("mime") == PDF:
+        name = fields.text(part, "filename") or "document.pdf"
+        return {"type": "file", "file": {"filename": name, "file_data": url}}
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Mapping[str, Any]]:
+    text, reasoning = "", ""
+    calls: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    media: list[Mapping[str, Any]] = []
+    for entry, part in parts:
+        if entry.type == "reasoning":
+            thought = fields.text(part, "text")
+            if entry.model == model:
+                reasoning += thought
+            elif trim(thought):
+                text += thought
+        elif entry.type != "tool":
+            text += fields.text(part, "text")
+        elif entry.role == Role.TOOL_RESULT:
+            files = [] if entry.stop_reason == CLEARED_STATUS else attachments_of(part)
+            results.append(_result(entry, part, [file for file in files if not _is_media(file)]))
+            media += filter(_is_media, files)
+        else:
+            calls.append(_call(part))
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    yield message
+    yield from results
+    if media:
+        yield {"role": "user", "content": [{"type": "text", "text": ATTACHED}, *map(_file, media)]}
+
+
+def _call(part: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": fields.text(part, "tool"), "arguments": stringify(input_of(part))}
+    return {"id": fields.text(part, "callID"), "type": "function", "function": function}
+
+
+def _result(entry: Entry, part: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A result; it is cleared if its entry is, as in a context that is not written yet."""
+    output = CLEARED if entry.stop_reason == CLEARED_STATUS else output_of(part)
+    if files:
+        text = [{"type": "text", "text": output}] if output else []
+        output = stringify([*text, *map(_attachment, files)])
+    return {"role": "tool", "tool_call_id": fields.text(part, "callID"), "content": output}
+
+
+def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
+    _, _, data = fields.text(file, "url").partition(",")
+    return {"type": "media", "mediaType": fields.text(file, "mime"), "data": data}
+
+
+def _is_media(file: Mapping[str, Any]) -> bool:
+    """Whether the client moves an attachment of a result into a separate message."""
+    return is_image(file) or file.get("mime") == PDF
+
+
+def message_json(message: Message, line: bytes) -> Mapping[str, Any]:
+    """One part of a message in the client's form, however its reasoning is sent."""
+    part = _recorded(line, message.entry)
+    if message.role in _USERS:
+        return {"role": "user", "content": [_user_block(message.entry, part)]}
+    spoken, *results = _reply([(message.entry, part)], message.entry.model)
+    return {"role": "tool", "results": results} if results else spoken
+
 
 _READER: Final = OpenCodeReader()
 _NO_ROWS: Final = (
@@ -33,6 +274,8 @@ class OpenCodeFormat(Format):
 
     name = "opencode"
     label = "OpenCode"
+    parser = OpenCodeParser
+    sent_messages = staticmethod(sent_messages)
     current_version = CURRENT_VERSION
     generations: Sequence[Generation] = (
         Generation(
@@ -50,19 +293,9 @@ class OpenCodeFormat(Format):
         rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
         return f"{moment:012x}{rest}"
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> OpenCodeParser:
-        return OpenCodeParser(state, damage)
-
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         del edit_line
         return message_json(message, line)
-
-    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
-        return sent_messages(context, line)
-
-    def reparse_entry(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-        del version
-        return reparse_entry(raw, place)
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """An export has no rows."""

@@ -8,13 +8,15 @@ that the last entry of every row has the row's id.
     msg_2 assistant ◀── prt_2 reasoning ◀── prt_3.call ◀── prt_3 result ◀── prt_4 text
 
 If messages are reverted, the last entry follows the last row that remains: its branch is what the client continues.
+
+The texts of parts are those that the client sends, also of a tool result that it has cleared; the row keeps its output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +24,8 @@ from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
 from sessions_app.sessionlog.entries import (
     NO_TEXTS,
+    Block,
+    BlockType,
     BoundaryControl,
     Entry,
     EntryKind,
@@ -30,21 +34,156 @@ from sessions_app.sessionlog.entries import (
     Texts,
     tokens_of,
 )
-from sessions_app.sessionlog.jsjson import Line, members, stringify
+from sessions_app.sessionlog.jsjson import Line, members, stringify, utf16_length, well_formed
+from sessions_app.sessionlog.opaque import IMAGE_UNITS, Opaque, document_units
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 from sessions_app.sessionlog.text import timestamp_of
 
-from .export import INFO
-from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame, named_in
-from .parts import (
-    Content,
-    assistant_content,
-    call_content,
-    result_content,
-    status_of,
-    subagent_of,
-    user_content,
-)
+from .lines import INFO, MESSAGE, PART, REVERT, SESSION, Row, frame, named_in
+
+CLEARED: Final = "[Old tool result content cleared]"
+INTERRUPTED: Final = "[Tool execution was interrupted]"
+COMPACTION: Final = "What did we do so far?"
+SUBTASK: Final = "The following tool was executed by the user"
+ATTACHED: Final = "Attached media from tool result:"
+"""The client's texts in place of something recorded: see `FORMAT.md`."""
+COMPLETED: Final = "completed"
+CLEARED_STATUS: Final = "cleared"
+PDF: Final = "application/pdf"
+_SEALED: Final = ("signature", "redactedData", "reasoningEncryptedContent")
+"""The fields in which providers give reasoning in a form of their own."""
+NOT_SENT: Final = frozenset({"text/plain", "application/x-directory"})
+"""The media types of files whose content is recorded as a text beside them."""
+
+
+class Content(NamedTuple):
+    """The content of a part that is, or could be, sent."""
+
+    role: str
+    texts: Texts = NO_TEXTS
+    units: int = 0
+    blocks: tuple[Block, ...] | None = None
+    sent: bool = True
+
+
+def user_content(part: Mapping[str, Any]) -> Content | None:
+    """The content of a part of a user's message; None if the client never sends such a part."""
+    recorded_type = part.get("type")
+    if recorded_type == "text":
+        text = fields.text(part, "text")
+        role = Role.CUSTOM if part.get("synthetic") is True else Role.USER
+        return _text(role, text, sent=bool(text) and not part.get("ignored"))
+    if recorded_type == "file":
+        return _file(part)
+    if recorded_type in ("compaction", "subtask"):
+        return _text(Role.CUSTOM, COMPACTION if recorded_type == "compaction" else SUBTASK)
+    return None
+
+
+def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content | None:
+    """The content of a part of an assistant's message, of a tool's only the call; None if there is none."""
+    recorded_type = part.get("type")
+    if recorded_type == "text":
+        return _text(Role.COMPACTION_SUMMARY if is_summary else Role.ASSISTANT, fields.text(part, "text"))
+    if recorded_type == "reasoning":
+        return _reasoning(part)
+    return None
+
+
+def call_content(part: Mapping[str, Any], call_id: str) -> Content:
+    """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
+    name, arguments = fields.stored_text(part, "tool"), stringify(input_of(part))
+    block, text = Block.of_call(0, call_id, name, arguments, shown_id=call_id)
+    return Content(Role.ASSISTANT, Texts(None, (text,)), block.units, (block,))
+
+
+def result_content(part: Mapping[str, Any]) -> Content:
+    """The result of a tool part. The files that belong to it are named below its output."""
+    text, files = output_of(part), tuple(map(_opaque, attachments_of(part)))
+    units = utf16_length(text) + sum(file.units for file in files)
+    return Content(Role.TOOL_RESULT, Texts("\n".join([text, *(file.label for file in files)]), (), files), units)
+
+
+def input_of(part: Mapping[str, Any]) -> object:
+    return fields.mapping(part, "state").get("input")
+
+
+def status_of(part: Mapping[str, Any]) -> str:
+    """The recorded status of a tool part, or CLEARED_STATUS."""
+    state = fields.mapping(part, "state")
+    status = fields.text(state, "status")
+    is_cleared = status == COMPLETED and fields.mapping(state, "time").get("compacted")
+    return CLEARED_STATUS if is_cleared else well_formed(status)
+
+
+def output_of(part: Mapping[str, Any]) -> str:
+    """The text that a model receives as the result of a tool part."""
+    state = fields.mapping(part, "state")
+    status = status_of(part)
+    if status == CLEARED_STATUS:
+        return CLEARED
+    if status == COMPLETED:
+        return fields.text(state, "output")
+    if status == "error":
+        metadata = fields.mapping(state, "metadata")
+        if metadata.get("interrupted") is True and isinstance(metadata.get("output"), str):
+            return str(metadata["output"])
+        return fields.text(state, "error")
+    return INTERRUPTED
+
+
+def attachments_of(part: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The files that a model receives with the result of a tool part."""
+    if status_of(part) != COMPLETED:
+        return []
+    return fields.objects(fields.mapping(part, "state"), "attachments")
+
+
+def subagent_of(part: Mapping[str, Any]) -> str:
+    """The id of the session that a tool part has started; empty if it has not."""
+    return fields.stored_text(fields.mapping(fields.mapping(part, "state"), "metadata"), "sessionId")
+
+
+def is_image(file: Mapping[str, Any]) -> bool:
+    return fields.text(file, "mime").startswith("image/")
+
+
+def _text(role: str, text: str, *, sent: bool = True) -> Content:
+    return Content(role, Texts(text, ()), utf16_length(text), sent=sent)
+
+
+def _reasoning(part: Mapping[str, Any]) -> Content:
+    """Reasoning; if it has no text, what its provider alone can read."""
+    text = fields.text(part, "text")
+    encrypted = "" if text else _encrypted(part)
+    opaque = (Opaque.encrypted(encrypted, 0),) if encrypted else ()
+    units = opaque[0].units if opaque else utf16_length(text)
+    block = Block.of(0, BlockType.REDACTED_THINKING if opaque else BlockType.THINKING, units)
+    return Content(Role.ASSISTANT, Texts(None, (text,), opaque), units, (block,))
+
+
+def _encrypted(part: Mapping[str, Any]) -> str:
+    """A provider's private form of the reasoning; the longest one."""
+    by_provider = fields.mapping(part, "metadata").values()
+    found = (fields.text(fields.as_mapping(metadata), name) for metadata in by_provider for name in _SEALED)
+    return max(found, key=len, default="")
+
+
+def _file(part: Mapping[str, Any]) -> Content:
+    file = _opaque(part, 0)
+    block = Block.of(0, BlockType.IMAGE if is_image(part) else "file", file.units)
+    is_sent = fields.text(part, "mime") not in NOT_SENT
+    return Content(Role.USER, Texts(None, (file.label,), (file,)), file.units, (block,), sent=is_sent)
+
+
+def _opaque(file: Mapping[str, Any], block: int | None = None) -> Opaque:
+    """A file, named for people: its content, which may be megabytes of data, is not shown."""
+    mime, url = fields.text(file, "mime"), fields.text(file, "url")
+    label = f"[{mime}: {fields.text(file, 'filename') or 'file'}]"
+    if mime == PDF:
+        return Opaque(document_units(url), block, label)
+    return Opaque.image(url, block, label) if is_image(file) else Opaque(IMAGE_UNITS, block, label)
+
 
 CURRENT_VERSION: Final = 1
 CALL_SUFFIX: Final = ".call"
@@ -54,7 +193,7 @@ _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
 
 
 class SpokenMessage(msgspec.Struct):
-    """What the parts of a message need to know of it."""
+    """The facts about a message on which its parts depend."""
 
     id: str
     role: str
@@ -81,6 +220,20 @@ class OpenCodeParser(LineParser):
             if not found.entry.is_off_branch:
                 self.state.previous_id = found.entry.id
         return recorded
+
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry at the place of an earlier one; None if no such entry is there any more."""
+        del version
+        found = fields.object_in(raw)
+        part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
+        if not isinstance(part, dict):
+            return None
+        content = _content_again(part, place)
+        if content is None:
+            return place, NO_TEXTS
+        tokens = 0 if place.excluded else tokens_of(content.units)
+        return (msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks), content.texts)
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
         return f"{named_in(raw)} {LineParser.describe_fault(self, raw, fault)}"
@@ -140,16 +293,16 @@ class OpenCodeParser(LineParser):
 
         A failed summary counts only if something is kept before it: the client then sends that in its place.
         """
-        asked = fields.text(data, "parentID")
-        compaction = self.state.extra.get("compactions", {}).get(asked)
+        question = fields.text(data, "parentID")
+        compaction = self.state.extra.get("compactions", {}).get(question)
         if compaction is None or not (compaction["tail"] or _is_finished(data)):
             return None
         tail = compaction["tail"]
         return BoundaryControl(
-            anchor_id=asked,
-            segment=(tail, asked) if tail else None,
+            anchor_id=question,
+            segment=(tail, question) if tail else None,
             trigger=compaction["trigger"],
-            began_id=asked,
+            began_id=question,
         )
 
     def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> Sequence[Recorded]:
@@ -183,12 +336,7 @@ class OpenCodeParser(LineParser):
         return [Recorded(_with(place, content, message), content.texts, part)]
 
     def _tool(
-        self,
-        row_id: str,
-        message: SpokenMessage,
-        part: dict[str, Any],
-        line: Line,
-        common: dict[str, Any],
+        self, row_id: str, message: SpokenMessage, part: dict[str, Any], line: Line, common: dict[str, Any]
     ) -> list[Recorded]:
         call_id = row_id + CALL_SUFFIX
         tool = fields.stored_text(part, "tool")
@@ -241,7 +389,7 @@ def header_of(session_id: str, data: Mapping[str, Any]) -> Header:
 
 
 def message_of(message_id: str, data: Mapping[str, Any]) -> SpokenMessage:
-    """What a message row says of its parts."""
+    """The facts about a message row on which its parts depend."""
     role = fields.text(data, "role")
     of_model = fields.mapping(data, "model") if role == "user" else data
     error = fields.mapping(data, "error")
@@ -266,33 +414,18 @@ def content_of(part: Mapping[str, Any], role: str, *, is_summary: bool) -> Conte
     return assistant_content(part, is_summary=is_summary) if role == "assistant" else None
 
 
-def reparse_entry(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at the place of an earlier one; None if no such entry is there any more."""
-    found = fields.object_in(raw)
-    part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
-    if not isinstance(part, dict):
-        return None
-    content = _content_again(part, place)
-    if content is None:
-        return place, NO_TEXTS
-    tokens = 0 if place.excluded else tokens_of(content.units)
-    return (
-        msgspec.structs.replace(place, role=content.role, tokens=tokens, blocks=content.blocks),
-        content.texts,
-    )
-
-
 def _content_again(part: Mapping[str, Any], place: Entry) -> Content | None:
     if not place.role:
         return None
     if place.type == "tool":
-        return result_content(part) if place.result_for is not None else call_content(part, _row_id(place.id))
+        return result_content(part) if place.result_for is not None else call_content(part, row_id_of(place.id))
     is_user = place.role in (Role.USER, Role.CUSTOM)
     is_summary = place.role == Role.COMPACTION_SUMMARY
     return content_of(part, "user" if is_user else "assistant", is_summary=is_summary)
 
 
-def _row_id(entry_id: str) -> str:
+def row_id_of(entry_id: str) -> str:
+    """The id of the row of an entry, which two entries of a tool part share."""
     return entry_id.removesuffix(CALL_SUFFIX)
 
 
@@ -300,8 +433,13 @@ def _usage(data: Mapping[str, Any]) -> int | None:
     """The context that an assistant message reports: the total, or the sum of its parts."""
     tokens = fields.mapping(data, "tokens")
     cache = fields.mapping(tokens, "cache")
-    counts = (_count(tokens, "input"), _count(tokens, "output"), _count(cache, "read"), _count(cache, "write"))
-    return _count(tokens, "total") or sum(counts) or None
+    counts = (
+        fields.tokens(tokens, "input"),
+        fields.tokens(tokens, "output"),
+        fields.tokens(cache, "read"),
+        fields.tokens(cache, "write"),
+    )
+    return fields.tokens(tokens, "total") or sum(counts) or None
 
 
 def _timestamp(data: Mapping[str, Any], name: str) -> str:
@@ -315,7 +453,7 @@ def _entry(line: Line, entry_id: str, parent_id: str | None, recorded_type: str,
 
 
 def _spoken(message: SpokenMessage) -> dict[str, Any]:
-    """What every part of an assistant's message has of it."""
+    """The fields that every part of an assistant's message has from it."""
     return {
         "stop_reason": message.stop_reason,
         "failed": message.stop_reason in ("error", ABORTED),
@@ -341,8 +479,3 @@ def _is_finished(data: Mapping[str, Any]) -> bool:
 
 def _time_of(part: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields.as_mapping(part.get("time") or fields.mapping(part, "state").get("time"))
-
-
-def _count(tokens: Mapping[str, Any], name: str) -> int:
-    found = fields.number(tokens, name)
-    return int(found) if found is not None and abs(found) < 2**53 else 0

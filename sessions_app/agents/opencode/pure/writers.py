@@ -6,12 +6,10 @@ survives into a new session.
 
 The client decides by the tokens that the last finished reply reports whether it compacts at the next prompt. They
 describe the context as it was, so each writer sets them to 0. A running server cannot do that: see `server`.
+
+A note of the user in a fork is a message of the user with one part, after the message before it: messages are sent in
+the order of `time_created` and id.
 """
-# WAS sessions_app/agents/opencode/pure/fork: """The writer that copies what survives of a session of OpenCode into a new one, with other ids.
-#
-# A note of the user is a message of the user with one part, after the message before it: messages are sent in the order
-# of `time_created` and id.
-# """
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ from sessions_app.agents.pure.format import (
     Change,
     Handed,
     NewFile,
-    PlainWriter,
     RowChange,
     RowChanges,
     RowCopy,
+    SessionWriter,
     WriteFacts,
     note_text,
     notes_before,
@@ -38,10 +36,8 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Deletion, Entry, Protection, Role, Target, blocks_by_entry, tokens_of
 from sessions_app.sessionlog.jsjson import Span, json_bytes, members, parse, splice, stringify
 
-from .export import INFO, SUFFIX, ExportRow, export_of
-from .lines import MESSAGE, PART, REVERT, SESSION
-from .parser import ABORTED, CALL_SUFFIX
-from .parts import CLEARED, CLEARED_STATUS, COMPLETED
+from .lines import INFO, MESSAGE, PART, REVERT, SESSION, SUFFIX, ExportRow, export_of
+from .parser import ABORTED, CALL_SUFFIX, CLEARED, CLEARED_STATUS, COMPLETED, row_id_of
 
 NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"read":0,"write":0}}'
 UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."
@@ -56,11 +52,10 @@ _PRUNED: Final = (
 )
 
 
-class RowWriter(PlainWriter):
-    """What the writers have in common."""
+class RowWriter(SessionWriter):
+    """The common base of the writers."""
 
-    name: ClassVar[str]
-    appends: ClassVar[bool] = True
+    appends = True
     honours: ClassVar[str] = "parts"
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
@@ -89,8 +84,8 @@ class DeleteWriter(RowWriter):
     """Deletes the rows of parts."""
 
     name = "delete"
-    effect: Final = f"{_DELETED}, in one transaction.{UNCOUNTED}"
-    undo: Final = "To undo, the rows are put back from the backup."
+    effect = f"{_DELETED}, in one transaction.{UNCOUNTED}"
+    undo = "To undo, the rows are put back from the backup."
 
     def effect_through(self, address: str) -> str:
         return f"{_DELETED}.{_SERVED.format(address)}"
@@ -105,8 +100,8 @@ class PruneWriter(RowWriter):
     """Marks the outputs of completed tools as cleared."""
 
     name = "prune"
-    effect: Final = _PRUNED + UNCOUNTED
-    undo: Final = "To undo, the rows are put back from the backup."
+    effect = _PRUNED + UNCOUNTED
+    undo = "To undo, the rows are put back from the backup."
 
     def effect_through(self, address: str) -> str:
         return _PRUNED + _SERVED.format(address)
@@ -179,10 +174,6 @@ def table_of(entry: Entry) -> str:
     return MESSAGE if entry.type == MESSAGE else PART
 
 
-def row_id_of(entry_id: str) -> str:
-    return entry_id.removesuffix(CALL_SUFFIX)
-
-
 def message_id_of(entry: Entry) -> str:
     return entry.reply.partition("/")[0]
 
@@ -210,13 +201,13 @@ _NOT_COPIED: Final = {
 }
 """The columns of a session that a copy of it begins without."""
 _NOT_EXPORTED: Final = ("parentID", "revert", "share")
-"""What the export of a session says, and that of a copy of it does not."""
+"""Fields of the export of a session that the export of a copy does not have."""
 _REFERENCES: Final = ("parentID", "tail_start_id")
 """The fields of data that name a message."""
 _QUOTE: Final = ord('"')
 _ID_LIMIT: Final = 1 << 48
 _ADDRESSED: Final = ("agent", "model")
-"""What a message of the user says of who is to answer it."""
+"""The fields of a user's message that name the agent and the model that are to answer it."""
 
 
 class CopiedRow(NamedTuple):
@@ -246,11 +237,11 @@ class RowForkWriter(RowWriter):
     name = "fork"
     appends = False
     holds_notes = True
-    effect: Final = (
+    effect = (
         "Copies what survives into a new session: in OpenCode's database, or for an export into a new export beside "
         "it. This session is not changed." + UNCOUNTED
     )
-    undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
+    undo = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges | NewFile:
         deleted = {row_id_of(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
@@ -270,10 +261,10 @@ class RowForkWriter(RowWriter):
 
 def _copied_rows(branch: Sequence[Entry], deleted: set[str], facts: WriteFacts) -> list[CopiedRow]:
     """The rows that stay with the notes between them. Their ids, by which they are sorted, are made in this order."""
-    staying = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
-    notes = notes_before(branch, staying, facts.notes, lambda entry: entry.type == MESSAGE)
+    kept_ids = {entry.id for entry in branch if row_id_of(entry.id) not in deleted}
+    notes = notes_before(branch, kept_ids, facts.notes, lambda entry: entry.type == MESSAGE)
     uncounted = {change.row_id: change.after for change in without_usage(branch, facts)}
-    rows = [entry for entry in branch if is_row(entry) and entry.id in staying]
+    rows = [entry for entry in branch if is_row(entry) and entry.id in kept_ids]
     copied: list[CopiedRow] = []
     new_ids: dict[str, str] = {}
     for at, entry in enumerate(rows):
@@ -294,8 +285,8 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
     after that, and to whom the user spoke last."""
     messages = [(entry, parse(encoded(data_of(entry, facts)))) for entry in before if entry.type == MESSAGE]
     source, latest = messages[-1]
-    asked = next(data for _, data in reversed(messages) if data.get("role") == Role.USER)
-    addressed = {name: asked[name] for name in _ADDRESSED if name in asked}
+    prompt = next(data for _, data in reversed(messages) if data.get("role") == Role.USER)
+    addressed = {name: prompt[name] for name in _ADDRESSED if name in prompt}
     message = {"role": Role.USER, "time": {"created": latest["time"]["created"]}, **addressed}
     part_id = next(entry.id for entry in reversed(before) if entry.type != MESSAGE)
     for words in notes:
@@ -306,7 +297,7 @@ def _note_rows(notes: Iterable[str], before: Sequence[Entry], facts: WriteFacts)
 
 
 def _forked_info(info: Mapping[str, Any], session_id: str, ending: str, moment: int) -> dict[str, Any]:
-    """What an export of a fork says of the session, from what the export that it is made of says."""
+    """The `info` of the export of a fork, from that of the original export."""
     kept = {name: value for name, value in info.items() if name not in _NOT_EXPORTED}
     times = {"created": moment, "updated": moment}
     return {**kept, "id": session_id, "title": f"{info.get('title', '')}{ending}", "time": times}

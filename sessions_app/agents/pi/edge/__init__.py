@@ -1,1 +1,1 @@
-"""What reads or writes files for pi, or starts processes."""
+"""The modules that read or write files for pi, or start processes."""

@@ -7,17 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, BranchSummarySettings, CompactionBudget, Settings, SettingsFile
-from sessions_app.agents.edge.json_file import JsonFile, read_json_file
-from sessions_app.agents.pure import fields
-from sessions_app.agents.settings_in_force import (
+from sessions_app.agents.base import (
+    AgentSettings,
+    BranchSummarySettings,
+    CompactionBudget,
     CompactionSetting,
     SettingInForce,
+    Settings,
+    SettingsFile,
     SettingsSection,
     is_switch,
     is_token_count,
     settings_in_force,
 )
+from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
 
 DEFAULT_RESERVE: Final = 16_384
@@ -144,7 +148,7 @@ def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
 
 
 def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) -> Iterator[SettingsSection]:
-    """What the files say of one model."""
+    """The sections of the files for one model."""
     if model is None:
         return
     name = "/".join(model)

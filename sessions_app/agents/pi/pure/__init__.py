@@ -1,1 +1,1 @@
-"""What is pure of pi: no Django, no network, no disk."""
+"""The pure modules of pi: no Django, no network, no disk."""

@@ -5,22 +5,18 @@
 
 The consequences of a fault depend on its place: whether it is on the branch that the agents continue, and whether it is
 the last entry. They are computed when the whole file was read.
+
+The consequences were measured with the session managers of pi 0.86.1 and 0.87.1, of Atomic 0.8.30, and of Atomic after
+0.9.15. All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null,
+false, 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the
+last entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
+newline; only pi 0.87 and newer apply edits.
+
+An agent writes one object per line. A line has more if a newline was lost, if two processes wrote at the same time, or
+if a process appended after an incomplete line. A record inside the damage is recognised by its type and by what follows
+it: another record, blanks or NUL bytes, or the end of the line. An object inside an incomplete record is followed by a
+comma or a bracket; it is not a record.
 """
-# WAS sessions_app/agents/pi/pure/consequences: """What each generation of pi and Atomic makes of damage, measured with the session managers of pi 0.86.1 and 0.87.1, of
-# Atomic 0.8.30, and of Atomic after 0.9.15.
-#
-# All read a session alike. A line that is not JSON is skipped. The first value must be a header with an id; null, false,
-# 0 and empty texts do not count. Of entries with the same id the last one counts. The context is the path from the last
-# entry to a root. The agents differ in what they do with a session without a header, and after a last line without a
-# newline; only pi 0.87 and newer apply edits.
-# """
-# WAS sessions_app/agents/pi/pure/fragments: """The records on a damaged line: several on one line, or some between bytes that are not JSON.
-#
-# An agent writes one object per line. A line has more if a newline was lost, if two processes wrote at the same time, or
-# if a process appended after an incomplete line. A record inside the damage is recognised by its type and by what follows
-# it: another record, blanks or NUL bytes, or the end of the line. An object inside an incomplete record is followed by a
-# comma or a bracket; it is not a record.
-# """
 
 from __future__ import annotations
 
@@ -29,17 +25,16 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.diagnosis import FINDINGS_KEPT, AgentConsequence, Examination, Severity, damage_finding
 from sessions_app.sessionlog.entries import EditControl, Entry, Role, SummaryControl
-from sessions_app.sessionlog.jsjson import Line, parse
+from sessions_app.sessionlog.jsjson import Line, parse, refuse_constant
 from sessions_app.sessionlog.session import Damage, DamageKind, Recorded, require_session
 from sessions_app.sessionlog.tree import SessionTree
 
-from .parser import CURRENT_VERSION, SessionParser, parse_line
-from .records import KNOWN_TYPES, new_content
+from .parser import CURRENT_VERSION, KNOWN_TYPES, SessionParser, new_content, parse_line
 
 PI_0_87: Final = "pi 0.87 and newer"
 PI_BEFORE_0_87: Final = "pi before 0.87"
@@ -65,112 +60,21 @@ def harmless(text: str) -> Consequences:
     return same(Severity.NONE, text)
 
 
-def not_a_session() -> Consequences:
-    """The first value of the file is not a header with an id."""
-    emptied = "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on"
-    return (
-        *same(Severity.FATAL, REFUSED, (*ALL_PI, ATOMIC_0_9_11, ATOMIC_0_9_9)),
-        *same(Severity.FATAL, emptied, (ATOMIC_0_8,)),
-    )
-
-
-def unreadable_line(*, is_old: bool) -> Consequences:
-    """A line that is not JSON. An old version is written anew when it is opened."""
-    if is_old:
-        return same(Severity.LOSS, "skips the line, and removes it when it converts the file to version 3")
-    return same(Severity.LOSS, "skips the line")
-
-
-def unterminated_line(*, is_torn: bool, is_old: bool) -> Consequences:
-    """A last line without its newline. A conversion to version 3 writes complete lines."""
-    if is_old:
-        return unreadable_line(is_old=True) if is_torn else harmless("reads the line")
-    reads = "skips the line" if is_torn else "reads the line"
-    lost = "which is lost as well" if is_torn else "so that both are lost"
-    in_pi = Severity.LOSS if is_torn else Severity.NONE
-    return (
-        *same(in_pi, f"{reads}, and completes it with a newline", ALL_PI),
-        *same(Severity.LOSS, f"{reads}, and appends its next record to it, {lost}", ALL_ATOMIC),
-    )
-
-
-def value_that_is_not_an_object(
-    *, is_skipped: bool, is_first: bool, is_leaf: bool, stops_conversion: bool
-) -> Consequences:
-    """A line with JSON that is not an object. The agents skip null, false, 0 and an empty text."""
-    if is_skipped:
-        return harmless("skips the line")
-    if is_first:
-        return not_a_session()
-    if stops_conversion:
-        return same(Severity.FATAL, "fails when it converts the file to version 3")
-    if is_leaf:
-        return same(Severity.FATAL, "continues after this line, with nothing of the conversation")
-    return harmless("keeps it as an entry that nothing refers to")
-
-
-def entry_without_id(*, is_accepted: bool, is_leaf: bool) -> Consequences:
-    """An entry whose id is missing or not a text. The agents accept a number as an id."""
-    if is_accepted:
-        return harmless("accepts the id")
-    if is_leaf:
-        return same(Severity.FATAL, "begins a new branch with the next message, without anything before it")
-    return same(Severity.LOSS, "does not send the entry, because nothing can refer to it")
-
-
-def second_header() -> Consequences:
-    return harmless("ignores the line")
-
-
-def repeated_id() -> Consequences:
-    return same(Severity.LOSS, "reads only the last entry with this id, and does not send this one")
-
-
-def missing_parent(*, is_active: bool) -> Consequences:
-    if is_active:
-        return same(Severity.LOSS, "sends nothing of what came before this entry")
-    return same(Severity.LOSS, "cuts the branch off from what came before this entry")
-
-
-def cycle(*, is_active: bool) -> Consequences:
-    if is_active:
-        return same(Severity.FATAL, "never finishes opening the session, and fills its memory")
-    return same(Severity.LOSS, "does not show these entries, because no root leads to them")
-
-
-def byte_order_mark(*, has_header: bool) -> Consequences:
-    """It makes the first line invalid JSON."""
-    return not_a_session() if has_header else unreadable_line(is_old=False)
-
-
-def message_entry_without_message(*, is_fatal: bool, is_active: bool) -> Consequences:
-    """`is_fatal`: the agents read a field of a message that is missing or null. Another value has no role."""
-    if not is_fatal:
-        return harmless("does not send the entry")
-    if is_active:
-        return same(Severity.FATAL, "fails when it opens the session")
-    return same(Severity.FATAL, "fails when it records the next message")
-
-
-def edit_without_content(*, is_missing: bool, is_empty: bool, is_applied: bool) -> Consequences:
-    """Only pi 0.87 and newer apply edits, and of each target only the last one.
-
-    `is_missing`: without a replacement; `is_empty`: one without content; otherwise its content is not text or blocks.
-    """
-    if not is_applied:
-        in_pi = AgentConsequence(PI_0_87, Severity.NONE, "does not apply the edit")
-    elif is_missing:
-        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails when it opens the session")
-    elif is_empty:
-        in_pi = AgentConsequence(PI_0_87, Severity.LOSS, "sends the edited message without content")
-    else:
-        in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails at the next prompt")
-    return in_pi, *same(Severity.NONE, "ignores edits", (PI_BEFORE_0_87, *ALL_ATOMIC))
-
-
-def invalid_utf8() -> Consequences:
-    return same(Severity.LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}")
-
+NOT_A_SESSION: Final = (
+    *same(Severity.FATAL, REFUSED, (*ALL_PI, ATOMIC_0_9_11, ATOMIC_0_9_9)),
+    *same(
+        Severity.FATAL,
+        "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on",
+        (ATOMIC_0_8,),
+    ),
+)
+"""The first value of the file is not a header with an id."""
+SKIPPED: Final = same(Severity.LOSS, "skips the line")
+SECOND_HEADER: Final = harmless("ignores the line")
+REPEATED_ID: Final = same(Severity.LOSS, "reads only the last entry with this id, and does not send this one")
+INVALID_UTF8: Final = same(Severity.LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}")
+IGNORED_EDIT: Final = same(Severity.NONE, "ignores edits", (PI_BEFORE_0_87, *ALL_ATOMIC))
+"""Only pi 0.87 and newer apply edits, and of each target only the last one."""
 
 HEADER_TYPE: Final = "session"
 ATTEMPTS: Final = 10_000
@@ -181,11 +85,7 @@ _JSON_BLANKS: Final = re.compile(rb"[ \t\r]*")
 _BETWEEN: Final = b" \t\r\v\f\0" + BOM_UTF8
 
 
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decode: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode
+_decode: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=refuse_constant).raw_decode
 
 
 class Fragment(NamedTuple):
@@ -293,7 +193,7 @@ class _Examiner:
     def __init__(self) -> None:
         self.parser = SessionParser()
         self._entries: list[Entry] = []
-        self._faults: list[tuple[Damage, Callable[[], Consequences]]] = []
+        self._faults: list[tuple[Damage, Consequences | Callable[[], Consequences]]] = []
         self._more = 0
         self._has_value = False
         """Whether the agents found a value in the lines so far."""
@@ -323,17 +223,19 @@ class _Examiner:
     def examination(self) -> Examination:
         tree = SessionTree(self._entries, FINDINGS_KEPT)
         if not self.parser.state.version:
-            self._add(DamageKind.NO_HEADER, Line(1, 0, b""), NO_HEADER, not_a_session)
+            self._add(DamageKind.NO_HEADER, Line(1, 0, b""), NO_HEADER, NOT_A_SESSION)
         if self._entries:
             active = tree.branch(tree.leaf.id)
             self._active = frozenset(entry.offset for entry in active)
             self._applied = frozenset(_applied_edits(active))
-        found = [
-            damage_finding(damage, consequence(), is_repairable=damage.kind is not DamageKind.NOT_UTF8)
-            for damage, consequence in self._faults
+        findings = [
+            damage_finding(
+                damage, found() if callable(found) else found, is_repairable=damage.kind is not DamageKind.NOT_UTF8
+            )
+            for damage, found in self._faults
         ]
-        found += [damage_finding(damage, self._in_tree(damage)) for damage in tree.damage]
-        return Examination(found, self._more + tree.damaged - len(tree.damage), tree)
+        findings += [damage_finding(damage, self._in_tree(damage)) for damage in tree.damage]
+        return Examination(findings, self._more + tree.damaged - len(tree.damage), tree)
 
     # ---- one line ----------------------------------------------------------------------------------------
 
@@ -350,12 +252,12 @@ class _Examiner:
             case DamageKind.NO_ID:
                 self._read_entry_without_id(damage, line)
             case DamageKind.NO_HEADER:
-                self._add(damage.kind, line, damage.detail, not_a_session)
+                self._add(damage.kind, line, damage.detail, NOT_A_SESSION)
             case DamageKind.SECOND_HEADER:
-                self._add(damage.kind, line, damage.detail, second_header)
+                self._add(damage.kind, line, damage.detail, SECOND_HEADER)
 
     def _recoverable(self, line: Line) -> str:
-        """What a repair can take from a line that is not JSON."""
+        """The records that a repair can take from a line that is not JSON, in words."""
         found = [one.data for one in fragments(line.raw, is_first=line.offset == 0) if one.data is not None]
         if not found:
             return ""
@@ -369,20 +271,20 @@ class _Examiner:
         is_first = not self._has_value
         if not is_skipped:
             self._has_value, self._last_value = True, line.offset
-        is_array = isinstance(value, list)
-        consequence = partial(self._value, line.offset, is_skipped=is_skipped, is_first=is_first, is_array=is_array)
-        self._add(damage.kind, line, damage.detail, consequence)
+        found = partial(self._value, line.offset, is_array=isinstance(value, list))
+        known = harmless("skips the line") if is_skipped else NOT_A_SESSION if is_first else None
+        self._add(damage.kind, line, damage.detail, known or found)
 
     def _read_entry_without_id(self, damage: Damage, line: Line) -> None:
         self._has_value, self._last_value = True, line.offset
-        recorded = parse_line(line.raw).get("id")
-        consequence = partial(self._entry_without_id, line.offset, is_accepted=bool(recorded))
-        self._add(damage.kind, line, damage.detail, consequence)
+        is_number = bool(parse_line(line.raw).get("id"))
+        found = harmless("accepts the id") if is_number else partial(self._entry_without_id, line.offset)
+        self._add(damage.kind, line, damage.detail, found)
 
     def _read_header(self, line: Line) -> None:
         data = parse_line(line.raw)
         if not self._has_value and not isinstance(data.get("id"), str):
-            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", not_a_session)
+            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", NOT_A_SESSION)
 
     def _read_entry(self, recorded: Recorded, line: Line) -> None:
         entry, data = recorded.entry, recorded.data
@@ -403,18 +305,19 @@ class _Examiner:
 
     def _read_bytes(self, line: Line, *, is_header: bool) -> None:
         if line.offset == 0 and line.raw.startswith(BOM_UTF8):
-            consequence = partial(byte_order_mark, has_header=is_header)
-            self._add(DamageKind.BYTE_ORDER_MARK, line, "the file begins with a byte order mark", consequence)
+            # It makes the first line invalid JSON.
+            found = NOT_A_SESSION if is_header else SKIPPED
+            self._add(DamageKind.BYTE_ORDER_MARK, line, "the file begins with a byte order mark", found)
         if not line.complete:
             detail = "the last line has no newline"
             self._add(DamageKind.NO_NEWLINE, line, detail, partial(self._unterminated, is_torn=False))
         if not _is_utf8(line.raw):
-            self._add(DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", invalid_utf8)
+            self._add(DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", INVALID_UTF8)
 
-    def _add(self, kind: DamageKind, line: Line, detail: str, consequence: Callable[[], Consequences]) -> None:
+    def _add(self, kind: DamageKind, line: Line, detail: str, found: Consequences | Callable[[], Consequences]) -> None:
         if len(self._faults) < FINDINGS_KEPT:
             damage = Damage(kind, line.number, line.offset, len(line.raw), detail)
-            self._faults.append((damage, consequence))
+            self._faults.append((damage, found))
         else:
             self._more += 1
 
@@ -425,41 +328,70 @@ class _Examiner:
         return self.parser.state.version < CURRENT_VERSION
 
     def _unreadable(self) -> Consequences:
-        return unreadable_line(is_old=self._is_old)
+        """A line that is not JSON. A file of an old version is written again when it is opened."""
+        if self._is_old:
+            return same(Severity.LOSS, "skips the line, and removes it when it converts the file to version 3")
+        return SKIPPED
 
     def _unterminated(self, *, is_torn: bool) -> Consequences:
-        return unterminated_line(is_torn=is_torn, is_old=self._is_old)
+        """A last line without its newline. A conversion to version 3 writes complete lines."""
+        if self._is_old:
+            return self._unreadable() if is_torn else harmless("reads the line")
+        reads = "skips the line" if is_torn else "reads the line"
+        lost = "which is lost as well" if is_torn else "so that both are lost"
+        in_pi = Severity.LOSS if is_torn else Severity.NONE
+        return (
+            *same(in_pi, f"{reads}, and completes it with a newline", ALL_PI),
+            *same(Severity.LOSS, f"{reads}, and appends its next record to it, {lost}", ALL_ATOMIC),
+        )
 
-    def _value(self, offset: int, *, is_skipped: bool, is_first: bool, is_array: bool) -> Consequences:
+    def _value(self, offset: int, *, is_array: bool) -> Consequences:
+        """A line with JSON that is not an object; the agents skip null, false, 0 and an empty text."""
         # Version 1 gets ids when it is converted; a number or a text cannot have one.
         is_version_1 = self.parser.state.version == 1
-        return value_that_is_not_an_object(
-            is_skipped=is_skipped,
-            is_first=is_first,
-            is_leaf=offset == self._last_value and not is_version_1,
-            stops_conversion=is_version_1 and not is_array,
-        )
+        if is_version_1 and not is_array:
+            return same(Severity.FATAL, "fails when it converts the file to version 3")
+        if offset == self._last_value and not is_version_1:
+            return same(Severity.FATAL, "continues after this line, with nothing of the conversation")
+        return harmless("keeps it as an entry that nothing refers to")
 
-    def _entry_without_id(self, offset: int, *, is_accepted: bool) -> Consequences:
-        is_leaf = offset == self._last_value
-        return entry_without_id(is_accepted=is_accepted, is_leaf=is_leaf)
+    def _entry_without_id(self, offset: int) -> Consequences:
+        """An entry whose id is missing or not a text. The agents accept a number as an id."""
+        if offset == self._last_value:
+            return same(Severity.FATAL, "begins a new branch with the next message, without anything before it")
+        return same(Severity.LOSS, "does not send the entry, because nothing can refer to it")
 
     def _no_message(self, offset: int, *, is_fatal: bool, is_before_assistant: bool) -> Consequences:
-        is_active = offset in self._active
-        return message_entry_without_message(
-            is_fatal=is_fatal and (is_active or is_before_assistant), is_active=is_active
-        )
+        """`is_fatal`: the agents read a field of a message that is missing or null. Another value has no role."""
+        if is_fatal and offset in self._active:
+            return same(Severity.FATAL, "fails when it opens the session")
+        if is_fatal and is_before_assistant:
+            return same(Severity.FATAL, "fails when it records the next message")
+        return harmless("does not send the entry")
 
     def _edit(self, offset: int, *, is_missing: bool, is_empty: bool) -> Consequences:
-        return edit_without_content(is_missing=is_missing, is_empty=is_empty, is_applied=offset in self._applied)
+        """`is_missing`: without a replacement; `is_empty`: one without content; otherwise its content is not text or
+        blocks."""
+        if offset not in self._applied:
+            in_pi = AgentConsequence(PI_0_87, Severity.NONE, "does not apply the edit")
+        elif is_missing:
+            in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails when it opens the session")
+        elif is_empty:
+            in_pi = AgentConsequence(PI_0_87, Severity.LOSS, "sends the edited message without content")
+        else:
+            in_pi = AgentConsequence(PI_0_87, Severity.FATAL, "fails at the next prompt")
+        return in_pi, *IGNORED_EDIT
 
     def _in_tree(self, damage: Damage) -> Consequences:
-        is_active = damage.offset in self._active
         if damage.kind is DamageKind.DUPLICATE_ID:
-            return repeated_id()
+            return REPEATED_ID
+        is_active = damage.offset in self._active
+        if damage.kind is DamageKind.CYCLE and is_active:
+            return same(Severity.FATAL, "never finishes opening the session, and fills its memory")
         if damage.kind is DamageKind.CYCLE:
-            return cycle(is_active=is_active)
-        return missing_parent(is_active=is_active)
+            return same(Severity.LOSS, "does not show these entries, because no root leads to them")
+        cut = "sends nothing of" if is_active else "cuts the branch off from"
+        return same(Severity.LOSS, f"{cut} what came before this entry")
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -6,22 +6,392 @@ nothing. Version 2 has ids and calls the `custom` role `hookMessage`. Version 3 
 migrated while they are read; the file is not changed.
 
 A line that cannot be used is skipped, as the agent skips it, but it is counted and shown.
+
+    line ──parse──▶ object ──describe──▶ (Entry, Texts)
+
+Token estimates are written into sessions, so they match the agent's: UTF-16 units / 4, rounded up. Every object becomes
+an entry, whatever its fields contain: sessions are damaged, and hostile.
 """
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
 
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.line_parser import LineParser
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.jsjson import Line, parse, to_string, well_formed
+from sessions_app.sessionlog.context import READ_CHARACTERS, REPORTING, overflown_window
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
+    Control,
+    DeletionControl,
+    EditControl,
+    Entry,
+    EntryKind,
+    LabelControl,
+    ModelControl,
+    NameControl,
+    Role,
+    SummaryControl,
+    Target,
+    Texts,
+    ThinkingLevelControl,
+    block_tokens,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import Line, parse, stringify, to_string, utf16_length, well_formed
+from sessions_app.sessionlog.model_facts import MILLION, InputPrices
+from sessions_app.sessionlog.opaque import IMAGE, IMAGE_UNITS, Opaque
 from sessions_app.sessionlog.session import DamageKind, Header, Recorded
 
-from .records import KNOWN_TYPES, describe
+VERBATIM_LINES: Final = "verbatim-lines"
+
+
+def deletion_control(data: Mapping[str, Any]) -> DeletionControl:
+    percent = fields.number(fields.mapping(data, "stats"), "percentReduction")
+    return DeletionControl(
+        targets=tuple(_targets(data)),
+        percent=percent if percent is not None and 0 <= percent <= 100 else None,
+        backup=fields.text(data, "backupPath"),
+    )
+
+
+def _targets(data: Mapping[str, Any]) -> Iterator[Target]:
+    """The recorded deletions. Invalid ones are skipped."""
+    for target in fields.objects(data, "deletedTargets"):
+        entry_id, index = fields.text_or_none(target, "entryId"), fields.integer(target, "blockIndex")
+        if entry_id is not None and target.get("kind") == "entry":
+            yield Target(entry_id)
+        elif entry_id is not None and target.get("kind") == "content_block" and index is not None:
+            yield Target(entry_id, index)
+
+
+def summary_control(data: Mapping[str, Any], system_tokens: int | None) -> SummaryControl:
+    is_verbatim = fields.mapping(data, "details").get("strategy") == VERBATIM_LINES
+    return SummaryControl(fields.text_or_none(data, "firstKeptEntryId"), is_verbatim, system_tokens)
+
+
+def edit_control(data: Mapping[str, Any]) -> EditControl:
+    target_id = fields.text_or_none(data, "targetId")
+    if "replacement" not in data:
+        return EditControl(target_id, "undefined")
+    if data["replacement"] is None:
+        return EditControl(target_id, "removes")
+    return EditControl(target_id, "replaces", is_text=isinstance(new_content(data), str))
+
+
+def new_content(data: Mapping[str, Any]) -> object:
+    """The content by which a `context_edit` replaces another; None if it has none."""
+    return fields.mapping(data, "replacement").get("content")
+
+
+def label_control(data: Mapping[str, Any]) -> LabelControl:
+    return LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
+
+
+def model_control(data: Mapping[str, Any]) -> ModelControl:
+    return ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
+
+
+def name_control(data: Mapping[str, Any]) -> NameControl:
+    return NameControl(fields.text_or_none(data, "name"))
+
+
+def thinking_level_control(data: Mapping[str, Any]) -> ThinkingLevelControl:
+    return ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))
+
+
+UNDO: Final = "redline.undo"
+"""The type of the custom entries that Redline appends to move the leaf to before a compaction."""
+MOVE: Final = "redline.move"
+"""The type of those that it appends to move the leaf to any other entry."""
+_OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
+_NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
+_COUNTS: Final = ("input", "output", "cacheRead", "cacheWrite")
+_PERHAPS_OPAQUE: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING, BlockType.THINKING})
+
+KEY: Final = "pi"
+
+_Start = tuple[int, int, int, str, str | None, str, EntryKind, str]
+"""The first fields of an entry: number, offset, length, id, parent_id, type, kind and timestamp."""
+
+
+class _Type(NamedTuple):
+    """The kind of an entry type, the parser of its control, and the only agent that writes it."""
+
+    kind: EntryKind
+    control: Callable[[Mapping[str, Any]], Control] | None = None
+    sole_agent: str = ""
+
+
+_TYPES: Final[Mapping[str, _Type]] = {
+    "message": _Type(EntryKind.MESSAGE),
+    "custom_message": _Type(EntryKind.MESSAGE),
+    "branch_summary": _Type(EntryKind.MESSAGE),
+    "context_compaction": _Type(EntryKind.DELETION, deletion_control),
+    "compaction": _Type(EntryKind.SUMMARY),
+    "context_edit": _Type(EntryKind.EDIT, sole_agent=KEY),
+    "label": _Type(EntryKind.LABEL, label_control),
+    "model_change": _Type(EntryKind.MODEL, model_control),
+    "session_info": _Type(EntryKind.NAME, name_control),
+    "thinking_level_change": _Type(EntryKind.THINKING_LEVEL, thinking_level_control),
+    "custom": _Type(EntryKind.OTHER),
+    "usage": _Type(EntryKind.OTHER, sole_agent=KEY),
+}
+"""The types that agents write today. Others are kept and shown as well. pi's own exist since 0.86."""
+KNOWN_TYPES: Final = frozenset(_TYPES)
+_UNKNOWN: Final = _Type(EntryKind.OTHER)
+
+
+def describe(
+    data: Mapping[str, Any], *, number: int, offset: int, length: int, entry_id: str, parent_id: str | None
+) -> tuple[Entry, Texts]:
+    """The digest and the texts of one recorded object, which is of version 3 or converted to it."""
+    recorded_type = fields.word(data, "type")
+    known = _TYPES.get(recorded_type, _UNKNOWN)
+    # Given by position: to match more than twenty names takes as long as everything else of an entry.
+    timestamp = fields.stored_text(data, "timestamp")
+    start = number, offset, length, entry_id, parent_id, recorded_type, known.kind, timestamp
+    if recorded_type == "message":
+        return _describe_message(fields.mapping(data, "message"), start)
+    if recorded_type == "custom_message":
+        return _describe_content(data, Role.CUSTOM, start)
+    if recorded_type == "branch_summary":
+        return _describe_summary(data, Role.BRANCH_SUMMARY, start)
+    if recorded_type == "compaction":
+        return _describe_compaction(data, start)
+    if recorded_type == "context_edit":
+        return _describe_edit(data, start)
+    if data.get("customType") == UNDO:
+        start = (*start[:6], EntryKind.UNDO, timestamp)
+    control = known.control(data) if known.control is not None else None
+    model = fields.model(data.get("provider"), data.get("modelId")) if known.kind is EntryKind.MODEL else None
+    return Entry(*start, model=model, sole_agent=known.sole_agent, control=control), NO_TEXTS
+
+
+def _describe_summary(data: Mapping[str, Any], role: str, start: _Start, **more: Any) -> tuple[Entry, Texts]:
+    summary = fields.text(data, "summary")
+    entry = Entry(
+        *(*start, role, tokens_of(utf16_length(summary))),
+        empty=not summary,
+        excluded=data.get("excludeFromContext") is True,
+        **more,
+    )
+    return entry, Texts(whole=summary, blocks=())
+
+
+def _describe_compaction(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+    """A summary, and the system message that pi since 0.86 repeats with it."""
+    system = data.get("systemMessage")
+    if not isinstance(system, dict):
+        return _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=summary_control(data, None))
+    blocks, instructions, units = _system_content(system)
+    control = summary_control(data, tokens_of(units))
+    entry, texts = _describe_summary(data, Role.COMPACTION_SUMMARY, start, control=control, sole_agent=KEY)
+    return entry, Texts(whole=texts.whole, blocks=(instructions.joined(blocks),))
+
+
+def _describe_edit(data: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+    """An edit, with the blocks of the new content. The role of its target is not known here."""
+    control, content = edit_control(data), new_content(data)
+    blocks, texts, units = describe_content(text_block(content), None)
+    if control.is_text:
+        texts = Texts(whole=texts.joined(blocks), blocks=texts.blocks)
+    return Entry(*start, tokens=tokens_of(units), blocks=blocks, sole_agent=KEY, control=control), texts
+
+
+def text_block(content: object) -> object:
+    """A content that is a text as an array of one block; any other content as it is."""
+    return [{"type": BlockType.TEXT, "text": content}] if isinstance(content, str) else content
+
+
+def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+    role = fields.word(message, "role")
+    if role == Role.COMMAND:
+        command, output = to_string(message.get("command", "")), to_string(message.get("output", ""))
+        exit_code = message.get("exitCode")
+        entry = Entry(
+            *(*start, role, tokens_of(utf16_length(command) + utf16_length(output))),
+            failed=isinstance(exit_code, int | float) and exit_code != 0,
+            excluded=message.get("excludeFromContext") is True,
+        )
+        return entry, Texts(whole=f"Ran {command}\n{output}", blocks=())
+    if role == "hookMessage":
+        role = Role.CUSTOM
+    if role == Role.SYSTEM:
+        return _describe_system(message, start)
+    return _describe_content(message, role, start)
+
+
+def _describe_system(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
+    """pi's instructions and tools."""
+    blocks, texts, units = _system_content(message)
+    return Entry(*start, Role.SYSTEM, tokens_of(units), blocks, sole_agent=KEY), texts
+
+
+def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
+    """Blocks, texts and units of a system message. pi counts the content, the sections and the added tools as JSON."""
+    blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
+    tools = message.get("toolsAdded")
+    sections = [one for one in fields.mapping(message, "sections").values() if isinstance(one, str)]
+    units += sum(map(utf16_length, sections))
+    if isinstance(tools, list | dict):
+        units += utf16_length(stringify(tools))
+    if not texts.whole and blocks is None:
+        texts = Texts(whole="\n\n".join(sections), blocks=())
+    return blocks, texts, units
+
+
+def _describe_content(message: Mapping[str, Any], role: str, start: _Start) -> tuple[Entry, Texts]:
+    blocks, texts, units = describe_content(message.get("content"), role)
+    weighed_start = (*start, role, tokens_of(units), blocks)
+    if role == Role.ASSISTANT:
+        stop_reason = fields.word(message, "stopReason")
+        entry = Entry(
+            *weighed_start,
+            failed=stop_reason == "error",
+            stop_reason=stop_reason,
+            usage=_usage(message),
+            model=fields.model(message.get("provider"), message.get("model")),
+            overflown=_overflown(message, stop_reason),
+            sole_agent=KEY if isinstance(message.get("thinkingLevel"), str) else "",
+        )
+    elif role == Role.TOOL_RESULT:
+        tool_name, is_error = fields.word(message, "toolName"), message.get("isError") is True
+        entry = Entry(*weighed_start, fields.stored_text_or_none(message, "toolCallId"), tool_name, is_error)
+    else:
+        excluded = role == Role.CUSTOM and message.get("excludeFromContext") is True
+        entry = Entry(*weighed_start, excluded=excluded)
+    return entry, texts
+
+
+def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ...] | None, Texts, int]:
+    """The blocks of a message's content, their texts, and its total UTF-16 units."""
+    if not isinstance(content, list):
+        text = content if isinstance(content, str) else ""
+        return None, Texts(whole=text, blocks=()), utf16_length(text)
+    uncounted = _uncounted(role)
+    blocks, texts, opaque, units = [], [], [], 0
+    for index, recorded in enumerate(content):
+        block, text = _describe_block(recorded, index, uncounted)
+        blocks.append(block)
+        texts.append(text)
+        if block.type in _PERHAPS_OPAQUE and (found := _opaque(recorded, index, text)) is not None:
+            opaque.append(found)
+        units += block.units
+    return tuple(blocks), Texts(None, tuple(texts), tuple(opaque)), units
+
+
+def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
+    """The blocks of an edit with the units that they have in a message of this role."""
+    uncounted = _uncounted(role)
+    return tuple(msgspec.structs.replace(block, units=0) if block.type in uncounted else block for block in blocks)
+
+
+def _uncounted(role: str | None) -> frozenset[str]:
+    """The types of blocks that add nothing to the estimate of a message of this role; none if it is unknown."""
+    if role is None:
+        return frozenset()
+    return _NOT_OF_ASSISTANTS if role == Role.ASSISTANT else _OF_ASSISTANTS
+
+
+def _describe_block(recorded: object, index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
+    if not isinstance(recorded, dict):
+        text = stringify(recorded)
+        return Block(index, BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
+    kind = recorded.get("type")
+    if kind == BlockType.TEXT:
+        text = to_string(recorded.get("text", ""))
+        return Block.of(index, BlockType.TEXT, utf16_length(text)), text
+    if kind == BlockType.TOOL_CALL:
+        return _describe_call(recorded, index, uncounted)
+    if kind == BlockType.THINKING:
+        text = to_string(recorded.get("thinking", ""))
+        length = utf16_length(text)
+        units = 0 if BlockType.THINKING in uncounted else length
+        return Block(index, BlockType.THINKING, block_tokens(length), units), text
+    if kind == BlockType.IMAGE:
+        units = 0 if BlockType.IMAGE in uncounted else IMAGE_UNITS
+        return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), units), IMAGE
+    text = stringify(recorded)
+    return Block(index, fields.word(recorded, "type") or BlockType.UNKNOWN, block_tokens(utf16_length(text)), 0), text
+
+
+def _opaque(recorded: Mapping[str, Any], index: int, text: str) -> Opaque | None:
+    """The part of a block that is not text. The agents themselves estimate only images."""
+    if recorded["type"] == BlockType.IMAGE:
+        return Opaque.image(fields.text(recorded, "data"), index)
+    if recorded["type"] == BlockType.REDACTED_THINKING:
+        return Opaque.encrypted(fields.text(recorded, "data"), index, text)
+    signature = fields.text(recorded, "thinkingSignature")
+    return Opaque.encrypted(signature, index) if signature and not text else None
+
+
+def _describe_call(recorded: dict[str, Any], index: int, uncounted: frozenset[str]) -> tuple[Block, str]:
+    name = to_string(recorded["name"]) if "name" in recorded else "undefined"
+    arguments = stringify(recorded["arguments"]) if "arguments" in recorded else "undefined"
+    shown_id = to_string(recorded["id"]) if "id" in recorded else "undefined"
+    block, text = Block.of_call(index, fields.stored_text_or_none(recorded, "id"), name, arguments, shown_id)
+    return (msgspec.structs.replace(block, units=0) if BlockType.TOOL_CALL in uncounted else block), text
+
+
+def _usage(message: Mapping[str, Any]) -> int | None:
+    usage = message.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    return fields.tokens(usage, "totalTokens") or sum(fields.tokens(usage, name) for name in _COUNTS)
+
+
+def _overflown(message: Mapping[str, Any], stop_reason: str) -> int | None:
+    if stop_reason not in REPORTING:
+        return None
+    usage = fields.mapping(message, "usage")
+    return overflown_window(
+        stop_reason,
+        fields.text(message, "errorMessage")[:READ_CHARACTERS],
+        sent=fields.tokens(usage, "input") + fields.tokens(usage, "cacheRead"),
+        output=fields.tokens(usage, "output"),
+    )
+
+
+NAMES: Final = ("input", "cacheRead", "cacheWrite")
+DIGITS: Final = 6
+"""Decimals of a price: what was charged is a product in floating point."""
+
+
+def recorded_prices(lines: Iterable[bytes], model: str) -> InputPrices | None:
+    """The prices of a model in replies, the latest first; None if the price of input is not in them.
+
+    Replies of models without a price record a cost of 0, which is not a price.
+    """
+    found: dict[str, float] = {}
+    for line in lines:
+        for name, price in _prices(line, model):
+            found.setdefault(name, price)
+        if len(found) == len(NAMES):
+            break
+    if "input" not in found:
+        return None
+    return InputPrices(found["input"], found.get("cacheRead"), found.get("cacheWrite"))
+
+
+def _prices(line: bytes, model: str) -> Iterator[tuple[str, float]]:
+    message = fields.mapping(fields.object_in(line.removeprefix(BOM_UTF8)) or {}, "message")
+    usage = fields.mapping(message, "usage")
+    cost = fields.mapping(usage, "cost")
+    if message.get("model") != model:
+        return
+    for name in NAMES:
+        tokens, charged = fields.number(usage, name) or 0, fields.number(cost, name) or 0
+        if 0 < charged <= tokens:
+            yield name, round(charged / tokens * MILLION, DIGITS)
+
 
 CURRENT_VERSION: Final = 3
 MAX_VERSION: Final = 2**31 - 1
@@ -52,16 +422,29 @@ class SessionParser(LineParser):
                 # One object for the id and the reference to it: sessions of 366,000 lines are kept in memory.
                 parent_id = state.previous_id
         entry, texts = describe(
-            data,
-            number=line.number,
-            offset=line.offset,
-            length=len(line.raw),
-            entry_id=entry_id,
-            parent_id=parent_id,
+            data, number=line.number, offset=line.offset, length=len(line.raw), entry_id=entry_id, parent_id=parent_id
         )
         state.recognised = state.recognised or entry.type in KNOWN_TYPES
         state.previous_id = entry_id
         return (Recorded(entry, texts, data),)
+
+    @staticmethod
+    def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        """The entry on a line that is read again, from a file of this version; None if the line is not an object.
+
+        Only the position of `place` in the file and in the tree counts.
+        """
+        data = fields.object_in(raw if place.offset else raw.removeprefix(BOM_UTF8))
+        if data is None:
+            return None
+        return describe(
+            as_version_3(data, version),
+            number=place.number,
+            offset=place.offset,
+            length=place.length,
+            entry_id=place.id,
+            parent_id=place.parent_id,
+        )
 
     def _read_header(self, data: dict[str, Any], line: Line) -> Sequence[Recorded]:
         if self.state.version:
@@ -104,24 +487,6 @@ def parse_line(raw: bytes) -> Any:
     Raises ValueError, with a message, if the agent would throw.
     """
     return parse(raw.removeprefix(BOM_UTF8))
-
-
-def reparse_entry(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
-    """The entry on a line that is read again, from a file of this version; None if the line is not an object.
-
-    Only the position of `place` in the file and in the tree counts.
-    """
-    data = fields.object_in(raw if place.offset else raw.removeprefix(BOM_UTF8))
-    if data is None:
-        return None
-    return describe(
-        as_version_3(data, version),
-        number=place.number,
-        offset=place.offset,
-        length=place.length,
-        entry_id=place.id,
-        parent_id=place.parent_id,
-    )
 
 
 def version_1_id(number: int) -> str:

@@ -62,7 +62,7 @@ def test_results_are_entries_of_their_own(path):
 
 
 def test_an_agent_that_is_only_read_needs_a_store_and_a_format(path):
-    agent = Agent("amp", "Amp", AMP.store, AMP.format)
+    agent = Agent("amp", AMP.store, AMP.format)
     with agent.store.open(path) as reader:
         assert load_opened(agent, reader).log.entries == load_session(path).log.entries
     assert (agent.bridge, agent.client.can_be_run, agent.client.has_package) == (None, False, False)

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.atomic.pure.reader import AtomicReader, effective_filters, recorded_filters
-from sessions_app.agents.atomic.pure.writer import ContextCompactionWriter
+from sessions_app.agents.atomic.pure.format import (
+    AtomicReader,
+    ContextCompactionWriter,
+    effective_filters,
+    recorded_filters,
+)
 from sessions_app.sessionlog.entries import Deletion, DeletionControl, Stats, Target
 from sessions_app.sessionlog.errors import BadInput
 from tests.factories import (

@@ -15,12 +15,11 @@ from unittest.mock import Mock
 import pytest
 
 from sessions_app.agents.claude_code.edge import store
-from sessions_app.agents.claude_code.edge.client import ClaudeCodeProgram, sessions_directory
+from sessions_app.agents.claude_code.edge.client import ClaudeCodeHook, ClaudeCodeProgram, sessions_directory
 from sessions_app.agents.claude_code.edge.settings import ClaudeCodeSettings, config_directory
 from sessions_app.agents.claude_code.edge.store import open_elsewhere
-from sessions_app.agents.claude_code.pure.hook import ClaudeCodeHook
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
-from sessions_app.agents.edge.dry_resume.process import new_scratch
+from sessions_app.agents.edge.dry_resume import new_scratch
 from sessions_app.agents.pure.hooks import HookReply, HookStep
 from sessions_app.sessionlog.context import is_due
 from tests.claude_sessions import SESSION_ID, answer

@@ -15,7 +15,6 @@ from compaction_app.core.transcript import moved, prepare
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.pure.format import Generation
-from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.entries import Target
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
@@ -48,7 +47,7 @@ def moves(raw: bytes, targets: Sequence[Target], generation: Generation = CURREN
     tree = CLAUDE_CODE.format.tree([one.entry for one in recorded])
     branch, line = tree.branch(tree.leaf.id), line_in(raw)
     texts = {one.entry.id: one.texts for one in recorded}
-    rules = WriterRules(generation.rules, generation.writers[-1])
+    rules = generation.rules.for_writer(generation.writers[-1])
     transcript = prepare(branch, texts, {"preserve_recent": 0, "query": "-"}, rules)
     return [*map(tuple, moved(transcript.entries, targets, generation.turns, lambda one: line(tree.entry(one))))]
 

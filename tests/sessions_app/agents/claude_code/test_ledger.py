@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.pure.ledger import ledger_result, message_hash
+from sessions_app.agents.claude_code.pure.sent import ledger_result, message_hash
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session

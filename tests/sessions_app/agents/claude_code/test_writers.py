@@ -18,7 +18,7 @@ from compaction_app.core.transcript import prepare
 from devtools.bench.written_plans import WRITTEN_AT, notes_on, random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.pure.writers import is_one_of_several, line_without, moved_line
-from sessions_app.agents.reading import Reading, WriterRules
+from sessions_app.agents.reading import Reading
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, EntryKind, Protection, Role, Target, request_of
 from sessions_app.sessionlog.errors import BadInput
@@ -329,7 +329,7 @@ def test_no_reply_is_left_with_only_its_thinking(tmp_path, named, deleted):
     session.reply("m2")
     loaded = load_session(put(session, tmp_path))
     branch = loaded.tree.branch(loaded.leaf_id)
-    rules = WriterRules(CURRENT.rules, WRITERS["boundary"])
+    rules = CURRENT.rules.for_writer(WRITERS["boundary"])
     transcript = prepare(branch, loaded.texts(branch), {"preserve_recent": 0}, rules)
     assert transcript is not None
     judged = validate(request_of(Target(ids[name]) for name in sorted(named)), transcript)

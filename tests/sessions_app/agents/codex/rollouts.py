@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.format import READER
-from sessions_app.agents.codex.pure.reader import CodexReader
+from sessions_app.agents.codex.pure.format import READER, CodexReader
 from sessions_app.agents.pure.format import WriteFacts
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Entry, Stats, Target, Texts

@@ -15,11 +15,9 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.edge.client import CodexProgram, codex_home
+from sessions_app.agents.codex.edge.client import CodexHook, CodexProgram, ThreadFiles, codex_home
 from sessions_app.agents.codex.edge.store import thread_id_of, writer_lock
-from sessions_app.agents.codex.pure.hook import CodexHook
-from sessions_app.agents.codex.pure.thread_files import ThreadFiles
-from sessions_app.agents.edge.dry_resume.process import new_scratch
+from sessions_app.agents.edge.dry_resume import new_scratch
 from sessions_app.agents.pure.hooks import HookReply, HookStep
 from sessions_app.agents.registry import agent_at, agent_of
 from sessions_app.disk import open_files

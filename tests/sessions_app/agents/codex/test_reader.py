@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.codex.pure import records
+from sessions_app.agents.codex.pure import parser
 from sessions_app.agents.codex.pure.format import OLDER_READER, READER
 from sessions_app.sessionlog.diagnosis import ProviderRule, violations
 from sessions_app.sessionlog.entries import EntryKind
@@ -93,7 +93,7 @@ def test_a_summary_without_items_leaves_the_text_of_the_users_messages():
 
 def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch):
     opening = "Of another model: "
-    monkeypatch.setattr(records, "SUMMARY_OPENING", (len(opening), records.digest_of_text(opening)))
+    monkeypatch.setattr(parser, "SUMMARY_OPENING", (len(opening), parser.digest_of_text(opening)))
     first, second = summarised(f"{opening}first"), summarised(f"{opening}second")
     found = thread(user("a"), first, user("b"), answer("c"), second, user("d"))
     for reader in (READER, OLDER_READER):

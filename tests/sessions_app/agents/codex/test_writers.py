@@ -14,8 +14,7 @@ from devtools.bench.codex import can_write, certify_plan, random_plan, write_thr
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.codex.agent import CODEX
-from sessions_app.agents.codex.pure.format import OLDER_READER, READER
-from sessions_app.agents.codex.pure.reader import CodexRules
+from sessions_app.agents.codex.pure.format import OLDER_READER, READER, CodexRules
 from sessions_app.agents.codex.pure.writers import CompactedWriter, FullerList, ThreadForkWriter
 from sessions_app.agents.pure.format import NewFile, SessionWriter
 from sessions_app.sessionlog.entries import Protection, Target
@@ -53,6 +52,8 @@ COMPACTED, FORK, FULLER = CompactedWriter(READER), ThreadForkWriter(READER), Ful
 def written(writer: SessionWriter, before: Parsed, *deleted: str | Target, leaf: str = "", **facts: Any) -> Any:
     """What a writer makes of a branch; the facts are those of the file unless others are given."""
     branch = before.tree.branch(leaf) if leaf else before.branch
+    if "session" in facts:
+        facts["session"] = str(facts["session"])
     return writer.write(branch, deletion(*deleted), replace(before.facts(), **facts))
 
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.edge.dry_resume.comparison import PROBE, difference, has_probe
-from sessions_app.agents.edge.dry_resume.model_server import ModelRequest, ModelServer
-from sessions_app.agents.edge.dry_resume.process import (
+from sessions_app.agents.edge.dry_resume import (
     OUTPUT_LIMIT,
+    PROBE,
     ClientExit,
     ClientUnusable,
+    difference,
+    has_probe,
     new_scratch,
     run_client,
 )
+from sessions_app.agents.edge.model_server import ModelRequest, ModelServer
 from tests.sessions_app.sessionlog.test_image_size import png
 from tests.wait import wait_until
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.pure.migration import migrate
 from sessions_app.agents.pi.pure.parser import SessionParser
+from sessions_app.agents.pi.pure.repair import migrate
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput

@@ -8,9 +8,9 @@ import pytest
 
 from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.pi.edge import package as module
-from sessions_app.agents.pi.edge.package import PACKAGE, PiPackage
-from sessions_app.agents.pi.pure.messages import fields_of
+from sessions_app.agents.pi.edge import client as module
+from sessions_app.agents.pi.edge.client import PACKAGE, PiPackage
+from sessions_app.agents.pi.pure.format import fields_of
 from sessions_app.agents.registry import package_at
 from tests.files import place
 from tests.installation import refusal

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.pure.parser import SessionParser, reparse_entry
+from sessions_app.agents.pi.pure.parser import SessionParser
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import EditControl, Entry, SummaryControl, Texts
 from sessions_app.sessionlog.errors import BadInput
@@ -396,7 +396,7 @@ def read_last(*messages: dict[str, Any]) -> tuple[Entry, Texts]:
     """The last entry, read again from its line."""
     recorded = chain(*messages)
     log = session_log(recorded)
-    found = reparse_entry(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
+    found = SessionParser.reparse(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
     assert found[0] == log.entries[-1]
     return found
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.pi.pure.messages import fields_of, message_hash, message_json
-from sessions_app.agents.pi.pure.records import describe, recorded_prices
+from sessions_app.agents.pi.pure.format import fields_of, message_hash, message_json
+from sessions_app.agents.pi.pure.parser import describe, recorded_prices
 from sessions_app.sessionlog.context import Message, keep
 from sessions_app.sessionlog.entries import Entry, LabelControl, Texts, tokens_of
 from tests.factories import (

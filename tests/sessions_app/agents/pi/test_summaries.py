@@ -112,7 +112,7 @@ def test_the_line_of_a_branch_summary_is_read_as_what_was_written(words, read, m
     assert (entry.id, entry.parent_id, entry.role) == ("s1", parent_id, Role.BRANCH_SUMMARY)
     assert (entry.empty, entry.timestamp) == (not words, "2026-11-23T10:00:00.123Z")
     assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2", None, None)
-    assert FORMAT.recorded_files(line) == files
+    assert FORMAT.recorded_summary(line).files == files
     assert ("fromHook" in json.loads(line)) is from_hook
 
 
@@ -132,7 +132,8 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modif
     "line", [b"", b"{", b"[]", b'{"type":"message"}', b'{"type":"compaction"}', b'{"type":"compaction","details":{}}']
 )
 def test_a_line_without_lists_has_no_files(line):
-    assert FORMAT.recorded_files(line) is None
+    recorded = FORMAT.recorded_summary(line)
+    assert recorded is None or recorded.files is None
 
 
 def test_only_pi_honours_compactions_and_other_agents_have_no_form():

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from sessions_app.agents.atomic.pure.reader import AtomicReader
-from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
+from sessions_app.agents.atomic.pure.format import AtomicReader
+from sessions_app.agents.pi.pure.format import OlderPiReader, PiReader
 from sessions_app.agents.pi.pure.writers import ContextEditWriter, ForkWriter
 from sessions_app.agents.pure.format import NewFile
 from sessions_app.agents.reading import Reading

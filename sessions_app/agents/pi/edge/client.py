@@ -1,7 +1,7 @@
-"""EDGE: the programs of pi and Atomic, and pi's own package, whose context of a session is compared with Redline's.
+"""EDGE: the programs of pi and Atomic, the extension that makes them ask for a review, and pi's own package.
 
-The package runs on a copy in a temporary directory, which is also its home: opening a session migrates and repairs it.
-It needs no network.
+The context that the package rebuilds of a session is compared with Redline's. It runs on a copy in a temporary
+directory, which is also its home: opening a session migrates and repairs it. It needs no network.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import Client, PackageContext, RebuiltMessage
+from sessions_app.agents.base import OUT_OF_REPOSITORY, TEST_VARIABLE, Client, PackageContext, RebuiltMessage
+from sessions_app.agents.edge.bridges import FileBridge
+from sessions_app.agents.edge.dry_resume import Scratch, run_client
 from sessions_app.agents.edge.installed_version import program_on_path
-from sessions_app.agents.pi.pure.messages import fields_of
-from sessions_app.agents.pi.pure.reader import OlderPiReader, PiReader
+from sessions_app.agents.pi.pure.format import OlderPiReader, PiReader, fields_of
 from sessions_app.agents.pure.format import Reader
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
@@ -164,3 +165,51 @@ def _read_result(lines: list[bytes], copy: str) -> PackageContext:
     messages = map(parse, lines[1:])
     # A damaged session has messages that are not objects; pi passes them on.
     return PackageContext(tuple(RebuiltMessage.of(fields_of(one) if isinstance(one, dict) else {}) for one in messages))
+
+
+SOURCE: Final = Path(__file__).with_name("redline.ts")
+EXTENSIONS: Final = "extensions"
+START_SECONDS: Final = 30
+"""How long a start may take; it usually takes less than one second."""
+
+
+class ExtensionBridge(FileBridge):
+    """An extension in the directory of pi, or of an agent that is like it.
+
+    ~/.pi/agent/extensions/redline.ts; PI_CODING_AGENT_DIR names another directory
+    PROJECT/.pi/extensions/redline.ts
+    """
+
+    source = SOURCE
+
+    def __init__(self, key: str, label: str, directory: str) -> None:
+        self._label = label
+        self._directory = directory
+        self._variable = f"{key.upper()}_CODING_AGENT_DIR"
+
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        within = (
+            f"{self._label} loads it only if you trust the project: it asks when it is started there.",
+            OUT_OF_REPOSITORY,
+        )
+        return (
+            *(within if in_project else ()),
+            f"A running {self._label} asks Redline after /reload, or when it is started again.",
+        )
+
+    def path(self, home: Path, project: Path | None) -> Path:
+        if project is not None:
+            return project / self._directory / EXTENSIONS / SOURCE.name
+        named = os.environ.get(self._variable, "")
+        configured = home / named[2:] if named.startswith("~/") else Path(named)
+        base = configured if configured.is_absolute() else home / self._directory / "agent"
+        return base / EXTENSIONS / SOURCE.name
+
+    def start(self, program: str, scratch: Scratch) -> str:
+        ended = run_client(
+            [program, "--mode", "rpc", "--no-session"],
+            cwd=scratch.project,
+            environment={**scratch.environment, TEST_VARIABLE: "1"},
+            seconds=START_SECONDS,
+        )
+        return ended.last_words

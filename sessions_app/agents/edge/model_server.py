@@ -6,7 +6,6 @@
 
 It speaks the three dialects of the clients: Anthropic's Messages, and OpenAI's Responses and Chat Completions.
 """
-# WAS sessions_app/agents/edge/dry_resume/answers: """Answers of a model to a client, in the dialects that clients speak."""
 
 from __future__ import annotations
 
@@ -118,9 +117,7 @@ def _completion(field: str, finish: str | None) -> dict[str, Any]:
         "object": "chat.completion" if field == "message" else "chat.completion.chunk",
         "created": 1,
         "model": "model",
-        "choices": [
-            {"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": finish},
-        ],
+        "choices": [{"index": 0, field: {"role": "assistant", "content": TEXT}, "finish_reason": finish}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
 
