@@ -8,7 +8,7 @@ from django.template.base import Lexer, TokenType
 
 from compaction_app.core.token_map import KINDS
 from compaction_app.rendering.markup import CLASSES
-from sessions_app.web.stylesheet import Stylesheet
+from sessions_app.web.middleware import Stylesheet
 from tests.html import elements
 from tests.paths import PROJECT
 

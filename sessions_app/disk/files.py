@@ -3,9 +3,13 @@
     discovery.discover → SessionReader → Fingerprint        reading takes no lock
     locks.session_lock → backups.back_up → append.append_lines        writing requires the lock
 
-Paths are real ones (`real_path`), and later links are not followed: see `nofollow`. Agents take no lock and write at
-any time. Every OSError becomes a `RedlineError` that names the path and says what was not done. Offsets, sizes and
-lengths are bytes; digests are lower-case hexadecimal SHA-256.
+A path is resolved once, on input (`real_path`): a command-line argument, a configured root, a name below a root (see
+`discovery.resolve_inside`). After that it means one place, and is opened without following a link in any part of it:
+anyone who can write below a root can replace a file or a directory above it by a link at any moment. `open_file`,
+`stat_file` and `scan_directory` raise OSError with the whole path: ELOOP or ENOTDIR if a part of it is a link.
+
+Agents take no lock and write at any time. Every other OSError becomes a `RedlineError` that names the path and says
+what was not done. Offsets, sizes and lengths are bytes; digests are lower-case hexadecimal SHA-256.
 """
 
 from __future__ import annotations
@@ -27,15 +31,24 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, Sys
 from sessions_app.sessionlog.session import HEAD_BYTES
 from sessions_app.sessionlog.text import plural
 
-# WAS sessions_app/storage/nofollow: """EDGE: files and directories opened without following a symbolic link in any part of their path.
-#
-# A path is resolved once, on input: a command-line argument, a configured root, a name below a root (see
-# `discovery.resolve_inside`). After that it means one place. Anyone who can write below a root can replace a file or a
-# directory above it by a link at any moment; an open that followed the link would read a file outside.
-#
-# Paths are absolute. Each function raises OSError with the whole path: ELOOP or ENOTDIR if a part of it is a link.
-# """
+if sys.platform == "darwin":
+    import fcntl
 
+CHUNK = 1 << 20
+EDGE = 4096
+"""Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
+MAX_SEGMENTS = 1000
+"""A fingerprint with more segments should be replaced, by reading the file from byte 0."""
+COMPARED = 100
+"""Comparisons of whole files that are remembered."""
+SESSION_SUFFIX = ".jsonl"
+BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
+"""The labels of backups in their names: Redline and the agents write the first, only agents the others."""
+BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
+BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
+
+
+# Without following links --------------------------------------------------------------------------------------
 
 if sys.platform == "darwin":
 
@@ -94,23 +107,6 @@ def scan_directory(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
             yield entries
     finally:
         os.close(descriptor)
-
-
-if sys.platform == "darwin":
-    import fcntl
-
-CHUNK = 1 << 20
-EDGE = 4096
-"""Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
-MAX_SEGMENTS = 1000
-"""A fingerprint with more segments should be replaced, by reading the file from byte 0."""
-COMPARED = 100
-"""Comparisons of whole files that are remembered."""
-SESSION_SUFFIX = ".jsonl"
-BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
-"""The labels of backups in their names: Redline and the agents write the first, only agents the others."""
-BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
-BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 
 
 # Failures ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""The database rows of sessions: found by path, written by one indexing process at a time. No session file is read
-here."""
-# WAS sessions_app/index/indexed_entries: """The entries of a session as the index has them."""
-# WAS sessions_app/index/indexed_files: """The files of sessions as the index has them, without their entries, and whether they have changed since."""
+"""The rows of the index: sessions found by path, their entries, and the state of their files when they were indexed.
+
+Each session is written by one indexing process at a time. No content of a session is read here, except the control
+entries of `read_entries`.
+"""
 
 from __future__ import annotations
 

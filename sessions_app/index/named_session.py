@@ -1,9 +1,9 @@
-"""The indexed session that a command line names by an id, or that was used last in a directory."""
-# WAS sessions_app/index/known_session: """Lookups of session files in the index, for commands that also work without one: nothing is created or migrated.
-#
-# With the row of a session, a command reads it as its pages do: with the chosen reader, and without mistaking Redline's
-# own entries for the agent's.
-# """
+"""The indexed session that a command line names by a path or an id, or that was used last in a directory.
+
+With the row of a session, a command reads it as its pages do: with the chosen reader, and without mistaking Redline's
+own entries for the agent's. `known_sessions` and `known_session` serve commands that also work without an index:
+nothing is created or migrated.
+"""
 
 from __future__ import annotations
 

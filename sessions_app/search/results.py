@@ -1,16 +1,15 @@
 """The results of a search: sessions, numbers of places, facets to narrow them, and some snippets.
 
+Within one session: the number of matches, and those before and after an entry.
+
     words ─match─▶ counts by session, kind, tool, state ─filters─▶ sessions in order ─▶ places ─files─▶ snippets
 
 All counts are exact. Only the texts of the places that are shown are read, from the session files.
+
+The index knows which words a passage has, but not their order: positions would make it three times as large. So a query
+with a phrase, or with a word that the tokenizer divides, is compared with the texts themselves, of up to COMPARED
+passages.
 """
-# WAS sessions_app/search/matches: """The passages that a query finds, counted in groups.
-#
-# The index knows which words a passage has, but not their order: positions would make it three times as large. So a
-# query with a phrase, or with a word that the tokenizer divides, is compared with the texts themselves, of up to COMPARED
-# passages.
-# """
-# WAS sessions_app/search/session_search: """The search within one session: how many entries match, and which of them come before and after a given one."""
 
 from __future__ import annotations
 

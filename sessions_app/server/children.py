@@ -1,4 +1,5 @@
-"""EDGE: child processes of the server, for work that needs the processor, so that pages stay fast.
+"""EDGE: child processes of the server, for work that needs the processor, so that pages stay fast; and work that is
+divided between two processes.
 
 A child runs one of Redline's commands. Its standard output carries facts, one JSON object per line, which are passed
 on; its standard error is copied line by line to the server's log. Its standard input closes when the server ends for
@@ -24,9 +25,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
-
-# WAS sessions_app/forked: """EDGE: work divided between two processes, so that it uses two processors."""
-
 
 STOP_SECONDS: Final = 10
 NICER: Final = 5

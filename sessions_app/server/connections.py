@@ -1,4 +1,5 @@
-"""EDGE: connections to the server, limited in bytes, time and number before anything is known about the client.
+"""EDGE: the sockets of the server, on this machine only, and their connections, which are limited in bytes, time and
+number before anything is known about the client.
 
 uvicorn reads headers of any length for any time, and calls Django when they are complete. The limits on a connection
 until then, and while its body is received:
@@ -12,7 +13,11 @@ until then, and while its body is received:
 | IDLE_SECONDS between two requests | closed |
 | MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the longest-waiting one is closed |
 
-A connection that another user of this machine has opened is closed immediately, if that is known (`peers.py`).
+A connection that another user of this machine has opened is closed immediately, if that is known. On Linux, the
+kernel's socket diagnostics give the user (`sock_diag(7)`), in some 40 microseconds per socket. `/proc/net/tcp` and
+`tcp6` have the same data, but to write them the kernel goes through all its sockets, which takes tens of milliseconds:
+a client that opens many connections would delay everybody else. If the socket is closed already, and on other systems,
+the user is unknown.
 
 A connection waits while it has no request in progress, or while its client does not read the response. A connection
 with a request in progress is never closed to make room. Opening many connections therefore does not lock others out: a
@@ -42,16 +47,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
-
-# WAS sessions_app/web/peers: """EDGE: the user of this machine who opened a connection.
-#
-# On Linux, the kernel's socket diagnostics give it (`sock_diag(7)`), in some 40 microseconds per socket. `/proc/net/tcp`
-# and `tcp6` have the same data, but to write them the kernel goes through all its sockets, which takes tens of
-# milliseconds: a client that opens many connections would delay everybody else. If the socket is closed already, and on
-# other systems, the user is unknown.
-# """
-# WAS sessions_app/web/listeners: """EDGE: sockets that listen on this machine only."""
-
 
 Address = tuple[str, int]
 """Host and port, as `getsockname` returns them; further elements are ignored."""

@@ -10,7 +10,12 @@
 | the command is killed, as Codex does to stop it               | is cancelled        | is cancelled     |
 
 A failed poll is repeated: a restarted server still has the review request. The connection file is read again for each
-poll, because the server may have moved to another port.
+poll, because the server may have moved to another port. Requests and answers are described in docs/handshake.md; they
+use loopback only, without redirects and proxies. The bridge applies nothing itself, so it reads few fields.
+
+If its compaction is stopped, an agent ends the command, or the process through which it called the command, or stops
+reading. Each is detected: by a signal, by a different parent process, by a closed reading end of standard output. Codex
+kills the command, which only another process can detect.
 """
 
 from __future__ import annotations
@@ -36,18 +41,6 @@ from sessions_app.agents.pure.hooks import MANUAL, HookStep
 from sessions_app.sessionlog.text import printable
 
 from .connection_files import PATH, ConnectedAgent, connection
-
-# WAS sessions_app/connections/caller: """EDGE: the agent that called a hook command, and whether it still waits for it.
-#
-# If its compaction is stopped, an agent ends the command, or the process through which it called the command, or stops
-# reading. Each is detected: by a signal, by a different parent process, by a closed reading end of standard output. Codex
-# kills the command, which only another process can detect.
-# """
-# WAS sessions_app/connections/server_requests: """EDGE: requests of a bridge to the server of its connection, and the answers, as docs/handshake.md describes them.
-#
-# They use loopback only, without redirects and proxies. The bridge applies nothing itself, so it reads few fields.
-# """
-
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_SECONDS: Final = 0.1

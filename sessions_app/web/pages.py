@@ -1,11 +1,8 @@
-"""Base classes shared by the forms of several pages."""
-# WAS sessions_app/web/redirects: """Redirects after a form was processed, and detection of htmx requests for a part of a page."""
-# WAS sessions_app/web/error_handlers: """Responses to requests that failed: a page for people, JSON for scripts."""
-# WAS sessions_app/web/theme: """The theme of the pages: light, dark, or that of the system, which the styles themselves follow.
-#
-# The choice is in a separate cookie, so that a page is rendered with it without a script.
-# """
-# WAS sessions_app/web/logout: """Logging out."""
+"""What all pages share: forms, redirects, the response to a failure, the theme, and logging out.
+
+A failed request is answered with a page for people, and with JSON for scripts. The theme is chosen in a separate
+cookie, so that a page is rendered with it without a script; the default follows the system.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 from django import forms, shortcuts
@@ -30,7 +28,7 @@ from django_htmx.middleware import HtmxDetails
 
 from sessions_app.cli import printable
 from sessions_app.database.sqlite import BUSY, DAMAGED, GONE, UNKNOWN, failure_of
-from sessions_app.server.launch_tokens import end_session
+from sessions_app.server.running_server import end_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
 
 from .credentials import COOKIE, Credentials
@@ -82,6 +80,17 @@ class CheckedField(forms.CharField):
             return self.check(text) if text or self.required else ""
         except BadInput as refused:
             raise forms.ValidationError(refused.message) from refused
+
+
+def named_directory(text: str, code: str) -> Path:
+    """The directory that a text names, such as `~/work`. Raises BadInput with this code if it is no whole path."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as unknown:
+        raise BadInput(code, f"{text}: {unknown}") from unknown
+    if "\0" in text or not path.is_absolute():
+        raise BadInput(code, "Give the whole path of a directory, beginning with / or ~.")
+    return path
 
 
 P = ParamSpec("P")

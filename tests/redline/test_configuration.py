@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from redline import configuration
-from redline.configuration import DEMO_FILE, RootSetting, default_roots, load
+from redline.configuration import FILE_NAME, RootSetting, default_roots, load
 from redline.settings import local_zone
 from sessions_app.index.follower import DEMO_MARKER
 from sessions_app.sessionlog.errors import SystemFailure
@@ -47,11 +47,11 @@ def refused(fresh: Installation, error: str) -> str:
 
 
 def test_the_server_of_an_agent_has_an_address_on_this_machine_and_any_other_is_refused(clean, tmp_path, monkeypatch):
-    (tmp_path / DEMO_FILE).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
+    (tmp_path / FILE_NAME).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
     assert load(tmp_path)[0].servers == {"opencode": "http://127.0.0.1:4096"}
     monkeypatch.setenv("REDLINE_SERVERS", '{"opencode": "http://[::1]:5000"}')
     assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
-    (tmp_path / DEMO_FILE).unlink()
+    (tmp_path / FILE_NAME).unlink()
     others = ("http://192.168.0.2", "http://localhost", "https://127.0.0.1", "http://user:password@127.0.0.1")
     for agent, address in (*(("opencode", f"{one}:4096") for one in others), ("codex", "http://127.0.0.1:4096")):
         monkeypatch.setenv("REDLINE_SERVERS", json.dumps({agent: address}))
@@ -77,7 +77,7 @@ def test_the_agents_own_directories_are_the_default_roots(clean, tmp_path, monke
 
 
 def test_the_file_is_read(clean, tmp_path):
-    (tmp_path / DEMO_FILE).write_text(
+    (tmp_path / FILE_NAME).write_text(
         'thinking_guard = "all"\nlive_minutes = 0.5\nlock_seconds = 1\n'
         'roots = [{ path = "/somewhere", agent = "pi", reader = "atomic-0.8" }]\n'
         '[windows]\n"a/model" = 1000\n'
@@ -90,7 +90,7 @@ def test_the_file_is_read(clean, tmp_path):
 
 
 def test_the_environment_wins_over_the_file(clean, tmp_path, monkeypatch):
-    (tmp_path / DEMO_FILE).write_text('thinking_guard = "all"\nlive_minutes = 1\n[windows]\nm = 1\n')
+    (tmp_path / FILE_NAME).write_text('thinking_guard = "all"\nlive_minutes = 1\n[windows]\nm = 1\n')
     monkeypatch.setenv("REDLINE_LIVE_MINUTES", "7")
     monkeypatch.setenv("REDLINE_WINDOWS", '{"m": 2}')
     monkeypatch.setenv("REDLINE_ROOTS", '[{"path": "~/x"}]')
@@ -118,14 +118,14 @@ MISTAKES = {
 
 def test_a_mistake_in_the_file_or_that_it_cannot_be_read_is_named_and_the_defaults_apply(clean, tmp_path):
     for expected, content in ((named, one) for named, contents in MISTAKES.items() for one in contents):
-        (tmp_path / DEMO_FILE).write_bytes(content)
+        (tmp_path / FILE_NAME).write_bytes(content)
         found, (fault,) = load(tmp_path)
         assert expected in fault, content
         assert (found.live_minutes, found.thinking_guard, found.roots) == (5, "latest", default_roots())
-    (tmp_path / DEMO_FILE).unlink()
-    (tmp_path / DEMO_FILE).mkdir()
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / FILE_NAME).mkdir()
     _, (fault,) = load(tmp_path)
-    assert DEMO_FILE in fault
+    assert FILE_NAME in fault
 
 
 ROOTS = [("ROOTS", value) for value in ("/a/path", "[{}]", '[{"path": "relative"}]')]
@@ -141,10 +141,10 @@ def test_a_mistake_in_the_environment_is_named(clean, tmp_path, monkeypatch, nam
 
 def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh):
     fresh.data.mkdir(mode=0o700)
-    (fresh.data / DEMO_FILE).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
+    (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
     before = snapshot(fresh.data)
     message = refused(fresh, "2 bad_configuration")
-    assert not missing(message, "redline.E001", "live_minutes", "thinking_guard", DEMO_FILE)
+    assert not missing(message, "redline.E001", "live_minutes", "thinking_guard", FILE_NAME)
     assert "redline.E001" in fresh.call("tree", "x.jsonl").err
     after = snapshot(fresh.data)
     del after["secret_key"]
@@ -171,7 +171,7 @@ def test_files_of_redline_are_private(fresh):
 
 @pytest.mark.parametrize(
     ("already_there", "usual"),
-    [("", 0o755), ("secret_key", 0o755), (DEMO_FILE, 0o755), ("redline.sqlite3", 0o755), ("", 0o1777)],
+    [("", 0o755), ("secret_key", 0o755), (FILE_NAME, 0o755), ("redline.sqlite3", 0o755), ("", 0o1777)],
 )
 def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(fresh, already_there, usual):
     fresh.data.mkdir()
@@ -184,11 +184,11 @@ def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(fresh, alre
 
 def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
     """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
-    place(fresh.data / DEMO_FILE, b'hooks = ["planted"]\nroots = 7\n')
+    place(fresh.data / FILE_NAME, b'hooks = ["planted"]\nroots = 7\n')
     fresh.data.chmod(0o775)
     assert f"chmod 700 {fresh.data}" in refused(fresh, "6 open_data_directory")
     assert mode(fresh.data) == 0o775
-    assert snapshot(fresh.data).keys() == {DEMO_FILE}
+    assert snapshot(fresh.data).keys() == {FILE_NAME}
     fresh.data.chmod(0o700)
     assert fresh.call("sessions", "--json").error == "bad_configuration"
 

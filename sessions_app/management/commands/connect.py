@@ -10,10 +10,11 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.connections.service import (
+from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
     ConnectionState,
+    ConnectionTest,
     agent_named,
     all_connections,
     connect,
@@ -25,8 +26,8 @@ from sessions_app.connections.service import (
     revocation_note,
     revoke,
     status_of_connection,
+    try_connection,
 )
-from sessions_app.connections.trial import ConnectionTest, try_connection
 from sessions_app.disk.files import reported
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.server.running_server import running_server

@@ -7,7 +7,6 @@ from django.utils import timezone
 
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.models import Root, Session
-from sessions_app.pages.list.service import session_json
 from sessions_app.sessionlog.text import one_line
 from sessions_app.terminal import Column
 
@@ -34,7 +33,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         del options
         sessions = list(Session.objects.for_display().latest_first())
-        self.show_json(list(map(session_json, sessions)))
+        self.show_json([session.as_json() for session in sessions])
         for root in Root.objects.exclude(unread="").order_by("pk"):
             self.stderr.write(f"{printable(root.path)}: {printable(root.unread)}")
         if not sessions:

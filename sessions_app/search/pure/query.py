@@ -1,4 +1,5 @@
-"""PURE: a typed search query, as an expression of the full-text index and as marks in a text.
+"""PURE: a typed search query, as an expression of the full-text index and as marks in a text; and the excerpt of a text
+around its matches.
 
     race condition        both words, in any order; a word of three letters or more also finds longer ones
     "race condition"      exactly these words in a row
@@ -7,7 +8,6 @@
 
 Everything else is a word, including what only looks like a filter: no input causes an error of the index.
 """
-# WAS sessions_app/search/pure/snippet: """PURE: an excerpt of a text, around its matches."""
 
 from __future__ import annotations
 
