@@ -32,7 +32,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -51,7 +50,7 @@ from sessions_app.disk.configuration_file import (
     remove_directories,
     replace_configuration_file,
 )
-from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of
+from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of, write_private
 from sessions_app.server.connection_files import (
     DIRECTORY,
     PATH,
@@ -420,10 +419,7 @@ def _keep_backup(change: ConfigurationChange) -> str:
 def _write_private(name: str, content: bytes) -> str:
     path: Path = settings.REDLINE_DATA_DIR / DIRECTORY / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{name}")
-    draft.touch(mode=0o600)
-    draft.write_bytes(content)
-    draft.replace(path)
+    write_private(path, content)
     return str(path)
 
 
@@ -591,9 +587,7 @@ class Listener:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

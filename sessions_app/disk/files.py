@@ -18,8 +18,10 @@ import enum
 import errno
 import hashlib
 import os
+import secrets
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -497,6 +499,29 @@ def write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a small file that only its user can read, replacing any with this name in one step. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def content_created_once(path: Path, make: Callable[[], str]) -> str:
+    """The content of a private file, created if it is missing. Raises OSError.
+
+    A complete file is linked into place, so that two processes that need it first at the same time get the same.
+    """
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="ascii") as draft:
+            draft.write(make())
+            draft.flush()
+            with suppress(FileExistsError):
+                path.hardlink_to(draft.name)
+    return path.read_text(encoding="ascii")
 
 
 def sync(fd: int) -> None:

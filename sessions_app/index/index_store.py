@@ -45,6 +45,8 @@ LOCK_SECONDS: Final = 600
 """How long indexing waits for another process indexing the same session, which may have gigabytes to read."""
 _LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'sessions_app_entry'"
 """The largest key that an entry ever had: SQLite never reuses one."""
+_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+"""The columns from which `unpack` makes an entry."""
 _INSERT: Final = insert_statement(EntryRow)
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in INDEXED_FIELDS]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
@@ -276,14 +278,8 @@ def entries_naming(sessions: Iterable[Session], name: str) -> Iterator[tuple[Ses
     by_key = {session.pk: session for session in sessions}
     place = Func(F("digest"), Value(name.encode()), function="INSTR", output_field=IntegerField())
     found = EntryRow.objects.filter(session__in=by_key).annotate(place=place).filter(place__gt=0)
-    columns = found.order_by("session", "offset").values_list(
-        "session", "number", "offset", "length", "entry_id", "parent_id", "digest"
-    )
-    for key, number, offset, length, entry_id, parent_id, digest in columns.iterator():
-        yield by_key[key], unpack(number, offset, length, entry_id, parent_id, digest)
-
-
-_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+    for key, *columns in found.order_by("session", "offset").values_list("session", *_COLUMNS).iterator():
+        yield by_key[key], unpack(*columns)
 
 
 def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
@@ -294,11 +290,10 @@ def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; control entries are read from the file again."""
-    rows = session.entries.order_by("offset")
     agent = session.agent
-    columns = rows.values_list(*_COLUMNS)
-    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
-        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+    rows = session.entries.order_by("offset").values_list(*_COLUMNS)
+    for columns in rows.iterator(chunk_size=5_000):
+        entry = unpack(*columns)
         if entry.has_control:
             again, _ = reparse_entry(agent, reader, entry, version)
             entry = msgspec.structs.replace(entry, control=again.control)

@@ -31,8 +31,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Timer
-from types import FrameType, TracebackType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self
+from types import FrameType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -63,9 +63,7 @@ class Caller:
         self._earlier = {one: signal.signal(one, self._stop) for one in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for one, handler in self._earlier.items():
             signal.signal(one, handler)
 
@@ -279,14 +277,6 @@ class HookOutcome(NamedTuple):
     message: str
 
 
-class Requests(Protocol):
-    """Requests to the server. Both methods raise NoAnswer and RequestRefused."""
-
-    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer: ...
-
-    def get(self, path: str, seconds: float) -> ServerAnswer: ...
-
-
 def lost(reason: str, why: str) -> HookOutcome:
     """The outcome if the server answered first and then no longer does."""
     if reason == MANUAL:
@@ -298,7 +288,7 @@ def lost(reason: str, why: str) -> HookOutcome:
 
 
 def request_review(
-    requests: Requests,
+    requests: ServerRequests,
     fields: Mapping[str, Any],
     still_waits: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
@@ -322,7 +312,7 @@ def request_review(
 
 
 def _decision(
-    requests: Requests,
+    requests: ServerRequests,
     reason: str,
     answer: ServerAnswer,
     still_waits: Callable[[float], bool],
@@ -348,7 +338,7 @@ def _decision(
     return HookOutcome(HookStep(answer.do), answer.message)
 
 
-def _withdraw(requests: Requests, place: str) -> None:
+def _withdraw(requests: ServerRequests, place: str) -> None:
     """Report that the agent no longer waits. If the report is lost, the review request times out."""
     try:
         requests.post(place, WITHDRAWN, LAST_SECONDS)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import os
 import secrets
 import threading
 import time
@@ -28,7 +27,7 @@ from typing import Final
 import filelock
 import msgspec
 
-from sessions_app.disk.files import FileIdentity
+from sessions_app.disk.files import FileIdentity, content_created_once, write_private
 from sessions_app.sessionlog.errors import Conflict
 
 TOKEN_FILE: Final = "launch_token"  # noqa: S105  # a file name
@@ -45,13 +44,13 @@ _ending = threading.Lock()
 def new_token(directory: Path) -> str:
     """A fresh token, which replaces an unused one."""
     token = secrets.token_urlsafe(32)
-    _draft(directory, TOKEN_FILE, token).replace(directory / TOKEN_FILE)
+    write_private(directory / TOKEN_FILE, token.encode())
     return token
 
 
 def api_token(directory: Path, *, renewed: bool = False) -> str:
     """The API token, created when it is first needed; `renewed` replaces it, and the old token stops working."""
-    return _kept(directory, API_TOKEN_FILE, lambda: secrets.token_urlsafe(32), renewed=renewed)
+    return _kept(directory / API_TOKEN_FILE, lambda: secrets.token_urlsafe(32), renewed=renewed)
 
 
 def browser_host(directory: Path, *, renewed: bool = False) -> str:
@@ -59,7 +58,7 @@ def browser_host(directory: Path, *, renewed: bool = False) -> str:
 
     `renewed` replaces it; browsers are no longer admitted at the old one.
     """
-    name = _kept(directory, NAME_FILE, lambda: secrets.token_hex(NAME_BYTES), renewed=renewed)
+    name = _kept(directory / NAME_FILE, lambda: secrets.token_hex(NAME_BYTES), renewed=renewed)
     return f"{name}.localhost"
 
 
@@ -99,7 +98,7 @@ def end_session(directory: Path, session: str) -> None:
     with _ending:
         recent = {one: ended for one, ended in _ended(directory).items() if ended > now - SESSION_SECONDS}
         lines = "".join(f"{one} {ended}\n" for one, ended in {**recent, session: now}.items())
-        _draft(directory, ENDED_FILE, lines).replace(directory / ENDED_FILE)
+        write_private(directory / ENDED_FILE, lines.encode())
 
 
 def has_ended(directory: Path, session: str) -> bool:
@@ -116,28 +115,11 @@ def _ended(directory: Path) -> dict[str, int]:
     return {session: int(ended) for session, _, ended in (line.partition(" ") for line in lines)}
 
 
-def _kept(directory: Path, name: str, make: Callable[[], str], *, renewed: bool) -> str:
+def _kept(path: Path, make: Callable[[], str], *, renewed: bool) -> str:
     """The content of this file, which is created if it is missing or to be `renewed`."""
-    path = directory / name
-    if renewed or not path.exists():
-        draft = _draft(directory, name, make())
-        if renewed:
-            draft.replace(path)
-        else:
-            # If two processes need it first at the same time, both get the same.
-            with contextlib.suppress(FileExistsError):
-                path.hardlink_to(draft)
-            draft.unlink()
-    return path.read_text(encoding="ascii")
-
-
-def _draft(directory: Path, name: str, content: str) -> Path:
-    """A private file with this content, beside the file of this name."""
-    draft = directory / f".{name}.{secrets.token_hex(4)}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(content)
-    return draft
+    if renewed:
+        write_private(path, make().encode())
+    return content_created_once(path, make)
 
 
 LOCK_FILE: Final = "server.lock"
@@ -156,9 +138,7 @@ class RunningServer(msgspec.Struct, frozen=True):
 
     def keep(self, directory: Path) -> None:
         """Write it beside the lock, for other commands."""
-        draft = directory / f".{STATE_FILE}"
-        draft.write_bytes(msgspec.json.encode(self))
-        draft.replace(directory / STATE_FILE)
+        write_private(directory / STATE_FILE, msgspec.json.encode(self))
 
 
 @contextmanager

@@ -78,11 +78,15 @@ class StaticMiddleware(WhiteNoiseMiddleware):
         return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
 
 
-class UncachedMiddleware:
-    """Pages contain transcripts: they must not be cached, unless the view allows a browser to."""
+class Middleware:
+    """A layer around the views. Subclasses handle a request, with the response of what is inside."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
+
+
+class UncachedMiddleware(Middleware):
+    """Pages contain transcripts: they must not be cached, unless the view allows a browser to."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
@@ -90,11 +94,8 @@ class UncachedMiddleware:
         return response
 
 
-class HostMiddleware:
+class HostMiddleware(Middleware):
     """Refuses every request, even one for a stylesheet, under a host that is not ours."""
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
@@ -110,16 +111,13 @@ class HostMiddleware:
         return response
 
 
-class LaunchMiddleware:
+class LaunchMiddleware(Middleware):
     """Admits only requests with the cookie; `/launch?token=…` sets it, once for each token.
 
     Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie; on the paths for agents,
     only the token of a connected agent counts. Browsers never send one automatically, so other sites cannot forge such
     requests, and no CSRF token is needed.
     """
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
@@ -182,11 +180,8 @@ def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
     )
 
 
-class BodyMiddleware:
+class BodyMiddleware(Middleware):
     """Refuses a request whose body the gate did not receive completely."""
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         why = request.scope.get(REFUSED_BODY) if isinstance(request, ASGIRequest) else None

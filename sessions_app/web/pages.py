@@ -32,7 +32,7 @@ from sessions_app.server.running_server import end_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
 
 from .credentials import COOKIE, Credentials
-from .middleware import failed, is_api
+from .middleware import Middleware, failed, is_api
 
 
 class FormInvalid(BadInput):
@@ -147,11 +147,8 @@ HEADINGS: Final = {
 _log = logging.getLogger("redline")
 
 
-class FailureMiddleware:
+class FailureMiddleware(Middleware):
     """503 for failures that are not bugs of Redline: a busy database, a full disk, a refused file."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.get_response(request)
