@@ -16,7 +16,8 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import BinaryField, BooleanField, DateTimeField, FloatField, IntegerField, JSONField, Model
 from django.utils import timezone
 
-from sessions_app.database.migrated import migrated, open_database
+from sessions_app.database import migrated
+from sessions_app.database.migrated import open_database
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Root, Session
 from tests.factories import chain, session_bytes, user

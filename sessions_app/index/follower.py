@@ -41,7 +41,7 @@ from .index_store import (
     seen_file,
     seen_session,
 )
-from .indexer import IndexTotals, batches, index_batch
+from .indexer import IndexTotals, ReadOptions, batches, index_batch
 from .progress import ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread
 
@@ -265,7 +265,7 @@ class Follower:
         self._announcer.finish()
 
     def _index(self, files: Mapping[Path, SeenFile]) -> None:
-        for listed in index_batch(list(files), self._total, report=self._announcer.report_read):
+        for listed in index_batch(list(files), self._total, ReadOptions(report=self._announcer.report_read)):
             path, seen = listed.path, files[listed.path]
             if listed.fault:
                 self._refused[path] = seen

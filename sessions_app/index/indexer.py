@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from django.db import connections
@@ -95,11 +96,19 @@ class TextSink(Protocol):
     def begin(self, session: Session) -> ReadTexts: ...
 
 
-OpenTexts = Callable[[], AbstractContextManager[TextSink]]
+OpenTexts = Callable[[], AbstractContextManager[TextSink | None]]
 """Opens a sink; each process that indexes opens its own."""
 
 
-def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts | None = None) -> IndexTotals:
+class ReadOptions(NamedTuple):
+    """How files are read: whether from their start in any case, and what receives the progress and the texts."""
+
+    rebuild: bool = False
+    report: Report = str
+    texts: TextSink | None = None
+
+
+def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts = nullcontext) -> IndexTotals:
     """Index every configured root that exists. Files with the size and the time of the index are not opened."""
     total = IndexTotals()
     refresh_windows(total.lookup)
@@ -108,7 +117,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
         path = Path(root.path)
         try:
             if _is_directory(path):
-                _index_directory(path, total, _Job(rebuild, report, texts), known)
+                _index_directory(path, total, ReadOptions(rebuild, report), texts, known)
             else:
                 mark_missing(missing_below(path, known_paths(), set()))
         except RedlineError as fault:
@@ -118,7 +127,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str, texts: OpenTexts
 
 
 def index_paths(
-    paths: Iterable[Path], *, rebuild: bool = False, report: Report = str, texts: OpenTexts | None = None
+    paths: Iterable[Path], *, rebuild: bool = False, report: Report = str, texts: OpenTexts = nullcontext
 ) -> IndexTotals:
     """Index the given files and directories, whatever their sizes and times. Raises BadInput if a path is neither."""
     configured_roots()
@@ -126,15 +135,11 @@ def index_paths(
     for path in map(real_path, paths):
         if _is_directory(path):
             root_for(path)
-            _index_directory(path, total, _Job(rebuild, report, texts))
+            _index_directory(path, total, ReadOptions(rebuild, report), texts)
         else:
-            with _opened(texts) as sink:
+            with texts() as sink:
                 index_file(path, total, rebuild=rebuild, report=report, texts=sink)
     return total
-
-
-def _opened(texts: OpenTexts | None) -> AbstractContextManager[TextSink | None]:
-    return texts() if texts is not None else nullcontext()
 
 
 def _is_directory(path: Path) -> bool:
@@ -160,7 +165,7 @@ def index_file(
         session = found.rows[path]
         is_new = path in found.made
         try:
-            scan = _read(session, path, total or IndexTotals(), report, is_new=is_new, from_start=rebuild, texts=texts)
+            scan = _read(session, path, total or IndexTotals(), ReadOptions(rebuild, report, texts), is_new=is_new)
         except RedlineError as fault:
             if is_new:
                 session.delete()
@@ -171,19 +176,14 @@ def index_file(
     return session
 
 
-class _Job(NamedTuple):
-    """The options of one indexing run."""
-
-    rebuild: bool
-    report: Report
-    texts: OpenTexts | None
-
-
 def _index_directory(
-    directory: Path, total: IndexTotals, job: _Job, indexed: Mapping[Path, IndexedFile] | None = None
+    directory: Path,
+    total: IndexTotals,
+    options: ReadOptions,
+    texts: OpenTexts,
+    indexed: Mapping[Path, IndexedFile] = MappingProxyType({}),
 ) -> None:
     """Index the sessions below a directory, except those whose state equals that in `indexed`."""
-    indexed = indexed or {}
     known = known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)
     record_unread(directory, found.unread)
@@ -200,20 +200,20 @@ def _index_directory(
         else:
             # Reading will report a file that cannot be inspected.
             sizes[path] = seen.size if seen is not None else 0
-    there |= _index_files(sizes, total, job)
+    there |= _index_files(sizes, total, options, texts)
     mark_missing(missing_below(directory, known, there, [refused.path for refused in found.refused]))
 
 
-def _index_files(sizes: Mapping[Path, int], total: IndexTotals, job: _Job) -> set[int]:
+def _index_files(sizes: Mapping[Path, int], total: IndexTotals, options: ReadOptions, texts: OpenTexts) -> set[int]:
     """Index files with these sizes, many of them with two processes; returns the keys of their rows."""
+    index = partial(_index_part, lookup=total.lookup, texts=texts)
     if sum(sizes.values()) < BYTES_FOR_TWO or not may_fork():
-        found, counted = _index_part((sizes, job), total.lookup)
+        found, counted = index((sizes, options))
     else:
         connections.close_all()
         mine, other = _halves(sizes)
-        silent = job._replace(report=str)
-        results = in_two_processes(partial(_index_part, lookup=total.lookup), (mine, job), (other, silent))
-        (found, counted), (others, counted_there) = results
+        silent = options._replace(report=str)
+        (found, counted), (others, counted_there) = in_two_processes(index, (mine, options), (other, silent))
         found |= others
         counted.add(counted_there)
     total.add(counted)
@@ -230,12 +230,14 @@ def _halves(sizes: Mapping[Path, int]) -> tuple[dict[Path, int], dict[Path, int]
     return parts
 
 
-def _index_part(part: tuple[Mapping[Path, int], _Job], lookup: ContextWindowLookup) -> tuple[set[int], IndexTotals]:
-    sizes, job = part
+def _index_part(
+    part: tuple[Mapping[Path, int], ReadOptions], lookup: ContextWindowLookup, texts: OpenTexts
+) -> tuple[set[int], IndexTotals]:
+    sizes, options = part
     total, found = IndexTotals(lookup=lookup), set()
-    with _opened(job.texts) as texts:
+    with texts() as sink:
         for batch in batches(sizes):
-            listed = index_batch(batch, total, rebuild=job.rebuild, report=job.report, texts=texts)
+            listed = index_batch(batch, total, options._replace(texts=sink))
             found |= {one.key for one in listed if one.key is not None}
     return found, total
 
@@ -257,14 +259,7 @@ def batches(sizes: Mapping[Path, int]) -> Iterator[list[Path]]:
         yield batch
 
 
-def index_batch(
-    paths: Sequence[Path],
-    total: IndexTotals,
-    *,
-    rebuild: bool = False,
-    report: Report = str,
-    texts: TextSink | None = None,
-) -> list[IndexResult]:
+def index_batch(paths: Sequence[Path], total: IndexTotals, options: ReadOptions) -> list[IndexResult]:
     """Index files of roots, by their real paths.
 
     An unreadable file does not affect the others: the reason is recorded with its session and in `total`.
@@ -273,7 +268,7 @@ def index_batch(
     usable = [path for path in paths if path not in {one.path for one in listed}]
     try:
         with only_indexer(*usable):
-            listed += _index_locked(usable, total, rebuild, report, texts)
+            listed += _index_locked(usable, total, options)
     except RedlineError as fault:
         listed += [IndexResult(path, None, fault.message) for path in usable]
     total.faults += [RefusedPath(one.path, one.fault) for one in listed if one.fault]
@@ -289,16 +284,13 @@ def _unusable(path: Path) -> str:
     return ""
 
 
-def _index_locked(
-    paths: Sequence[Path], total: IndexTotals, rebuild: bool, report: Report, texts: TextSink | None
-) -> list[IndexResult]:
+def _index_locked(paths: Sequence[Path], total: IndexTotals, options: ReadOptions) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
     found = find_rows(paths)
     for path, session in found.rows.items():
         try:
-            is_new = path in found.made
-            scans.append(_read(session, path, total, report, is_new=is_new, from_start=rebuild, texts=texts))
+            scans.append(_read(session, path, total, options, is_new=path in found.made))
         except RedlineError as fault:
             record_fault(session, fault)
             listed.append(IndexResult(path, session.pk, fault.message))
@@ -311,21 +303,12 @@ def _index_locked(
     return listed
 
 
-def _read(
-    session: Session,
-    path: Path,
-    total: IndexTotals,
-    report: Report,
-    *,
-    is_new: bool,
-    from_start: bool,
-    texts: TextSink | None,
-) -> Scan:
-    begin = texts.begin if texts is not None else None
+def _read(session: Session, path: Path, total: IndexTotals, options: ReadOptions, *, is_new: bool) -> Scan:
+    begin = options.texts.begin if options.texts is not None else None
     with session.agent.store.open(path) as reader:
         try:
-            scan = Scan(session, path, reader, total.lookup, is_new=is_new, from_start=from_start, texts=begin)
-            scan.run(report)
+            scan = Scan(session, path, reader, total.lookup, is_new=is_new, from_start=options.rebuild, texts=begin)
+            scan.run(options.report)
         finally:
             total.bytes_read += reader.bytes_read
     total.count(session.entry_count, session.size, session.damage_count)

@@ -22,7 +22,7 @@ from compaction_app.changes.compaction import commit
 from compaction_app.changes.undo import UndoRequest, planned, undo
 from compaction_app.models import AuditEntry, Backup, Compaction, Run, RunEvent, WaitRule
 from lab_app.models import Experiment, MeasuredSession
-from sessions_app.database.migrated import salvage
+from sessions_app.database import salvage
 from sessions_app.database.salvage import readable_rows
 from sessions_app.disk.open_files import Writer
 from sessions_app.document.document import Document

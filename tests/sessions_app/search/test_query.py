@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.database.migrated import text_store as store_module
+from sessions_app.database import text_store as store_module
 from sessions_app.database.text_store import Alike, IndexedPassage, SearchableSession, TextStore
 from sessions_app.search.filters import SearchFilters
 from sessions_app.search.pure.query import SearchQuery, day_of, snippet
