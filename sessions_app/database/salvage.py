@@ -26,6 +26,7 @@ from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import StateApps
 
 from sessions_app.disk.files import file_state, reported
 from sessions_app.disk.open_files import describe, writers_of
@@ -218,8 +219,7 @@ def _copy_tables(source: sqlite3.Connection, path: Path) -> list[SalvagedTable]:
     """Create the tables of the version that wrote the database, and fill them. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     targets = _last_migrations(source, executor, path)
-    executor.migrate(targets)
-    found = executor.loader.project_state(targets).apps
+    found = _make_tables(executor, targets)
     tables: dict[str, SalvagedTable] = {}
     with transaction.atomic():
         for model in found.get_models(include_auto_created=True):
@@ -228,6 +228,12 @@ def _copy_tables(source: sqlite3.Connection, path: Path) -> list[SalvagedTable]:
         _drop_orphans(tables)
         _continue_numbers(source)
     return list(tables.values())
+
+
+def _make_tables(executor: MigrationExecutor, targets: list[tuple[str, str]]) -> StateApps:
+    """Create the tables as these migrations leave them, and return their models."""
+    executor.migrate(targets)
+    return executor.loader.project_state(targets).apps
 
 
 def _last_migrations(source: sqlite3.Connection, executor: MigrationExecutor, path: Path) -> list[tuple[str, str]]:

@@ -31,9 +31,8 @@ from sessions_app.database.text_store import (
 )
 from sessions_app.disk.files import SessionReader, reported
 from sessions_app.index.index_store import indexed_tree
-from sessions_app.index.indexer import IndexTotals, OpenTexts
+from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession
 from sessions_app.index.progress import TextProgress
-from sessions_app.index.scan import RebuiltSession
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
 from sessions_app.server.broadcast import SESSIONS, publish

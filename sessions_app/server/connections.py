@@ -318,8 +318,18 @@ def listening(port: int, hosts: Sequence[str] = (IPV4,)) -> Iterator[list[socket
 
     IPv6 is left out if the machine does not have it. Raises Conflict `port_taken`, SystemFailure `port_refused`.
     """
-    with ExitStack() as stack:
-        yield _listeners(port, hosts, stack)
+    for _ in range(PORTS_TRIED):
+        with ExitStack() as attempt:
+            try:
+                listeners = _attempted(port, hosts, attempt)
+            except OSError as fault:
+                if fault.errno == errno.EADDRINUSE and port == 0:
+                    # The port that was free on the first host is in use on the next.
+                    continue
+                raise _refusal(port, fault) from fault
+            yield listeners
+            return
+    raise Conflict("port_taken", "No port is free on all addresses. The server was not started. Try again.")
 
 
 @contextmanager
@@ -342,21 +352,6 @@ def shared_port(listeners: Sequence[socket.socket]) -> int:
     """The port that all of them share."""
     port: int = listeners[0].getsockname()[1]
     return port
-
-
-def _listeners(port: int, hosts: Sequence[str], stack: ExitStack) -> list[socket.socket]:
-    for _ in range(PORTS_TRIED):
-        with ExitStack() as attempt:
-            try:
-                listeners = _attempted(port, hosts, attempt)
-            except OSError as fault:
-                if fault.errno == errno.EADDRINUSE and port == 0:
-                    # The port that was free on the first host is in use on the next.
-                    continue
-                raise _refusal(port, fault) from fault
-            stack.enter_context(attempt.pop_all())
-            return listeners
-    raise Conflict("port_taken", "No port is free on all addresses. The server was not started. Try again.")
 
 
 def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[socket.socket]:
