@@ -468,6 +468,10 @@ class ConnectionStatus(NamedTuple):
     state: ConnectionState
     sentence: str = ""
 
+    @property
+    def is_current(self) -> bool:
+        return self.state is ConnectionState.CURRENT
+
 
 def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
     """The state of a connection, by the agent's file."""

@@ -215,7 +215,7 @@ _compared: dict[tuple[FileState, tuple[tuple[int, str], ...]], bool] = {}
 """Whether files that replaced others begin with the bytes that were read of those: a page needs it several times."""
 
 
-class _Mark(NamedTuple):
+class _HashedPosition(NamedTuple):
     """A position up to which the read bytes can be fingerprinted, with the last bytes before it."""
 
     offset: int
@@ -300,16 +300,16 @@ class SessionReader:
         `end` is the position of the last newline that was read, or the end of what was read. Raises Conflict if the
         file on disk has changed since; ValueError for any other `end` or start.
         """
-        marks = {mark.offset: mark for mark in (self._here, self._line_end)}
-        if self._start != (previous.size if previous else 0) or end not in marks:
-            raise ValueError(f"read from {self._start}, can fingerprint up to {sorted(marks)}, not {end}")
+        hashed = {one.offset: one for one in (self._here, self._line_end)}
+        if self._start != (previous.size if previous else 0) or end not in hashed:
+            raise ValueError(f"read from {self._start}, can fingerprint up to {sorted(hashed)}, not {end}")
         edge = min(EDGE, end)
         head, tail = self._read_all(0, edge), self._read_all(end - edge, edge)
         digest = sha256_of(head)
         same_head = head.startswith(self._first[:edge]) and (
             previous is None or previous.size < EDGE or digest == previous.head
         )
-        if not (same_head and tail.endswith(marks[end].before)):
+        if not (same_head and tail.endswith(hashed[end].before)):
             raise self._rewritten("its bytes changed while it was read")
         now = self.state()
         there = file_state(self.path)
@@ -317,7 +317,7 @@ class SessionReader:
             raise self._rewritten("it was replaced by another file while it was read")
         segments = previous.segments if previous else ()
         if end > self._start:
-            segments = (*segments, (end, marks[end].digest.hexdigest()))
+            segments = (*segments, (end, hashed[end].digest.hexdigest()))
         return Fingerprint(now.device, now.inode, end, now.mtime_ns, digest, sha256_of(tail), segments)
 
     def _holds(self, segments: tuple[tuple[int, str], ...], now: FileState) -> bool:
@@ -346,8 +346,8 @@ class SessionReader:
     def _restart(self, start: int) -> None:
         self._start = start
         self._first = b""
-        self._here = _Mark(start, hashlib.sha256(), b"")
-        self._line_end = _Mark(start, hashlib.sha256(), b"")
+        self._here = _HashedPosition(start, hashlib.sha256(), b"")
+        self._line_end = _HashedPosition(start, hashlib.sha256(), b"")
 
     def _stream(self, size: int) -> Iterator[bytes]:
         known = self.state().size
@@ -380,9 +380,9 @@ class SessionReader:
         if cut:
             digest.update(whole[:cut])
             recent = (before + chunk[max(0, cut - EDGE) : cut])[-EDGE:]
-            self._line_end = _Mark(offset + cut, digest.copy(), recent)
+            self._line_end = _HashedPosition(offset + cut, digest.copy(), recent)
         digest.update(whole[cut:])
-        self._here = _Mark(offset + len(chunk), digest, (before + chunk[-EDGE:])[-EDGE:])
+        self._here = _HashedPosition(offset + len(chunk), digest, (before + chunk[-EDGE:])[-EDGE:])
 
     def _read_all(self, offset: int, length: int) -> bytes:
         data = self._read(offset, length)

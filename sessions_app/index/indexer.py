@@ -422,7 +422,7 @@ class Scan:
         self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else self._first_tally()
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
         """The conversation that the agent would send, without the entries in `_carried`; None before the first."""
-        self._asked: list[Any] | None = kept.get("asked")
+        self._decided_by: list[Any] | None = kept.get("asked")
         """The agent whose installed version decided the reader, this version if there is one, and the reader of the
         versions that the lines recorded; None if the reader depends on no version."""
         self._inherited: object = kept.get("inherited", session.inherited)
@@ -654,7 +654,7 @@ class Scan:
         self._carried.clear()
 
     def _choose_reader(self, entries: Sequence[Entry], own: Mapping[str, str] = NOTHING_APPENDED) -> Reading:
-        self._asked = None
+        self._decided_by = None
         return choose_reader(
             entries,
             chosen=self._chosen_reader,
@@ -666,23 +666,23 @@ class Scan:
 
     def _version_of(self, agent: str) -> Version | None:
         version = self._lookup.version_of(agent)
-        self._asked = [agent, list(version) if version is not None else None, self._recorded_reader(agent)]
+        self._decided_by = [agent, list(version) if version is not None else None, self._recorded_reader(agent)]
         return version
 
     def _is_agent_updated(self) -> bool:
         """Whether the installed version differs from the one that decided the reader."""
-        if self._asked is None:
+        if self._decided_by is None:
             return False
-        agent, asked, _ = self._asked
+        agent, deciding, _ = self._decided_by
         version = self._lookup.version_of(agent)
-        return version is not None and list(version) != asked
+        return version is not None and list(version) != deciding
 
     def _shows_other_versions(self) -> bool:
         """Whether the versions in the lines decided the reader, and now indicate another one."""
-        if self._asked is None or self._chosen_reader:
+        if self._decided_by is None or self._chosen_reader:
             return False
-        agent, asked, recorded = self._asked
-        return asked is None and recorded != self._recorded_reader(agent)
+        agent, deciding, recorded = self._decided_by
+        return deciding is None and recorded != self._recorded_reader(agent)
 
     def _recorded_reader(self, key: str) -> str:
         """The reader of the versions that the lines record so far; empty if they record none."""
@@ -768,7 +768,7 @@ class Scan:
             # The contribution of a line without a newline is not kept: the line is read again, and may change.
             "tally": msgspec.to_builtins(tally) if is_whole else None,
             "conversation": msgspec.to_builtins(self._conversation) if is_whole else None,
-            "asked": self._asked,
+            "asked": self._decided_by,
             "inherited": session.inherited,
             "entries": self._complete,
             "compactions": self._compactions,

@@ -22,7 +22,6 @@ from sessions_app.agents.registry import version_installed
 from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
-    ConnectionState,
     ConnectionStatus,
     ConnectionTest,
     all_connections,
@@ -73,18 +72,6 @@ class ConnectionForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownConnection:
-    """A connection with its state."""
-
-    one: ConnectedAgent
-    status: ConnectionStatus
-
-    @property
-    def is_current(self) -> bool:
-        return self.status.state is ConnectionState.CURRENT
-
-
-@dataclass(frozen=True, slots=True)
 class ShownAgent:
     """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
     ones."""
@@ -93,13 +80,13 @@ class ShownAgent:
     program: str
     """The path of its program; empty if it was not found."""
     version: str
-    connections: list[ShownConnection]
+    connections: list[tuple[ConnectedAgent, ConnectionStatus]]
     unconnected_bridge: str
     """The file for all projects, if it has a bridge without a connection; otherwise empty."""
 
     @property
     def is_everywhere(self) -> bool:
-        return any(not shown.one.project for shown in self.connections)
+        return any(not one.project for one, _ in self.connections)
 
 
 def shown_agents() -> list[ShownAgent]:
@@ -116,7 +103,7 @@ def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
         agent,
         program_on_path(agent.client.program) or "",
         ".".join(map(str, version)) if version is not None else "",
-        [ShownConnection(one, status_of_connection(one)) for one in own],
+        [(one, status_of_connection(one)) for one in own],
         _unconnected_bridge(agent) if all(one.project for one in own) else "",
     )
 

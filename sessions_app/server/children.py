@@ -179,7 +179,7 @@ def exit_with_parent() -> None:
     end_with_parent(lambda: os._exit(0))
 
 
-Part = TypeVar("Part")
+Share = TypeVar("Share")
 Result = TypeVar("Result")
 
 
@@ -188,7 +188,7 @@ def may_fork() -> bool:
     return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
 
 
-def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) -> tuple[Result, Result]:
+def in_two_processes(work: Callable[[Share], Result], here: Share, there: Share) -> tuple[Result, Result]:
     """The results of `work` on two parts, of the second one in a child process, which ends when this one does.
 
     No connection to a database may be open: SQLite's must not be used after a fork. If the child fails, this process
@@ -213,7 +213,7 @@ def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) ->
     return mine, pickle.loads(pickled) if status == 0 else work(there)  # noqa: S301  # our own child made it
 
 
-def _work_as_child(work: Callable[[Part], object], part: Part, answering: int, alive: int) -> NoReturn:
+def _work_as_child(work: Callable[[Share], object], part: Share, answering: int, alive: int) -> NoReturn:
     """Work, answer, and exit without leaving this function: the child must not clean up what belongs to the parent."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

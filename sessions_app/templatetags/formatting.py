@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from django import template
@@ -17,6 +17,7 @@ from sessions_app.sessionlog.text import duration_words, one_line, plural, print
 
 register = template.Library()
 register.filter(one_line)
+register.filter("duration", duration_words)
 
 SHOWN_ID: Final = 14
 """Longer ids are abbreviated."""
@@ -79,12 +80,6 @@ def ago(moment: datetime | None) -> str:
     if days == 1:
         return "yesterday"
     return f"{local:%A}" if 0 < days < 7 else f"{local.day} {local:%b %Y}"
-
-
-@register.filter
-def duration(took: timedelta) -> str:
-    """A duration: 0.4 s, 14 min 43 s, 3 h 5 min."""
-    return duration_words(took)
 
 
 @register.filter

@@ -13,7 +13,6 @@ from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path
 from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
-    ConnectionState,
     ConnectionTest,
     agent_named,
     all_connections,
@@ -182,8 +181,7 @@ class Command(RedlineCommand):
         for one, status in found:
             self.say(f"{one.agent}{printable(_where(one.project))}: {printable(one.changed)}")
             if status.sentence:
-                style = "" if status.state is ConnectionState.CURRENT else "yellow"
-                self.say(f"  {printable(status.sentence)}", style)
+                self.say(f"  {printable(status.sentence)}", "" if status.is_current else "yellow")
         if not found:
             self.say("No agent is connected. `redline connect AGENT` connects one of these:")
             self.say(", ".join(AGENTS_WITH_BRIDGES))

@@ -50,7 +50,7 @@ def _row(session: Session) -> list[str]:
         printable(Path(session.cwd).name if session.cwd else "?"),
         printable(session.agent_key or "?"),
         str(session.entry_count),
-        _megabytes(session.size),
+        f"{session.size / 1_000_000:.1f} MB",
         _gauge(session),
         "overflow" if session.has_overflown else "due" if session.due else "",
         f"{timezone.localtime(session.last_used):%Y-%m-%d %H:%M}" if session.last_used else "?",
@@ -75,7 +75,3 @@ def _gauge(session: Session) -> str:
     used = f"{'≈' * size.is_rounded}{size.shown:,}"
     window = "unknown" if session.window is None else f"{session.window / 1000:.0f}k"
     return f"{used} / {window}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB"
