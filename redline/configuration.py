@@ -55,10 +55,6 @@ def _one_of(names: Sequence[str]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _loopback(address: str) -> str:
-    return str(loopback_address(address))
-
-
 class RootSetting(BaseModel):
     """A directory with sessions: the agent that writes them, and the reader for them."""
 
@@ -109,7 +105,7 @@ class Configuration(BaseModel):
     the date of a version is also that of its dated versions."""
     servers: dict[
         Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.store.has_server])],
-        Annotated[str, AfterValidator(_loopback)],
+        Annotated[str, AfterValidator(lambda address: str(loopback_address(address)))],
     ] = Field(default_factory=dict)
     """Addresses on this machine of agents' running servers, by agent, such as `http://127.0.0.1:4096`. If only that
     server has a session's database open, the session is changed through it."""

@@ -166,7 +166,9 @@ class Follower:
         elif self._unlisted and time.monotonic() >= self._next_listing:
             self._list_databases()
         elif self._waiting:
-            self._index_next()
+            self._index(self._waiting.popleft())
+            if not self._waiting:
+                self._all_indexed()
         elif _identities(self._roots) != self._there:
             self._next_scan = 0.0
         else:
@@ -246,11 +248,6 @@ class Follower:
         self._waiting = deque(_batches(latest_first))
         self._announcer.add(seen.size for seen in files.values())
         if not files:
-            self._all_indexed()
-
-    def _index_next(self) -> None:
-        self._index(self._waiting.popleft())
-        if not self._waiting:
             self._all_indexed()
 
     def _all_indexed(self) -> None:
@@ -356,8 +353,6 @@ def _found_in(directories: Iterable[Path]) -> set[Path]:
 
 
 DEMO_FILE: Final = "demo.jsonl"
-
-
 DEMO_MARKER: Final = "demo_made"
 """A file in the data directory that records that the demo was created."""
 

@@ -194,21 +194,30 @@ def only_indexer(*paths: Path) -> Iterator[None]:
     This does not lock the sessions themselves; if both locks are needed, that lock comes first. Raises Conflict
     `being_indexed` if another process takes longer than LOCK_SECONDS, and SystemFailure.
     """
-    locks = settings.REDLINE_DATA_DIR / "locks"
     places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
     with ExitStack() as held:
         # Always in the same order: two processes that need the same locks never wait for each other.
         for place, path in sorted(places.items()):
-            lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
-            with reported(locks, f"{path} was not indexed."):
-                locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-                try:
-                    lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02)
-                except filelock.Timeout as busy:
-                    message = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
-                    raise Conflict("being_indexed", message) from busy
-            held.callback(lock.release)
+            busy = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
+            held.enter_context(index_lock(f"index-{place}", LOCK_SECONDS, busy, f"{path} was not indexed."))
         yield
+
+
+@contextmanager
+def index_lock(name: str, seconds: float, busy: str, not_done: str) -> Iterator[None]:
+    """Hold a lock of the index. Raises Conflict `being_indexed` with the sentences in `busy`, and SystemFailure."""
+    locks = settings.REDLINE_DATA_DIR / "locks"
+    lock = filelock.FileLock(locks / f"{name}.lock", thread_local=False)
+    with reported(locks, not_done):
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+        except filelock.Timeout as fault:
+            raise Conflict("being_indexed", busy) from fault
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # ---- writing -----------------------------------------------------------------------------------------------

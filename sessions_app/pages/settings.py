@@ -186,7 +186,8 @@ def _roots() -> list[EffectiveRoot]:
             root,
             root.path == managed,
             "" if root.path == managed else _source_of(root),
-            _fault_of(Path(root.path)),
+            fault_of_root(Path(root.path))
+            or ("" if Path(root.path).exists() else "This directory does not exist yet."),
             *sums.get(root.pk, ()),
         )
         for root in shown_roots()
@@ -197,10 +198,6 @@ def _source_of(root: Root) -> str:
     if not is_in_configuration(root):
         return "added"
     return "configured" if settings.REDLINE_SOURCES.get("roots") else "default"
-
-
-def _fault_of(path: Path) -> str:
-    return fault_of_root(path) or ("" if path.exists() else "This directory does not exist yet.")
 
 
 def _agent_files(home: Path) -> list[tuple[SettingsFile, list[tuple[str, str]]]]:

@@ -11,11 +11,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final
 
-import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
@@ -29,8 +28,8 @@ from sessions_app.database.text_store import (
     close_idle,
     passage_id,
 )
-from sessions_app.disk.files import SessionReader, reported
-from sessions_app.index.index_store import indexed_tree
+from sessions_app.disk.files import SessionReader
+from sessions_app.index.index_store import index_lock, indexed_tree
 from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
@@ -84,21 +83,9 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
         yield store
 
 
-@contextmanager
-def _text_lock(seconds: float) -> Iterator[None]:
-    locks = settings.REDLINE_DATA_DIR / "locks"
-    lock = filelock.FileLock(locks / "search.lock", thread_local=False)
-    with reported(locks, "No texts were indexed."):
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=seconds, poll_interval=0.02)
-        except filelock.Timeout as busy:
-            message = "Another Redline process is indexing texts. Nothing was done. Try again soon."
-            raise Conflict("being_indexed", message) from busy
-    try:
-        yield
-    finally:
-        lock.release()
+def _text_lock(seconds: float) -> AbstractContextManager[None]:
+    busy = "Another Redline process is indexing texts. Nothing was done. Try again soon."
+    return index_lock("search", seconds, busy, "No texts were indexed.")
 
 
 @contextmanager
