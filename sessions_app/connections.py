@@ -505,6 +505,8 @@ def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
     return ConnectionStatus(ConnectionState.CURRENT, " ".join(remarks))
 
 
+# Testing --------------------------------------------------------------------------------------------------
+
 HOST: Final = "127.0.0.1"
 BODY_LIMIT: Final = 1_000_000
 SECONDS: Final = 10

@@ -71,6 +71,8 @@ def describe(writers: tuple[Writer, ...]) -> str:
     return " and ".join(map(str, writers))
 
 
+# ---- locks -----------------------------------------------------------------------------------------------
+
 _SYSTEM: Final = Path("/proc")
 
 

@@ -84,6 +84,9 @@ def is_interrupted(path: Path) -> bool:
     return intent_path(settings.REDLINE_DATA_DIR, path).exists()
 
 
+# ---- what agents have open -------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSessions:
     """The sessions that agents certainly have open."""

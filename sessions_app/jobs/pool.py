@@ -177,6 +177,8 @@ def _give_up_dead(kinds: Sequence[LeaseWatch]) -> None:
         _log.warning("Leases could not be checked: %s", type(fault).__name__)
 
 
+# ---- the processes of the server -------------------------------------------------------------------------
+
 PROCESSES: Final = max(2, os.cpu_count() or 2)
 """The most processes at the same time; further rows stay queued."""
 STARTS: Final = 3

@@ -179,6 +179,8 @@ def exit_with_parent() -> None:
     end_with_parent(lambda: os._exit(0))
 
 
+# ---- work for two processes ------------------------------------------------------------------------------
+
 Share = TypeVar("Share")
 Result = TypeVar("Result")
 

@@ -173,6 +173,8 @@ def _salt(host: str) -> str:
     return f"{SALT}.{host}"
 
 
+# ---- requests whose response is not shown ----------------------------------------------------------------
+
 PURPOSES: Final = ("Sec-Purpose", "Purpose", "X-Purpose", "X-Moz")
 """The headers by which browsers indicate that they fetch a page in advance, or for a preview."""
 EARLY: Final = ("prefetch", "preview")
@@ -183,6 +185,8 @@ def is_shown(request: HttpRequest) -> bool:
     purposes = (request.headers.get(name, "").lower() for name in PURPOSES)
     return request.method != "HEAD" and not any(early in purpose for purpose in purposes for early in EARLY)
 
+
+# ---- sockets ---------------------------------------------------------------------------------------------
 
 Application = Any
 

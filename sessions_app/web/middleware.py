@@ -29,29 +29,6 @@ from sessions_app.server.running_server import SESSION_SECONDS, use_token
 
 from .credentials import API, COOKIE, Credentials, is_for_agents, is_shown, new_launch_cookie
 
-MAX_AGE_SECONDS: Final = 60
-_IMPORT: Final = re.compile(r'^@import "([^"]+)";$', re.MULTILINE)
-
-
-class Stylesheet:
-    """A file of styles, in which each import is replaced by the imported text."""
-
-    def __init__(self, path: Path) -> None:
-        def imported(found: re.Match[str]) -> str:
-            return (path.parent / found[1]).read_text(encoding="utf-8")
-
-        self.text: Final = _IMPORT.sub(imported, path.read_text(encoding="utf-8"))
-        self.etag: Final = f'"{hashlib.sha256(self.text.encode()).hexdigest()}"'
-
-    def respond(self, request: HttpRequest) -> HttpResponse:
-        """The whole text, or a statement that the browser's copy is still valid."""
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
-        headers = {"ETag": self.etag, "Cache-Control": f"max-age={MAX_AGE_SECONDS}, public"}
-        response = HttpResponse(self.text, content_type="text/css; charset=utf-8", headers=headers)
-        return get_conditional_response(request, etag=self.etag, response=response) or response
-
-
 LAUNCH_PATH: Final = "/launch"
 STYLESHEET: Final = "/redline/redline.css"
 REFUSED_BODY: Final = "redline.refused_body"
@@ -206,3 +183,28 @@ def unauthorized(message: str) -> JsonResponse:
     answer = failed("unauthorized", message, 401)
     answer["WWW-Authenticate"] = "Bearer"
     return answer
+
+
+# ---- the stylesheet --------------------------------------------------------------------------------------
+
+MAX_AGE_SECONDS: Final = 60
+_IMPORT: Final = re.compile(r'^@import "([^"]+)";$', re.MULTILINE)
+
+
+class Stylesheet:
+    """A file of styles, in which each import is replaced by the imported text."""
+
+    def __init__(self, path: Path) -> None:
+        def imported(found: re.Match[str]) -> str:
+            return (path.parent / found[1]).read_text(encoding="utf-8")
+
+        self.text: Final = _IMPORT.sub(imported, path.read_text(encoding="utf-8"))
+        self.etag: Final = f'"{hashlib.sha256(self.text.encode()).hexdigest()}"'
+
+    def respond(self, request: HttpRequest) -> HttpResponse:
+        """The whole text, or a statement that the browser's copy is still valid."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        headers = {"ETag": self.etag, "Cache-Control": f"max-age={MAX_AGE_SECONDS}, public"}
+        response = HttpResponse(self.text, content_type="text/css; charset=utf-8", headers=headers)
+        return get_conditional_response(request, etag=self.etag, response=response) or response

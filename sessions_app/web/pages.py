@@ -93,6 +93,8 @@ def named_directory(text: str, code: str) -> Path:
     return path
 
 
+# ---- redirects and parts of pages ------------------------------------------------------------------------
+
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
@@ -127,6 +129,8 @@ def wants_fragment(request: HttpRequest) -> bool:
     htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]  # HtmxMiddleware
     return bool(htmx) and not htmx.history_restore_request
 
+
+# ---- failures --------------------------------------------------------------------------------------------
 
 NOT_SENT_FROM_HERE = (
     "This request was not sent from one of Redline's pages and has no API token. Nothing was done. Scripts must send "
@@ -225,6 +229,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
         return failed("not_sent_from_here", NOT_SENT_FROM_HERE, 403)
     return csrf.csrf_failure(request, reason)
 
+
+# ---- theme and log-out -----------------------------------------------------------------------------------
 
 THEME_COOKIE: Final = "redline_theme"
 THEMES: Final = {"": "As the system", "light": "Light", "dark": "Dark"}

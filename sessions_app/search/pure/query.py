@@ -222,6 +222,8 @@ def day_of(text: str, *, end: bool = False) -> datetime | None:
     return datetime(after.year, after.month, after.day, tzinfo=UTC)
 
 
+# ---- excerpts --------------------------------------------------------------------------------------------
+
 LENGTH: Final = 180
 BEFORE: Final = 60
 """Characters before the first mark."""
