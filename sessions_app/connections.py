@@ -116,11 +116,6 @@ class ConfigurationChange:
         return self.known is not None and is_as_written(self.file, self.known)
 
     @property
-    def path(self) -> str:
-        """The path of the file."""
-        return str(self.file.real)
-
-    @property
     def digest(self) -> str:
         """Identifies the change, so that only the one that was shown is made."""
         remarks = "\0".join(self.remarks).encode(errors="surrogateescape")

@@ -26,7 +26,7 @@ class ReadSoFar(NamedTuple):
 Report = Callable[[ReadSoFar], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Indexing:
     """The progress of indexing. At the beginning, no files have been found."""
 

@@ -55,6 +55,8 @@ INDEXED_FIELDS: Final = (
     "fingerprint state"
 ).split()
 """The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
+READING_FIELDS: Final = ("root__path", "root__agent", "relative_path", "read_as", "version")
+"""The fields that are needed to read a file."""
 
 
 def insert_statement(model: type[models.Model]) -> str:
@@ -181,13 +183,11 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
     def for_reading(self) -> Self:
         """With what is needed to read their files, and no other fields."""
-        return self.select_related("root").only("root__path", "root__agent", "relative_path", "read_as", "version")
+        return self.select_related("root").only(*READING_FIELDS)
 
     def for_hits(self) -> Self:
         """With the fields that search results show, and those that are needed to read the files."""
-        return self.select_related("root").only(
-            "root__path", "root__agent", "relative_path", "read_as", "version", "title", "cwd", "last_used"
-        )
+        return self.select_related("root").only(*READING_FIELDS, "title", "cwd", "last_used")
 
     def latest_first(self) -> Self:
         return self.order_by(F("last_used").desc(nulls_last=True), "pk")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from django import template
@@ -83,8 +84,9 @@ def ago(moment: datetime | None) -> str:
 
 
 @register.filter
-def home(path: str) -> str:
+def home(path: str | Path) -> str:
     """A path with ~ for the user's home directory, printable."""
+    path = str(path)
     own = os.path.expanduser("~")  # noqa: PTH111  # Path.home takes ten times as long, in each row
     return printable(f"~{path[len(own) :]}" if path == own or path.startswith(own + "/") else path)
 

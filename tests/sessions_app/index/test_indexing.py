@@ -542,7 +542,7 @@ def install(monkeypatch):
 
     def installed(*version: int) -> Mock:
         ask = Mock(return_value=version or None)
-        monkeypatch.setattr("sessions_app.index.session_reading.version_installed", ask)
+        monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", ask)
         return ask
 
     return installed
