@@ -106,7 +106,7 @@ class Job(models.Model):
     worker = models.TextField(blank=True, default="")
     """The worker that has the lease."""
     beats = models.PositiveBigIntegerField(default=0)
-    """The number of heartbeats. If it stops changing, the worker is gone: see `lease.LeaseWatch`."""
+    """The number of heartbeats. If it stops changing, the worker is gone: see `LeaseWatch`."""
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 

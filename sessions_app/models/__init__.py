@@ -215,7 +215,7 @@ class Session(models.Model):
     name = models.TextField(blank=True, default="")
     first_user_message = models.TextField(blank=True, default="")
     title = models.TextField(blank=True, default="")
-    """The name, or the beginning of the first user message that is not noise: see `sessionlog.noise`."""
+    """The name, or the beginning of the first user message that is not noise: see `sessionlog.text.is_noise`."""
     leaf_id = models.TextField(blank=True, default="")
     provider = models.TextField(blank=True, default="")
     model = models.TextField(blank=True, default="")
@@ -242,16 +242,16 @@ class Session(models.Model):
     context_tokens = models.BigIntegerField(null=True)
     context_basis = models.CharField(max_length=10, blank=True, default="")
     context_ratio = models.FloatField(default=1.0)
-    """See `sessionlog.measure.ContextSize`."""
+    """See `sessionlog.context.ContextSize`."""
     context_estimate = models.BigIntegerField(default=0)
     """The context in characters / 4, as the agents estimate."""
     inherited: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The measure of what Redline compacted, as `sessionlog.measure.InheritedMeasure`; null if it wrote nothing."""
+    """The measure of what Redline compacted, as `sessionlog.context.InheritedMeasure`; null if it wrote nothing."""
     tokens_after_first = models.BigIntegerField(default=0)
     """The estimate of the context after its first message: see `sessionlog.context.ActiveContext.after_first`."""
     overflow = models.BigIntegerField(null=True)
     """The largest window, in tokens, that the branch's last assistant message reports as too small; null if it reports
-    none. See `sessionlog.overflow`."""
+    none. See `sessionlog.context.has_overflown`."""
     broken = models.TextField(blank=True, default="")
     """Why it cannot be continued: a sentence about the agent's or the provider's error; empty if it can."""
     broken_at = models.TextField(blank=True, default="")

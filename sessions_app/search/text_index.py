@@ -218,7 +218,7 @@ class EntryTexts:
 
 
 class _TextsRead(_Passages):
-    """The texts of one session that is read from its start: see `index.scan.ReadTexts`."""
+    """The texts of one session that is read from its start: see `index.indexer.ReadTexts`."""
 
     def __init__(self, store: TextStore, session: Session) -> None:
         super().__init__(store, session)
