@@ -19,7 +19,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
@@ -135,7 +135,6 @@ class SessionHits:
 class SearchResults:
     """One page of the results."""
 
-    query: SearchQuery
     filters: SearchFilters
     progress: TextProgress
     places: int = 0
@@ -196,7 +195,7 @@ def search(
     """
     started = time.perf_counter()
     with TextStore(settings.REDLINE_DATA_DIR) as store:
-        empty = SearchResults(filters.query, filters, text_progress(store), passages=store.passages())
+        empty = SearchResults(filters, text_progress(store), passages=store.passages())
         if not filters.query.finds:
             return empty
         matches = Matches(store, filters)
@@ -208,19 +207,16 @@ def search(
         page = min(filters.page, pages)
         keys = order[(page - 1) * per_page : page * per_page]
         found = _session_hits(filters.query.patterns, matching, keys, limit or places, limit)
-    return SearchResults(
-        filters.query,
-        filters,
-        empty.progress,
-        sum(group.places for group in matching),
-        len(order),
-        found,
-        facets,
-        page,
-        pages,
-        empty.passages,
-        round(1000 * (time.perf_counter() - started)),
-        matches.left_out,
+    return replace(
+        empty,
+        places=sum(group.places for group in matching),
+        sessions=len(order),
+        found=found,
+        facets=facets,
+        page=page,
+        pages=pages,
+        milliseconds=round(1000 * (time.perf_counter() - started)),
+        left_out=matches.left_out,
     )
 
 
@@ -561,7 +557,7 @@ class Matches:
 
 
 def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[MatchGroup]:
-    conditions, values = ["words MATCH ?"], [expression, *map(_seconds, filters.period)]
+    conditions, values = ["words MATCH ?"], [expression, *(int(moment.timestamp()) for moment in filters.period)]
     if filters.since is not None:
         conditions.append("moment >= ?")
     if filters.until is not None:
@@ -601,7 +597,3 @@ def passage_text(agent: Agent, version: int, reader: SessionReader, entry: Entry
     """The text of one kind in an entry, read from the file. Raises what `reparse_entry` raises."""
     _, texts = reparse_entry(agent, reader, entry, version)
     return next((found.text for found in passages(entry, texts) if found.kind is kind), "")
-
-
-def _seconds(moment: Any) -> int:
-    return int(moment.timestamp())

@@ -256,7 +256,7 @@ class _SessionTexts(_Passages):
             with session.agent.store.open(session.real_path()) as reader:
                 while rows := self._next_rows():
                     for row in rows:
-                        entry = _entry(row)
+                        entry = unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
                         is_same = is_same and tally.carries(entry)
                         if is_same:
                             tally.add(entry)
@@ -320,10 +320,6 @@ def _rebuilt(session: Session, reader: SessionReader) -> RebuiltSession:
 
 def _text_of(moment: datetime | None) -> str:
     return moment.isoformat() if moment is not None else ""
-
-
-def _entry(row: EntryRow) -> Entry:
-    return unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
 
 
 def update_texts() -> Iterator[TextProgress]:
