@@ -30,8 +30,7 @@ from django.views.decorators.http import require_safe
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.index import progress
-from sessions_app.index.progress import Indexing, TextProgress
+from sessions_app.index.progress import Indexing, TextProgress, latest
 from sessions_app.index.roots import managed_path, shown_roots
 from sessions_app.index.session_locks import OpenSessions, open_sessions
 from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
@@ -208,8 +207,8 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         models=models,
         totals=totals,
         roots=_listed_roots(roots),
-        indexing=progress.indexing(),
-        texts=progress.texts(),
+        indexing=latest.indexing,
+        texts=latest.texts,
         page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
@@ -224,7 +223,7 @@ def _listed_roots(roots: Iterable[Root]) -> list[ListedRoot]:
             AGENTS[root.agent].label if root.agent in AGENTS else "",
             Path(root.path).exists(),
             root.path == managed,
-            progress.fault_of(root.path),
+            latest.faults.get(root.path, ""),
             root.unread,
         )
         for root in roots
