@@ -83,7 +83,7 @@ class CheckedField(forms.CharField):
 
 
 def named_directory(text: str, code: str) -> Path:
-    """The directory that a text names, such as `~/work`. Raises BadInput with this code if it is no whole path."""
+    """The directory that a text names, such as `~/work`. Raises BadInput with this code if it is not a whole path."""
     try:
         path = Path(text).expanduser()
     except RuntimeError as unknown:
