@@ -17,7 +17,7 @@ FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
 TEMPLATES: Final = sorted(path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin")
 SCRIPTS: Final = sorted((PROJECT / "static/redline/js").rglob("*.js"))
 FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
-FORMS: Final = sorted(PROJECT.glob("*/*/forms.py"))
+FORMS: Final = sorted({*PROJECT.glob("*_app/pages/**/*.py"), *PROJECT.glob("*_app/*/forms.py")})
 
 VARIABLE: Final = "…"
 DRAWN: Final = {
