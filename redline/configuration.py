@@ -6,13 +6,11 @@ fatal here: it is stored, and reported as a system check with an id.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
 import os
 import secrets
 import stat
-import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +31,7 @@ from pydantic_core import PydanticCustomError
 
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.agents.registry import default_roots as agents_roots
+from sessions_app.disk.files import content_created_once
 from sessions_app.disk.loopback import loopback_address
 from sessions_app.sessionlog.errors import SystemFailure
 
@@ -54,10 +53,6 @@ def _one_of(names: Sequence[str]) -> BeforeValidator:
         return given
 
     return BeforeValidator(check)
-
-
-def _loopback(address: str) -> str:
-    return str(loopback_address(address))
 
 
 class RootSetting(BaseModel):
@@ -110,7 +105,7 @@ class Configuration(BaseModel):
     the date of a version is also that of its dated versions."""
     servers: dict[
         Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.store.has_server])],
-        Annotated[str, AfterValidator(_loopback)],
+        Annotated[str, AfterValidator(lambda address: str(loopback_address(address)))],
     ] = Field(default_factory=dict)
     """Addresses on this machine of agents' running servers, by agent, such as `http://127.0.0.1:4096`. If only that
     server has a session's database open, the session is changed through it."""
@@ -215,14 +210,7 @@ def secret_key(directory: Path) -> str:
     """
     path = directory / SECRET_KEY_FILE
     try:
-        if not path.exists():
-            # A complete file is linked into place, so that two first starts at the same time agree on one key.
-            with tempfile.NamedTemporaryFile("w", dir=directory, prefix=f".{SECRET_KEY_FILE}.") as draft:
-                draft.write(secrets.token_urlsafe(50))
-                draft.flush()
-                with contextlib.suppress(FileExistsError):
-                    path.hardlink_to(draft.name)
-        return path.read_text(encoding="ascii")
+        return content_created_once(path, lambda: secrets.token_urlsafe(50))
     except OSError as fault:
         raise SystemFailure(
             "no_secret_key", f"The key {path} cannot be read or created: {fault.strerror}. Nothing was done."
@@ -237,9 +225,9 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
     except FileNotFoundError:
         values = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        return _defaults(), [f"{path} is not valid TOML: {fault}"]
+        return Configuration.model_construct(), [f"{path} is not valid TOML: {fault}"]
     except OSError as fault:
-        return _defaults(), [f"{path} cannot be read: {fault.strerror}"]
+        return Configuration.model_construct(), [f"{path} cannot be read: {fault.strerror}"]
     try:
         variables = _variables()
         # A table in the environment is merged into the file's; any other value replaces the file's.
@@ -248,12 +236,12 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
             values[name] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
         return Configuration(**values), []
     except pydantic.ValidationError as fault:
-        return _defaults(), [
+        return Configuration.model_construct(), [
             f"{'.'.join(map(str, error['loc']))}: {error['msg']}"
             for error in fault.errors(include_url=False, include_input=False, include_context=False)
         ]
     except ValueError as fault:
-        return _defaults(), [str(fault)]
+        return Configuration.model_construct(), [str(fault)]
 
 
 def _variables() -> dict[str, Any]:
@@ -306,22 +294,3 @@ def misspelt() -> list[tuple[str, str]]:
         for name in set_here
         if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.85))
     ]
-
-
-def _defaults() -> Configuration:
-    return Configuration.model_construct(
-        roots=default_roots(),
-        windows={},
-        prices={},
-        servers={},
-        thinking_guard="latest",
-        live_minutes=5,
-        lock_seconds=10,
-        database_seconds=20,
-        answer_minutes=30,
-        work_in="server",
-        plan_by_itself=False,
-        plan_by_itself_with="embedded",
-        lab=True,
-        hooks=[],
-    )

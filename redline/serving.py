@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -90,15 +91,25 @@ async def _follow(children: Children) -> None:
     """Keep the index up to date; restart the follower whenever it ends."""
     while True:
         progress.begin()
-        try:
-            await children.run("index", "--follow")
-        except OSError as fault:
-            _log.error("The follower of session files could not be started: %s", fault)
-        except Exception:  # noqa: BLE001  # it is logged
-            # Whatever the cause, without a follower the list would not be updated until the server ends.
-            _log.exception("The follower of session files failed")
+        with _logged("The follower of session files failed"):
+            try:
+                await children.run("index", "--follow")
+            except OSError as fault:
+                _log.error("The follower of session files could not be started: %s", fault)
         progress.end()
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
+
+
+@contextlib.contextmanager
+def _logged(failed: str) -> Iterator[None]:
+    """Log whatever fails, and continue: otherwise the work would rest until the server ends."""
+    try:
+        yield
+    except DatabaseError as fault:
+        # Another process held the database for too long; the next attempt comes soon.
+        _log.error("%s: %s", failed, type(fault).__name__)
+    except Exception:  # noqa: BLE001  # it is logged
+        _log.exception(failed)
 
 
 async def _look_back(children: Children) -> None:
@@ -107,47 +118,33 @@ async def _look_back(children: Children) -> None:
 
     while True:
         await asyncio.sleep(LOOK_BACK_SECONDS)
-        try:
+        with _logged("Compactions could not be looked at"):
             is_due = database_sync_to_async(due_sessions(timezone.now()).exists, thread_sensitive=False)
-            if await is_due():
-                await children.run("hindsight", "--update")
-        except OSError as fault:
-            _log.error("The look back on compactions could not be started: %s", fault)
-        except DatabaseError as fault:
-            # Another process held the database for too long; the next attempt comes soon.
-            _log.error("Compactions could not be looked at: %s", type(fault).__name__)
+            try:
+                if await is_due():
+                    await children.run("hindsight", "--update")
+            except OSError as fault:
+                _log.error("The look back on compactions could not be started: %s", fault)
 
 
 async def _look_after_workers(processes: WorkerProcesses) -> None:
     """Start workers for what is queued, and give up what a worker had that is gone."""
     watched = watches()
     while True:
-        try:
+        with _logged("Queued work could not be checked"):
             for watch in watched:
                 await sync_to_async(watch.give_up_dead)()
             if settings.REDLINE.work_in == "server":
                 await processes.start_needed()
-        except DatabaseError as fault:
-            # Another process held the database for too long; the next attempt comes soon.
-            _log.error("Queued work could not be checked: %s", type(fault).__name__)
-        except Exception:  # noqa: BLE001  # it is logged
-            # Whatever the cause, without these checks everything would wait until the server ends.
-            _log.exception("Queued work could not be checked")
         await processes.wait(SWEEP_SECONDS)
 
 
 async def _look_after_agents() -> None:
     """Bring the review requests of running agents up to date."""
     while True:
-        try:
+        with _logged("Running agents could not be looked after"):
             # In a separate thread: a session may be long, and is read again to see whether a plan was applied.
             await database_sync_to_async(look_after_handshakes, thread_sensitive=False)(timezone.now())
-        except DatabaseError as fault:
-            # Another process held the database for too long; the next attempt comes soon.
-            _log.error("Running agents could not be looked after: %s", type(fault).__name__)
-        except Exception:  # noqa: BLE001  # it is logged
-            # Whatever the cause, without these checks an agent would wait until its own limit.
-            _log.exception("Running agents could not be looked after")
         await asyncio.sleep(AGENTS_SECONDS)
 
 
@@ -159,19 +156,15 @@ async def _look_at_due(news: asyncio.Event) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), ANYHOW_SECONDS)
         news.clear()
-        try:
-            # In a separate thread: an agent's settings may be on a slow disk.
-            plan = database_sync_to_async(plan_due, thread_sensitive=False)
-            found = await plan(timezone.now(), Path.home())
+        with _logged("Due sessions could not be planned"):
+            try:
+                # In a separate thread: an agent's settings may be on a slow disk.
+                found = await database_sync_to_async(plan_due, thread_sensitive=False)(timezone.now(), Path.home())
+            except DatabaseError:
+                news.set()
+                raise
             if found.postponed:
                 news.set()
-        except DatabaseError as fault:
-            # Another process held the database for too long; the next attempt comes soon.
-            _log.error("Due sessions could not be planned: %s", type(fault).__name__)
-            news.set()
-        except Exception:  # noqa: BLE001  # it is logged
-            # Whatever the cause, without these checks nothing would be planned until the server ends.
-            _log.exception("Due sessions could not be planned")
         await asyncio.sleep(DUE_SECONDS)
 
 
@@ -179,12 +172,8 @@ async def _publish_proposals() -> None:
     """Notify open pages of each new proposal; a page that opens later shows the earlier ones anyway."""
     known: set[int] | None = None
     while True:
-        try:
+        with _logged("New proposals could not be checked"):
             known, facts = await sync_to_async(new_proposals)(known)
             for fact in facts:
                 broadcast.publish(broadcast.SESSIONS, **fact)
-        except DatabaseError as fault:
-            _log.error("New proposals could not be checked: %s", type(fault).__name__)
-        except Exception:  # noqa: BLE001  # it is logged
-            _log.exception("New proposals could not be checked")
         await asyncio.sleep(SWEEP_SECONDS)

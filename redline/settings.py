@@ -1,5 +1,4 @@
 """Django's settings. Those that users can change are in `configuration`."""
-# WAS redline/local_zone: """The time zone of this computer, by its name: Django needs one, and pages show times in it."""
 
 from __future__ import annotations
 

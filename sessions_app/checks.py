@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.core import checks
@@ -25,17 +25,15 @@ ROOT_TWICE = "redline.W004"
 
 
 @register(CONFIGURATION)
-def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+def check_configuration(*_: object, **__: object) -> Sequence[CheckMessage]:
     """redline.E001: a value in the environment or in redline.toml cannot be used."""
-    del app_configs, kwargs
     hint = f"Correct it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
     return [Error(f"{fault.rstrip('.')}.", hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS]
 
 
 @register(CONFIGURATION)
-def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+def check_roots(*_: object, **__: object) -> Sequence[CheckMessage]:
     """redline.W001: a configured root is not a directory, or cannot be read."""
-    del app_configs, kwargs
     hint = "Remove it from the roots, or make it a directory that this user can read."
     return [
         checks.Warning(fault, hint=hint, id=ROOT_UNREADABLE)
@@ -45,9 +43,8 @@ def check_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
 
 
 @register(CONFIGURATION)
-def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+def check_variables(*_: object, **__: object) -> Sequence[CheckMessage]:
     """redline.W003: an environment variable resembles a setting, but sets nothing."""
-    del app_configs, kwargs
     return [
         checks.Warning(
             f"{name} sets nothing: there is no setting with this name.",
@@ -59,9 +56,8 @@ def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage
 
 
 @register(CONFIGURATION)
-def check_distinct_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage]:
+def check_distinct_roots(*_: object, **__: object) -> Sequence[CheckMessage]:
     """redline.W004: two roots are the same directory; only the settings of the last one count."""
-    del app_configs, kwargs
     counted = Counter(real_path(root.path) for root in settings.REDLINE.roots)
     return [
         checks.Warning(f"The root {path} is configured {number} times.", hint="Configure it once.", id=ROOT_TWICE)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 SESSION_HELP: Final = "a session: its path, its short id as `redline sessions` prints it, or its id in the agent"
 """The help of an argument of the type `session`."""
+LEAF_HELP: Final = "the last entry of the branch (default: the file's last entry)"
+"""The help of the flag `--leaf`."""
 DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, re_path
 
-from sessions_app.pages.list.consumers import SessionsConsumer
+from sessions_app.pages.list import SessionsConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
     re_path(r"^ws/sessions$", SessionsConsumer.as_asgi()),

@@ -6,7 +6,7 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.test import Client
 
-from sessions_app.server.launch_tokens import api_token, browser_host
+from sessions_app.server.running_server import api_token, browser_host
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
 
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
-from sessions_app.server.launch_tokens import TOKEN_FILE, new_token
+from sessions_app.server.running_server import TOKEN_FILE, new_token
 from tests.factories import assistant, call, chain, conversation, result, text, thinking, user
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, link, links, missing, outermost, text_of, text_sent
 from tests.sessions import add_session

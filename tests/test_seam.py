@@ -29,7 +29,7 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
         *("toolCall", "redacted_thinking", "branch_summary"),
     },
     # The JSON of the command line and the budget tool.
-    "sessions_app/pages/list/service.py": {"contextWindow"},
+    "sessions_app/models/__init__.py": {"contextWindow"},
     "compaction_app/core/stats.py": {"contextWindow"},
     "compaction_app/management/plan_display.py": {
         *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite")

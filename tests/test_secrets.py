@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import pytest
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 
-from sessions_app.server.launch_tokens import api_token
+from sessions_app.server.running_server import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
 from tests.budget import FACTOR, some
 from tests.fake_provider_echo import EchoProvider, start_echo_provider

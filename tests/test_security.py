@@ -13,7 +13,7 @@ from django.urls.exceptions import NoReverseMatch
 from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Root, Session
-from sessions_app.server.launch_tokens import browser_host, new_token
+from sessions_app.server.running_server import browser_host, new_token
 from sessions_app.web.credentials import COOKIE, is_for_agents, new_launch_cookie
 from tests.clients import authorized_client, new_client
 from tests.factories import assistant, chain, session_bytes, text, user

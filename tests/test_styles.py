@@ -8,7 +8,7 @@ from django.template.base import Lexer, TokenType
 
 from compaction_app.core.token_map import KINDS
 from compaction_app.rendering.markup import CLASSES
-from sessions_app.web.stylesheet import Stylesheet
+from sessions_app.web.middleware import Stylesheet
 from tests.html import elements
 from tests.paths import PROJECT
 
@@ -17,7 +17,7 @@ FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
 TEMPLATES: Final = sorted(path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin")
 SCRIPTS: Final = sorted((PROJECT / "static/redline/js").rglob("*.js"))
 FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
-FORMS: Final = sorted(path for path in PROJECT.glob("*_app/**/*.py") if "forms." in path.read_text(encoding="utf-8"))
+FORMS: Final = sorted({*PROJECT.glob("*_app/pages/**/*.py"), *PROJECT.glob("*_app/*/forms.py")})
 
 VARIABLE: Final = "…"
 DRAWN: Final = {

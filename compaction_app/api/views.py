@@ -41,7 +41,7 @@ from compaction_app.planning.effective_parameters import effective_parameters, o
 from compaction_app.planning.planners import EMBEDDED, level_asked_for
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.models import Session
-from sessions_app.pages.list.service import list_page, session_json
+from sessions_app.pages.list import list_page
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.web.credentials import page_address
@@ -233,7 +233,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     following = {"q": text, "limit": limit, "after": page.sessions[-1].pk} if page.more else None
     return JsonResponse(
         {
-            "sessions": list(map(session_json, page.sessions)),
+            "sessions": [session.as_json() for session in page.sessions],
             "next": f"{request.path}?{urlencode(following)}" if following else None,
         }
     )
@@ -249,7 +249,7 @@ def _number(given: str, name: str, *, most: int) -> int:
 def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """One session, as in the list."""
     del request
-    return JsonResponse(session_json(known_session(root, path)))
+    return JsonResponse(known_session(root, path).as_json())
 
 
 @json_view("POST")

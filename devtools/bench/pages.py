@@ -56,7 +56,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.conf import settings
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
-from sessions_app.server.launch_tokens import browser_host
+from sessions_app.server.running_server import browser_host
 browser = Client(headers={"host": browser_host(settings.REDLINE_DATA_DIR)})
 browser.cookies[COOKIE] = new_launch_cookie()
 counts = []

@@ -19,10 +19,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from sessions_app.disk.files import FileIdentity, file_identity
 from sessions_app.sessionlog.errors import SystemFailure
@@ -354,22 +354,9 @@ class TextStore:
                 self.connection.executemany("DELETE FROM gone WHERE id = ?", [(number,) for number, _ in part])
             yield
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self.connection)
-
-
-class _Transaction:
-    """A transaction that takes the lock for writing at its start."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is None:
-            self._connection.execute("COMMIT")
-        else:
-            with suppress(sqlite3.OperationalError):  # SQLite has already rolled back, as when the disk is full
-                self._connection.execute("ROLLBACK")
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A transaction that takes the lock for writing at its start; an error rolls it back."""
+        with self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            yield

@@ -3,9 +3,13 @@
     discovery.discover → SessionReader → Fingerprint        reading takes no lock
     locks.session_lock → backups.back_up → append.append_lines        writing requires the lock
 
-Paths are real ones (`real_path`), and later links are not followed: see `nofollow`. Agents take no lock and write at
-any time. Every OSError becomes a `RedlineError` that names the path and says what was not done. Offsets, sizes and
-lengths are bytes; digests are lower-case hexadecimal SHA-256.
+A path is resolved once, on input (`real_path`): a command-line argument, a configured root, a name below a root (see
+`discovery.resolve_inside`). After that it means one place, and is opened without following a link in any part of it:
+anyone who can write below a root can replace a file or a directory above it by a link at any moment. `open_file`,
+`stat_file` and `scan_directory` raise OSError with the whole path: ELOOP or ENOTDIR if a part of it is a link.
+
+Agents take no lock and write at any time. Every other OSError becomes a `RedlineError` that names the path and says
+what was not done. Offsets, sizes and lengths are bytes; digests are lower-case hexadecimal SHA-256.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import enum
 import errno
 import hashlib
 import os
+import secrets
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,15 +33,24 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, Sys
 from sessions_app.sessionlog.session import HEAD_BYTES
 from sessions_app.sessionlog.text import plural
 
-# WAS sessions_app/storage/nofollow: """EDGE: files and directories opened without following a symbolic link in any part of their path.
-#
-# A path is resolved once, on input: a command-line argument, a configured root, a name below a root (see
-# `discovery.resolve_inside`). After that it means one place. Anyone who can write below a root can replace a file or a
-# directory above it by a link at any moment; an open that followed the link would read a file outside.
-#
-# Paths are absolute. Each function raises OSError with the whole path: ELOOP or ENOTDIR if a part of it is a link.
-# """
+if sys.platform == "darwin":
+    import fcntl
 
+CHUNK = 1 << 20
+EDGE = 4096
+"""Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
+MAX_SEGMENTS = 1000
+"""A fingerprint with more segments should be replaced, by reading the file from byte 0."""
+COMPARED = 100
+"""Comparisons of whole files that are remembered."""
+SESSION_SUFFIX = ".jsonl"
+BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
+"""The labels of backups in their names: Redline and the agents write the first, only agents the others."""
+BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
+BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
+
+
+# Without following links --------------------------------------------------------------------------------------
 
 if sys.platform == "darwin":
 
@@ -94,23 +109,6 @@ def scan_directory(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
             yield entries
     finally:
         os.close(descriptor)
-
-
-if sys.platform == "darwin":
-    import fcntl
-
-CHUNK = 1 << 20
-EDGE = 4096
-"""Bytes at each end of the indexed part that are compared for a quick check whether it was rewritten."""
-MAX_SEGMENTS = 1000
-"""A fingerprint with more segments should be replaced, by reading the file from byte 0."""
-COMPARED = 100
-"""Comparisons of whole files that are remembered."""
-SESSION_SUFFIX = ".jsonl"
-BACKUP_LABELS = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
-"""The labels of backups in their names: Redline and the agents write the first, only agents the others."""
-BACKUP_SUFFIXES = tuple(f".{label}.bak" for label in BACKUP_LABELS)
-BACKUP_SUFFIX = BACKUP_SUFFIXES[0]
 
 
 # Failures ---------------------------------------------------------------------------------------------------
@@ -217,7 +215,7 @@ _compared: dict[tuple[FileState, tuple[tuple[int, str], ...]], bool] = {}
 """Whether files that replaced others begin with the bytes that were read of those: a page needs it several times."""
 
 
-class _Mark(NamedTuple):
+class _HashedPosition(NamedTuple):
     """A position up to which the read bytes can be fingerprinted, with the last bytes before it."""
 
     offset: int
@@ -302,16 +300,16 @@ class SessionReader:
         `end` is the position of the last newline that was read, or the end of what was read. Raises Conflict if the
         file on disk has changed since; ValueError for any other `end` or start.
         """
-        marks = {mark.offset: mark for mark in (self._here, self._line_end)}
-        if self._start != (previous.size if previous else 0) or end not in marks:
-            raise ValueError(f"read from {self._start}, can fingerprint up to {sorted(marks)}, not {end}")
+        hashed = {one.offset: one for one in (self._here, self._line_end)}
+        if self._start != (previous.size if previous else 0) or end not in hashed:
+            raise ValueError(f"read from {self._start}, can fingerprint up to {sorted(hashed)}, not {end}")
         edge = min(EDGE, end)
         head, tail = self._read_all(0, edge), self._read_all(end - edge, edge)
         digest = sha256_of(head)
         same_head = head.startswith(self._first[:edge]) and (
             previous is None or previous.size < EDGE or digest == previous.head
         )
-        if not (same_head and tail.endswith(marks[end].before)):
+        if not (same_head and tail.endswith(hashed[end].before)):
             raise self._rewritten("its bytes changed while it was read")
         now = self.state()
         there = file_state(self.path)
@@ -319,7 +317,7 @@ class SessionReader:
             raise self._rewritten("it was replaced by another file while it was read")
         segments = previous.segments if previous else ()
         if end > self._start:
-            segments = (*segments, (end, marks[end].digest.hexdigest()))
+            segments = (*segments, (end, hashed[end].digest.hexdigest()))
         return Fingerprint(now.device, now.inode, end, now.mtime_ns, digest, sha256_of(tail), segments)
 
     def _holds(self, segments: tuple[tuple[int, str], ...], now: FileState) -> bool:
@@ -348,8 +346,8 @@ class SessionReader:
     def _restart(self, start: int) -> None:
         self._start = start
         self._first = b""
-        self._here = _Mark(start, hashlib.sha256(), b"")
-        self._line_end = _Mark(start, hashlib.sha256(), b"")
+        self._here = _HashedPosition(start, hashlib.sha256(), b"")
+        self._line_end = _HashedPosition(start, hashlib.sha256(), b"")
 
     def _stream(self, size: int) -> Iterator[bytes]:
         known = self.state().size
@@ -382,9 +380,9 @@ class SessionReader:
         if cut:
             digest.update(whole[:cut])
             recent = (before + chunk[max(0, cut - EDGE) : cut])[-EDGE:]
-            self._line_end = _Mark(offset + cut, digest.copy(), recent)
+            self._line_end = _HashedPosition(offset + cut, digest.copy(), recent)
         digest.update(whole[cut:])
-        self._here = _Mark(offset + len(chunk), digest, (before + chunk[-EDGE:])[-EDGE:])
+        self._here = _HashedPosition(offset + len(chunk), digest, (before + chunk[-EDGE:])[-EDGE:])
 
     def _read_all(self, offset: int, length: int) -> bytes:
         data = self._read(offset, length)
@@ -501,6 +499,29 @@ def write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a small file that only its user can read, replacing any with this name in one step. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    draft.replace(path)
+
+
+def content_created_once(path: Path, make: Callable[[], str]) -> str:
+    """The content of a private file, created if it is missing. Raises OSError.
+
+    A complete file is linked into place, so that two processes that need it first at the same time get the same.
+    """
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", encoding="ascii") as draft:
+            draft.write(make())
+            draft.flush()
+            with suppress(FileExistsError):
+                path.hardlink_to(draft.name)
+    return path.read_text(encoding="ascii")
 
 
 def sync(fd: int) -> None:

@@ -1,7 +1,9 @@
-"""EDGE: the processes that have a file open for writing. Agents take no lock, so there is no other sign of them.
+"""EDGE: the processes that have a file open for writing, or hold a lock on it. Agents take no lock on a session, so
+there is no other sign of them.
 
 Only Linux shows them, and only those that this user may inspect: an empty result proves nothing. A process that appends
-line by line, as the known agents do, has the file open only for moments.
+line by line, as the known agents do, has the file open only for moments. Locks are listed to every user; they are found
+without taking one, which would hold it for a moment in which its owner would be refused.
 """
 
 from __future__ import annotations
@@ -13,13 +15,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .files import FileState, open_file
-
-# WAS sessions_app/storage/held_locks: """EDGE: whether a process holds a lock on a file, found without taking one.
-#
-# Trying a lock would hold it for a moment, in which its owner would be refused. Linux lists held locks to every user;
-# other systems do not.
-# """
-
 
 SHOWS_WRITERS: Final = sys.platform == "linux"
 """Whether this system shows which processes have a file open."""
@@ -75,6 +70,8 @@ def describe(writers: tuple[Writer, ...]) -> str:
     """The processes as text, such as `node (process 4711) and vim (process 4712)`."""
     return " and ".join(map(str, writers))
 
+
+# ---- locks -----------------------------------------------------------------------------------------------
 
 _SYSTEM: Final = Path("/proc")
 

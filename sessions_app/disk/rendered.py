@@ -1,7 +1,8 @@
 """EDGE: sessions that are not files of lines: their lines are rendered from rows or documents, and read like a file's.
 
 A `LineSource` gives the size and the identity of each line, and the line itself on demand. It shows one state of the
-session for as long as it is open, so that nothing changes while it is read.
+session for as long as it is open, so that nothing changes while it is read. A session that is one document is read
+whole, and rendered as lines in memory.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import plural
 
 from .files import FileState, Fingerprint, Growth, GrowthKind, SessionReader, opened, pread, reported, sha256_of
-
-# WAS sessions_app/storage/documents: """EDGE: sessions that are one document each: read whole, and rendered as lines in memory."""
 
 
 class RenderedLine(NamedTuple):

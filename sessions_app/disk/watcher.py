@@ -89,7 +89,7 @@ class Watcher:
             try:
                 found = watchfiles.watch(
                     *paths,
-                    watch_filter=_matters if is_recursive else _is_of_database,
+                    watch_filter=_matters if is_recursive else lambda _, path: _is_database(path),
                     debounce=DEBOUNCE_MILLISECONDS,
                     stop_event=stop,
                     raise_interrupt=False,
@@ -132,11 +132,6 @@ def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
     except OSError:
         return frozenset()
     return frozenset((name, state.st_size, state.st_mtime_ns) for name, state in states)
-
-
-def _is_of_database(change: Change, path: str) -> bool:
-    del change
-    return _is_database(path)
 
 
 def _is_database(name: str) -> bool:

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -41,8 +42,8 @@ from .index_store import (
     seen_file,
     seen_session,
 )
-from .indexer import IndexTotals, batches, index_batch
-from .progress import ReadSoFar
+from .indexer import IndexTotals, ReadOptions, batches, index_batch
+from .progress import Indexing, ReadSoFar
 from .roots import configured_roots, discover_in, managed_root, record_unread
 
 SCAN_SECONDS: Final = 60
@@ -60,8 +61,7 @@ class Announcer:
     """Publishes the progress of indexing, and the sessions that are ready, at most every PUBLISH_SECONDS."""
 
     def __init__(self) -> None:
-        self._done = self._found = 0
-        self._bytes = self._of_bytes = 0
+        self._so_far = Indexing()
         self._ready: list[int] = []
         self._next = 0.0
         # The server assumes that indexing is in progress from the start, until the follower reports its end.
@@ -69,21 +69,20 @@ class Announcer:
 
     def add(self, sizes: Iterable[int]) -> None:
         """Add files of these sizes to the backlog; if they are indexed quickly, nothing is published."""
-        if self._done == self._found:
-            self._done = self._found = 0
-            self._bytes = self._of_bytes = 0
+        if self._so_far.done == self._so_far.found:
+            self._so_far = Indexing()
             self._next = time.monotonic() + PUBLISH_SECONDS
         for size in sizes:
-            self._found += 1
-            self._of_bytes += size
+            self._so_far.found += 1
+            self._so_far.of_bytes += size
 
     def report_read(self, so_far: ReadSoFar) -> None:
         self._report(so_far.path, so_far.bytes)
 
     def count_indexed(self, path: Path, key: int | None, size: int) -> None:
         """Count one file as indexed."""
-        self._done += 1
-        self._bytes += size
+        self._so_far.done += 1
+        self._so_far.bytes += size
         if key is not None:
             self._ready.append(key)
         self._report(path, 0)
@@ -109,14 +108,8 @@ class Announcer:
         self._next = now + PUBLISH_SECONDS
         self._underway = True
         ready, self._ready = self._ready, []
-        indexing = {
-            "done": self._done,
-            "found": self._found,
-            "bytes": self._bytes + read,
-            "of_bytes": self._of_bytes,
-            "file": path.name,
-        }
-        publish(SESSIONS, sessions=ready, indexing=indexing)
+        indexing = replace(self._so_far, bytes=self._so_far.bytes + read, file=path.name)
+        publish(SESSIONS, sessions=ready, indexing=asdict(indexing))
 
 
 class Follower:
@@ -166,7 +159,9 @@ class Follower:
         elif self._unlisted and time.monotonic() >= self._next_listing:
             self._list_databases()
         elif self._waiting:
-            self._index_next()
+            self._index(self._waiting.popleft())
+            if not self._waiting:
+                self._all_indexed()
         elif _identities(self._roots) != self._there:
             self._next_scan = 0.0
         else:
@@ -248,11 +243,6 @@ class Follower:
         if not files:
             self._all_indexed()
 
-    def _index_next(self) -> None:
-        self._index(self._waiting.popleft())
-        if not self._waiting:
-            self._all_indexed()
-
     def _all_indexed(self) -> None:
         if not self._demo_offered:
             self._demo_offered = True
@@ -265,7 +255,7 @@ class Follower:
         self._announcer.finish()
 
     def _index(self, files: Mapping[Path, SeenFile]) -> None:
-        for listed in index_batch(list(files), self._total, report=self._announcer.report_read):
+        for listed in index_batch(list(files), self._total, ReadOptions(report=self._announcer.report_read)):
             path, seen = listed.path, files[listed.path]
             if listed.fault:
                 self._refused[path] = seen
@@ -356,8 +346,6 @@ def _found_in(directories: Iterable[Path]) -> set[Path]:
 
 
 DEMO_FILE: Final = "demo.jsonl"
-
-
 DEMO_MARKER: Final = "demo_made"
 """A file in the data directory that records that the demo was created."""
 

@@ -1,7 +1,8 @@
-"""The database rows of sessions: found by path, written by one indexing process at a time. No session file is read
-here."""
-# WAS sessions_app/index/indexed_entries: """The entries of a session as the index has them."""
-# WAS sessions_app/index/indexed_files: """The files of sessions as the index has them, without their entries, and whether they have changed since."""
+"""The rows of the index: sessions found by path, their entries, and the state of their files when they were indexed.
+
+Each session is written by one indexing process at a time. No content of a session is read here, except the control
+entries of `read_entries`.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +45,8 @@ LOCK_SECONDS: Final = 600
 """How long indexing waits for another process indexing the same session, which may have gigabytes to read."""
 _LAST_KEY: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'sessions_app_entry'"
 """The largest key that an entry ever had: SQLite never reuses one."""
+_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+"""The columns from which `unpack` makes an entry."""
 _INSERT: Final = insert_statement(EntryRow)
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in INDEXED_FIELDS]
 _CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
@@ -191,21 +194,30 @@ def only_indexer(*paths: Path) -> Iterator[None]:
     This does not lock the sessions themselves; if both locks are needed, that lock comes first. Raises Conflict
     `being_indexed` if another process takes longer than LOCK_SECONDS, and SystemFailure.
     """
-    locks = settings.REDLINE_DATA_DIR / "locks"
     places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
     with ExitStack() as held:
         # Always in the same order: two processes that need the same locks never wait for each other.
         for place, path in sorted(places.items()):
-            lock = filelock.FileLock(locks / f"index-{place}.lock", thread_local=False)
-            with reported(locks, f"{path} was not indexed."):
-                locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-                try:
-                    lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.02)
-                except filelock.Timeout as busy:
-                    message = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
-                    raise Conflict("being_indexed", message) from busy
-            held.callback(lock.release)
+            busy = f"{path} is being indexed by another Redline process. It was not read. Try again soon."
+            held.enter_context(index_lock(f"index-{place}", LOCK_SECONDS, busy, f"{path} was not indexed."))
         yield
+
+
+@contextmanager
+def index_lock(name: str, seconds: float, busy: str, not_done: str) -> Iterator[None]:
+    """Hold a lock of the index. Raises Conflict `being_indexed` with the sentences in `busy`, and SystemFailure."""
+    locks = settings.REDLINE_DATA_DIR / "locks"
+    lock = filelock.FileLock(locks / f"{name}.lock", thread_local=False)
+    with reported(locks, not_done):
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+        except filelock.Timeout as fault:
+            raise Conflict("being_indexed", busy) from fault
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # ---- writing -----------------------------------------------------------------------------------------------
@@ -275,14 +287,8 @@ def entries_naming(sessions: Iterable[Session], name: str) -> Iterator[tuple[Ses
     by_key = {session.pk: session for session in sessions}
     place = Func(F("digest"), Value(name.encode()), function="INSTR", output_field=IntegerField())
     found = EntryRow.objects.filter(session__in=by_key).annotate(place=place).filter(place__gt=0)
-    columns = found.order_by("session", "offset").values_list(
-        "session", "number", "offset", "length", "entry_id", "parent_id", "digest"
-    )
-    for key, number, offset, length, entry_id, parent_id, digest in columns.iterator():
-        yield by_key[key], unpack(number, offset, length, entry_id, parent_id, digest)
-
-
-_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+    for key, *columns in found.order_by("session", "offset").values_list("session", *_COLUMNS).iterator():
+        yield by_key[key], unpack(*columns)
 
 
 def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
@@ -293,11 +299,10 @@ def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; control entries are read from the file again."""
-    rows = session.entries.order_by("offset")
     agent = session.agent
-    columns = rows.values_list(*_COLUMNS)
-    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
-        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+    rows = session.entries.order_by("offset").values_list(*_COLUMNS)
+    for columns in rows.iterator(chunk_size=5_000):
+        entry = unpack(*columns)
         if entry.has_control:
             again, _ = reparse_entry(agent, reader, entry, version)
             entry = msgspec.structs.replace(entry, control=again.control)

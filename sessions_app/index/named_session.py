@@ -1,9 +1,9 @@
-"""The indexed session that a command line names by an id, or that was used last in a directory."""
-# WAS sessions_app/index/known_session: """Lookups of session files in the index, for commands that also work without one: nothing is created or migrated.
-#
-# With the row of a session, a command reads it as its pages do: with the chosen reader, and without mistaking Redline's
-# own entries for the agent's.
-# """
+"""The indexed session that a command line names by a path or an id, or that was used last in a directory.
+
+With the row of a session, a command reads it as its pages do: with the chosen reader, and without mistaking Redline's
+own entries for the agent's. `known_sessions` and `known_session` serve commands that also work without an index:
+nothing is created or migrated.
+"""
 
 from __future__ import annotations
 
@@ -22,33 +22,6 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from .indexer import index_roots
 from .progress import Report
 from .session_locks import open_sessions
-
-
-def known_sessions(limit: int) -> list[Session]:
-    """The sessions that were used last, without those whose file is gone."""
-    if not _is_index_readable():
-        return []
-    return list(Session.objects.present().for_display().latest_first()[:limit])
-
-
-def known_session(path: Path) -> Session | None:
-    """The row of the file at a real path; None if it is not indexed, or the database is of another version."""
-    if not _is_index_readable():
-        return None
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        # A file whose name is not UTF-8 cannot be indexed.
-        return None
-    roots = list(map(str, path.parents))
-    names = [str(path.relative_to(root)) for root in roots]
-    rows = Session.objects.select_related("root").filter(root__path__in=roots, relative_path__in=names)
-    return next((session for session in rows if session.path == path and session.read_as), None)
-
-
-def _is_index_readable() -> bool:
-    return database_path().exists() and is_current()
-
 
 LEAST: Final = 4
 """The minimum length of the beginning of an id that names a session, in characters."""
@@ -127,3 +100,32 @@ def _listed(sessions: Sequence[Session]) -> str:
     named = [f"{session.short_id} “{session.heading}” ({session.path})" for session in sessions[:MOST_LISTED]]
     more = len(sessions) - MOST_LISTED
     return f"{', '.join(named)}{f' and {more:,} more' if more > 0 else ''}"
+
+
+# ---- without an index, too -------------------------------------------------------------------------------
+
+
+def known_sessions(limit: int) -> list[Session]:
+    """The sessions that were used last, without those whose file is gone."""
+    if not _is_index_readable():
+        return []
+    return list(Session.objects.present().for_display().latest_first()[:limit])
+
+
+def known_session(path: Path) -> Session | None:
+    """The row of the file at a real path; None if it is not indexed, or the database is of another version."""
+    if not _is_index_readable():
+        return None
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        # A file whose name is not UTF-8 cannot be indexed.
+        return None
+    roots = list(map(str, path.parents))
+    names = [str(path.relative_to(root)) for root in roots]
+    rows = Session.objects.select_related("root").filter(root__path__in=roots, relative_path__in=names)
+    return next((session for session in rows if session.path == path and session.read_as), None)
+
+
+def _is_index_readable() -> bool:
+    return database_path().exists() and is_current()

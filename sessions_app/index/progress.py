@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.text import plural
 
@@ -26,7 +26,7 @@ class ReadSoFar(NamedTuple):
 Report = Callable[[ReadSoFar], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Indexing:
     """The progress of indexing. At the beginning, no files have been found."""
 
@@ -59,23 +59,28 @@ class TextProgress(NamedTuple):
 
 
 @dataclass(slots=True)
-class _State:
+class FollowerFacts:
+    """The latest facts."""
+
     indexing: Indexing | None = None
+    """The progress of the current indexing, or None."""
     texts: TextProgress | None = None
+    """The progress of the full-text index, or None if no pass is under way that takes long."""
     faults: dict[str, str] = field(default_factory=dict)
+    """Why roots cannot be read, by their real paths; the others can, as far as is known."""
 
 
-_state = _State()
+latest: Final = FollowerFacts()
 
 
 def begin() -> None:
     """Note that a follower is being started: until it reports otherwise, the index may be out of date."""
-    _state.indexing = Indexing()
+    latest.indexing = Indexing()
 
 
 def end() -> None:
     """Note that the follower has ended."""
-    _state.indexing = _state.texts = None
+    latest.indexing = latest.texts = None
 
 
 def remember(fact: dict[str, Any]) -> None:
@@ -83,23 +88,8 @@ def remember(fact: dict[str, Any]) -> None:
     and `roots`."""
     if "indexing" in fact:
         announced = fact["indexing"]
-        _state.indexing = Indexing(**announced) if announced is not None else None
+        latest.indexing = Indexing(**announced) if announced is not None else None
     if "texts" in fact:
-        _state.texts = TextProgress(**fact["texts"]) if fact["texts"] is not None else None
+        latest.texts = TextProgress(**fact["texts"]) if fact["texts"] is not None else None
     if "roots" in fact:
-        _state.faults = dict(fact["roots"])
-
-
-def indexing() -> Indexing | None:
-    """The progress of the current indexing, or None."""
-    return _state.indexing
-
-
-def texts() -> TextProgress | None:
-    """The progress of the full-text index, or None if no pass is under way that takes long."""
-    return _state.texts
-
-
-def fault_of(root: str) -> str:
-    """Why the root with this real path cannot be read; empty if it can, as far as is known."""
-    return _state.faults.get(root, "")
+        latest.faults = dict(fact["roots"])

@@ -57,7 +57,7 @@ def configured_roots() -> list[Root]:
     configured."""
     kept = []
     rows = known_roots()
-    for path, (agent, reader) in wanted_roots().items():
+    for path, (agent, reader) in _wanted(Root.objects.filter(added=True).order_by("pk")).items():
         wanted = {"agent": agent, "reader": reader, "configured": True}
         root = rows.pop(path, None)
         if root is None or any(getattr(root, name) != value for name, value in wanted.items()):
@@ -80,13 +80,9 @@ def shown_roots() -> list[Root]:
     return roots
 
 
-def wanted_roots() -> dict[str, tuple[str, str]]:
-    """The agent and the configured reader of each root, by its real path."""
-    return _wanted(Root.objects.filter(added=True).order_by("pk"))
-
-
 def _wanted(rows: Iterable[Root]) -> dict[str, tuple[str, str]]:
-    """The same, given rows in order, of which only roots that the user added are used."""
+    """The agent and the configured reader of each root, by its real path: of the configuration, of those rows that the
+    user added, in their order, and of the managed root."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
     }

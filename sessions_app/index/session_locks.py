@@ -1,12 +1,9 @@
-"""Locking a session: with the configured timeout, and after completing the steps of killed processes.
+"""Locking a session: with the configured timeout, and after completing the steps of killed processes. And the sessions
+that agents have open now, according to their locks and registers.
 
 Only the code that made a step knows its effect on the database. It adds a settler with `add_settler`, which is called
 under every lock before anything else.
 """
-# WAS sessions_app/index/open_sessions: """EDGE: the listed sessions that agents have open now, according to the agents' locks and registers.
-#
-# Each root is examined once, which reads a small file for each running client, however many sessions there are.
-# """
 
 from __future__ import annotations
 
@@ -85,6 +82,9 @@ def settle_session(path: Path) -> None:
 def is_interrupted(path: Path) -> bool:
     """Whether a step on a session, by its real path, is in progress or was interrupted."""
     return intent_path(settings.REDLINE_DATA_DIR, path).exists()
+
+
+# ---- what agents have open -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

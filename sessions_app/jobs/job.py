@@ -1,9 +1,9 @@
 """The base of every kind of work in the background: a row with a state, and the lease of its worker.
 
 The row is authoritative. Each change is one conditional update, by the kind's table of transitions: if the row is no
-longer in a state from which the transition is allowed, nothing changes and the caller gets False.
+longer in a state from which the transition is allowed, nothing changes and the caller gets False. Workers that are gone
+are detected by the heartbeats of the jobs that they have claimed.
 """
-# WAS sessions_app/jobs/lease: """Detection of workers that are gone, by the heartbeats of the work that they have claimed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Job(models.Model):
     worker = models.TextField(blank=True, default="")
     """The worker that has the lease."""
     beats = models.PositiveBigIntegerField(default=0)
-    """The number of heartbeats. If it stops changing, the worker is gone: see `lease.LeaseWatch`."""
+    """The number of heartbeats. If it stops changing, the worker is gone: see `LeaseWatch`."""
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 

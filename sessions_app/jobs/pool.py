@@ -1,14 +1,11 @@
-"""The work of one worker process: queued jobs, each in a separate thread.
+"""The processes that work on queued jobs, and the work of one of them: each job in a separate thread.
 
-Many jobs that mostly wait for a provider run at the same time, but only one job that needs the processor.
+    row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ WorkerPool ─▶ claim
+
+Many jobs that mostly wait for a provider run at the same time, but only one job that needs the processor. The server
+has as many processes as the queued rows need. The database row is authoritative: waking the server only makes it check
+sooner than it would anyway, and a lost or repeated call does no harm.
 """
-# WAS sessions_app/jobs/processes: """The worker processes of the server: as many as the queued rows need.
-#
-#     row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ WorkerPool ─▶ claim
-#
-# The database row is authoritative. Waking the server only makes it check sooner than it would anyway: a lost or repeated
-# call does no harm.
-# """
 
 from __future__ import annotations
 
@@ -179,6 +176,8 @@ def _give_up_dead(kinds: Sequence[LeaseWatch]) -> None:
     except DatabaseError as fault:
         _log.warning("Leases could not be checked: %s", type(fault).__name__)
 
+
+# ---- the processes of the server -------------------------------------------------------------------------
 
 PROCESSES: Final = max(2, os.cpu_count() or 2)
 """The most processes at the same time; further rows stay queued."""

@@ -19,11 +19,11 @@ from django.views.decorators.http import require_http_methods, require_safe
 from sessions_app.agents.base import Agent
 from sessions_app.agents.edge.installed_version import program_on_path
 from sessions_app.agents.registry import version_installed
-from sessions_app.connections.service import (
+from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
-    ConnectionState,
     ConnectionStatus,
+    ConnectionTest,
     all_connections,
     connect,
     connection_of,
@@ -34,26 +34,20 @@ from sessions_app.connections.service import (
     revocation_note,
     revoke,
     status_of_connection,
+    try_connection,
 )
-from sessions_app.connections.trial import ConnectionTest, try_connection
 from sessions_app.disk.configuration_file import read_configuration_file
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
-from sessions_app.web.pages import CheckedField, InlineField, acts_on_post, redirect, require_valid, status_of
-
-# WAS sessions_app/connections/forms: """The forms by which agents are connected, and connections tested and removed."""
-# WAS sessions_app/connections/presenter: """The content of the pages about connected agents."""
-
-
-def _directory(text: str) -> str:
-    """The directory that a text names. Raises BadInput `no_such_project`."""
-    try:
-        path = Path(text).expanduser()
-    except RuntimeError as unknown:
-        raise BadInput("no_such_project", f"{text}: {unknown}") from unknown
-    if "\0" in text or not path.is_absolute():
-        raise BadInput("no_such_project", "Give the whole path of a directory, beginning with / or ~.")
-    return str(path)
+from sessions_app.web.pages import (
+    CheckedField,
+    InlineField,
+    acts_on_post,
+    named_directory,
+    redirect,
+    require_valid,
+    status_of,
+)
 
 
 class ConnectionForm(forms.Form):
@@ -62,7 +56,7 @@ class ConnectionForm(forms.Form):
     bound_field_class = InlineField
 
     project = CheckedField(
-        _directory,
+        lambda text: str(named_directory(text, "no_such_project")),
         max_length=4_000,
         required=False,
         label="Project",
@@ -78,18 +72,6 @@ class ConnectionForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownConnection:
-    """A connection with its state."""
-
-    one: ConnectedAgent
-    status: ConnectionStatus
-
-    @property
-    def is_current(self) -> bool:
-        return self.status.state is ConnectionState.CURRENT
-
-
-@dataclass(frozen=True, slots=True)
 class ShownAgent:
     """An agent that can request reviews, its installed program, and its connections: for all projects, or for single
     ones."""
@@ -98,13 +80,13 @@ class ShownAgent:
     program: str
     """The path of its program; empty if it was not found."""
     version: str
-    connections: list[ShownConnection]
+    connections: list[tuple[ConnectedAgent, ConnectionStatus]]
     unconnected_bridge: str
     """The file for all projects, if it has a bridge without a connection; otherwise empty."""
 
     @property
     def is_everywhere(self) -> bool:
-        return any(not shown.one.project for shown in self.connections)
+        return any(not one.project for one, _ in self.connections)
 
 
 def shown_agents() -> list[ShownAgent]:
@@ -121,7 +103,7 @@ def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
         agent,
         program_on_path(agent.client.program) or "",
         ".".join(map(str, version)) if version is not None else "",
-        [ShownConnection(one, status_of_connection(one)) for one in own],
+        [(one, status_of_connection(one)) for one in own],
         _unconnected_bridge(agent) if all(one.project for one in own) else "",
     )
 

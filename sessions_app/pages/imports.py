@@ -1,9 +1,8 @@
-"""Imported sessions: stored byte for byte in the managed root, and removed from it again.
+"""Imported sessions: stored byte for byte in the managed root, and removed from it again; and the pages for both.
 
 An import is validated before it gets a name there by a hard link, so that the stored bytes are those that were
 validated. Only files in the managed root itself are ever removed.
 """
-# WAS sessions_app/imports/views: """Importing session files, and removing imported ones."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def results(request: HttpRequest) -> HttpResponse:
 
 
 def _title(found: SearchResults) -> str:
-    if not found.query.finds:
+    if not found.filters.query.finds:
         return "Search"
     return f"{plural(found.places, 'place')}: {found.filters.text[:60]}"
 

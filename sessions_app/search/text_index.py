@@ -11,11 +11,10 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Final
 
-import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
@@ -29,11 +28,10 @@ from sessions_app.database.text_store import (
     close_idle,
     passage_id,
 )
-from sessions_app.disk.files import SessionReader, reported
-from sessions_app.index.index_store import indexed_tree
-from sessions_app.index.indexer import IndexTotals, OpenTexts
+from sessions_app.disk.files import SessionReader
+from sessions_app.index.index_store import index_lock, indexed_tree
+from sessions_app.index.indexer import IndexTotals, OpenTexts, RebuiltSession
 from sessions_app.index.progress import TextProgress
-from sessions_app.index.scan import RebuiltSession
 from sessions_app.models import HAS_ENTRIES, Session, SessionQuerySet
 from sessions_app.models import Entry as EntryRow
 from sessions_app.server.broadcast import SESSIONS, publish
@@ -85,21 +83,9 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
         yield store
 
 
-@contextmanager
-def _text_lock(seconds: float) -> Iterator[None]:
-    locks = settings.REDLINE_DATA_DIR / "locks"
-    lock = filelock.FileLock(locks / "search.lock", thread_local=False)
-    with reported(locks, "No texts were indexed."):
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=seconds, poll_interval=0.02)
-        except filelock.Timeout as busy:
-            message = "Another Redline process is indexing texts. Nothing was done. Try again soon."
-            raise Conflict("being_indexed", message) from busy
-    try:
-        yield
-    finally:
-        lock.release()
+def _text_lock(seconds: float) -> AbstractContextManager[None]:
+    busy = "Another Redline process is indexing texts. Nothing was done. Try again soon."
+    return index_lock("search", seconds, busy, "No texts were indexed.")
 
 
 @contextmanager
@@ -232,7 +218,7 @@ class EntryTexts:
 
 
 class _TextsRead(_Passages):
-    """The texts of one session that is read from its start: see `index.scan.ReadTexts`."""
+    """The texts of one session that is read from its start: see `index.indexer.ReadTexts`."""
 
     def __init__(self, store: TextStore, session: Session) -> None:
         super().__init__(store, session)
@@ -270,7 +256,7 @@ class _SessionTexts(_Passages):
             with session.agent.store.open(session.real_path()) as reader:
                 while rows := self._next_rows():
                     for row in rows:
-                        entry = _entry(row)
+                        entry = unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
                         is_same = is_same and tally.carries(entry)
                         if is_same:
                             tally.add(entry)
@@ -334,10 +320,6 @@ def _rebuilt(session: Session, reader: SessionReader) -> RebuiltSession:
 
 def _text_of(moment: datetime | None) -> str:
     return moment.isoformat() if moment is not None else ""
-
-
-def _entry(row: EntryRow) -> Entry:
-    return unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
 
 
 def update_texts() -> Iterator[TextProgress]:

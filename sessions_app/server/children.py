@@ -1,4 +1,5 @@
-"""EDGE: child processes of the server, for work that needs the processor, so that pages stay fast.
+"""EDGE: child processes of the server, for work that needs the processor, so that pages stay fast; and work that is
+divided between two processes.
 
 A child runs one of Redline's commands. Its standard output carries facts, one JSON object per line, which are passed
 on; its standard error is copied line by line to the server's log. Its standard input closes when the server ends for
@@ -24,9 +25,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
-
-# WAS sessions_app/forked: """EDGE: work divided between two processes, so that it uses two processors."""
-
 
 STOP_SECONDS: Final = 10
 NICER: Final = 5
@@ -181,7 +179,9 @@ def exit_with_parent() -> None:
     end_with_parent(lambda: os._exit(0))
 
 
-Part = TypeVar("Part")
+# ---- work for two processes ------------------------------------------------------------------------------
+
+Share = TypeVar("Share")
 Result = TypeVar("Result")
 
 
@@ -190,7 +190,7 @@ def may_fork() -> bool:
     return sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1
 
 
-def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) -> tuple[Result, Result]:
+def in_two_processes(work: Callable[[Share], Result], here: Share, there: Share) -> tuple[Result, Result]:
     """The results of `work` on two parts, of the second one in a child process, which ends when this one does.
 
     No connection to a database may be open: SQLite's must not be used after a fork. If the child fails, this process
@@ -215,7 +215,7 @@ def in_two_processes(work: Callable[[Part], Result], here: Part, there: Part) ->
     return mine, pickle.loads(pickled) if status == 0 else work(there)  # noqa: S301  # our own child made it
 
 
-def _work_as_child(work: Callable[[Part], object], part: Part, answering: int, alive: int) -> NoReturn:
+def _work_as_child(work: Callable[[Share], object], part: Share, answering: int, alive: int) -> NoReturn:
     """Work, answer, and exit without leaving this function: the child must not clean up what belongs to the parent."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

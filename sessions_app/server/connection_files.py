@@ -8,7 +8,6 @@ token is stored nowhere else.
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Final
 import filelock
 import msgspec
 
+from sessions_app.disk.files import write_private
 from sessions_app.sessionlog.errors import Conflict
 
 DIRECTORY: Final = "connections"
@@ -93,11 +93,7 @@ def write_connection(directory: Path, one: ConnectedAgent) -> None:
     """Write a connection, replacing any of the same name. Raises OSError."""
     path = connection_path(directory, one.name)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{one.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(one)) + b"\n")
-    draft.replace(path)
+    write_private(path, msgspec.json.format(msgspec.json.encode(one)) + b"\n")
 
 
 def delete_connection(directory: Path, name: str) -> None:

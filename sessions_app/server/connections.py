@@ -1,4 +1,5 @@
-"""EDGE: connections to the server, limited in bytes, time and number before anything is known about the client.
+"""EDGE: the sockets of the server, on this machine only, and their connections, which are limited in bytes, time and
+number before anything is known about the client.
 
 uvicorn reads headers of any length for any time, and calls Django when they are complete. The limits on a connection
 until then, and while its body is received:
@@ -12,7 +13,11 @@ until then, and while its body is received:
 | IDLE_SECONDS between two requests | closed |
 | MOST_CONNECTIONS, MOST_WAITING, WAITING_BYTES of all connections | the longest-waiting one is closed |
 
-A connection that another user of this machine has opened is closed immediately, if that is known (`peers.py`).
+A connection that another user of this machine has opened is closed immediately, if that is known. On Linux, the
+kernel's socket diagnostics give the user (`sock_diag(7)`), in some 40 microseconds per socket. `/proc/net/tcp` and
+`tcp6` have the same data, but to write them the kernel goes through all its sockets, which takes tens of milliseconds:
+a client that opens many connections would delay everybody else. If the socket is closed already, and on other systems,
+the user is unknown.
 
 A connection waits while it has no request in progress, or while its client does not read the response. A connection
 with a request in progress is never closed to make room. Opening many connections therefore does not lock others out: a
@@ -42,75 +47,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sessions_app.sessionlog.errors import Conflict, SystemFailure
-
-# WAS sessions_app/web/peers: """EDGE: the user of this machine who opened a connection.
-#
-# On Linux, the kernel's socket diagnostics give it (`sock_diag(7)`), in some 40 microseconds per socket. `/proc/net/tcp`
-# and `tcp6` have the same data, but to write them the kernel goes through all its sockets, which takes tens of
-# milliseconds: a client that opens many connections would delay everybody else. If the socket is closed already, and on
-# other systems, the user is unknown.
-# """
-# WAS sessions_app/web/listeners: """EDGE: sockets that listen on this machine only."""
-
-
-Address = tuple[str, int]
-"""Host and port, as `getsockname` returns them; further elements are ignored."""
-
-NETLINK_SOCK_DIAG: Final = 4
-SOCK_DIAG_BY_FAMILY: Final = 20
-NLM_F_REQUEST: Final = 1
-TCP_LISTEN: Final = 10
-ANY_STATE: Final = 0xFFFFFFFF
-NO_COOKIE: Final = b"\xff" * 8
-ANSWER_BYTES: Final = 4_096
-
-MESSAGE_HEADER: Final = struct.Struct("=IHHII")
-"""Length, type, flags, sequence, port: `struct nlmsghdr`."""
-REQUEST: Final = struct.Struct("=BBBBI")
-"""Family, protocol, extensions, padding, states: `struct inet_diag_req_v2` up to the identity of the socket."""
-IDENTITY: Final = struct.Struct("!HH16s16sI")
-"""Both ports and both addresses, interface: `struct inet_diag_sockid` up to its cookie."""
-ANSWER: Final = struct.Struct("=BBBB48xIIIII")
-"""Family, state, timer, retransmits; after the identity expiry, both queues, user, inode: `inet_diag_msg`."""
-
-
-def is_of_another_user(peer: Address | None, own: Address | None) -> bool:
-    """Whether the connection from `peer` to `own` is known to belong to a user other than this one and root."""
-    return user_of(peer, own) not in (None, 0, os.geteuid())
-
-
-def user_of(peer: Address | None, own: Address | None) -> int | None:
-    """The id of the user who opened the connection from `peer` to `own`; None if unknown.
-
-    A connection that is closed already has no addresses.
-    """
-    if sys.platform != "linux" or peer is None or own is None:
-        return None
-    local, remote = ip_address(peer[0]), ip_address(own[0])
-    family = socket.AF_INET6 if local.version == 6 else socket.AF_INET
-    identity = IDENTITY.pack(peer[1], own[1], local.packed, remote.packed, 0) + NO_COOKIE
-    request = REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, ANY_STATE) + identity
-    length = MESSAGE_HEADER.size + len(request)
-    message = MESSAGE_HEADER.pack(length, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0) + request
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
-            kernel.send(message)
-            # The kernel has answered before `send` returns.
-            return _user_in(kernel.recv(ANSWER_BYTES, socket.MSG_DONTWAIT))
-    except OSError:
-        # This kernel has no socket diagnostics.
-        return None
-
-
-def _user_in(answer: bytes) -> int | None:
-    """The user in the kernel's answer; None if it describes no open socket."""
-    if len(answer) < MESSAGE_HEADER.size + ANSWER.size:
-        return None
-    _, kind, *_ = MESSAGE_HEADER.unpack_from(answer)
-    _, state, _, _, _, _, _, user, _ = ANSWER.unpack_from(answer, MESSAGE_HEADER.size)
-    # If this connection has no socket, the kernel returns one that listens at the peer's address.
-    return None if kind != SOCK_DIAG_BY_FAMILY or state == TCP_LISTEN else int(user)
-
 
 HEADER_BYTES: Final = 65_536
 HEADER_COUNT: Final = 100
@@ -309,6 +245,8 @@ def raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+# ---- listeners -------------------------------------------------------------------------------------------
+
 IPV4: Final = "127.0.0.1"
 IPV6: Final = "::1"
 LAST_PORT: Final = 65_535
@@ -323,8 +261,18 @@ def listening(port: int, hosts: Sequence[str] = (IPV4,)) -> Iterator[list[socket
 
     IPv6 is left out if the machine does not have it. Raises Conflict `port_taken`, SystemFailure `port_refused`.
     """
-    with ExitStack() as stack:
-        yield _listeners(port, hosts, stack)
+    for _ in range(PORTS_TRIED):
+        with ExitStack() as attempt:
+            try:
+                listeners = _attempted(port, hosts, attempt)
+            except OSError as fault:
+                if fault.errno == errno.EADDRINUSE and port == 0:
+                    # The port that was free on the first host is in use on the next.
+                    continue
+                raise _refusal(port, fault) from fault
+            yield listeners
+            return
+    raise Conflict("port_taken", "No port is free on all addresses. The server was not started. Try again.")
 
 
 @contextmanager
@@ -347,21 +295,6 @@ def shared_port(listeners: Sequence[socket.socket]) -> int:
     """The port that all of them share."""
     port: int = listeners[0].getsockname()[1]
     return port
-
-
-def _listeners(port: int, hosts: Sequence[str], stack: ExitStack) -> list[socket.socket]:
-    for _ in range(PORTS_TRIED):
-        with ExitStack() as attempt:
-            try:
-                listeners = _attempted(port, hosts, attempt)
-            except OSError as fault:
-                if fault.errno == errno.EADDRINUSE and port == 0:
-                    # The port that was free on the first host is in use on the next.
-                    continue
-                raise _refusal(port, fault) from fault
-            stack.enter_context(attempt.pop_all())
-            return listeners
-    raise Conflict("port_taken", "No port is free on all addresses. The server was not started. Try again.")
 
 
 def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[socket.socket]:
@@ -392,3 +325,64 @@ def _refusal(port: int, fault: OSError) -> Conflict | SystemFailure:
     if fault.errno == errno.EADDRINUSE:
         return Conflict("port_taken", f"Port {port} is in use. The server was not started. Choose another with --port.")
     return SystemFailure("port_refused", f"Port {port} cannot be used: {fault.strerror}. The server was not started.")
+
+
+# ---- the user of a connection ----------------------------------------------------------------------------
+
+Address = tuple[str, int]
+"""Host and port, as `getsockname` returns them; further elements are ignored."""
+
+NETLINK_SOCK_DIAG: Final = 4
+SOCK_DIAG_BY_FAMILY: Final = 20
+NLM_F_REQUEST: Final = 1
+TCP_LISTEN: Final = 10
+ANY_STATE: Final = 0xFFFFFFFF
+NO_COOKIE: Final = b"\xff" * 8
+ANSWER_BYTES: Final = 4_096
+
+MESSAGE_HEADER: Final = struct.Struct("=IHHII")
+"""Length, type, flags, sequence, port: `struct nlmsghdr`."""
+REQUEST: Final = struct.Struct("=BBBBI")
+"""Family, protocol, extensions, padding, states: `struct inet_diag_req_v2` up to the identity of the socket."""
+IDENTITY: Final = struct.Struct("!HH16s16sI")
+"""Both ports and both addresses, interface: `struct inet_diag_sockid` up to its cookie."""
+ANSWER: Final = struct.Struct("=BBBB48xIIIII")
+"""Family, state, timer, retransmits; after the identity expiry, both queues, user, inode: `inet_diag_msg`."""
+
+
+def is_of_another_user(peer: Address | None, own: Address | None) -> bool:
+    """Whether the connection from `peer` to `own` is known to belong to a user other than this one and root."""
+    return user_of(peer, own) not in (None, 0, os.geteuid())
+
+
+def user_of(peer: Address | None, own: Address | None) -> int | None:
+    """The id of the user who opened the connection from `peer` to `own`; None if unknown.
+
+    A connection that is closed already has no addresses.
+    """
+    if sys.platform != "linux" or peer is None or own is None:
+        return None
+    local, remote = ip_address(peer[0]), ip_address(own[0])
+    family = socket.AF_INET6 if local.version == 6 else socket.AF_INET
+    identity = IDENTITY.pack(peer[1], own[1], local.packed, remote.packed, 0) + NO_COOKIE
+    request = REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, ANY_STATE) + identity
+    length = MESSAGE_HEADER.size + len(request)
+    message = MESSAGE_HEADER.pack(length, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0) + request
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+            kernel.send(message)
+            # The kernel has answered before `send` returns.
+            return _user_in(kernel.recv(ANSWER_BYTES, socket.MSG_DONTWAIT))
+    except OSError:
+        # This kernel has no socket diagnostics.
+        return None
+
+
+def _user_in(answer: bytes) -> int | None:
+    """The user in the kernel's answer; None if it describes no open socket."""
+    if len(answer) < MESSAGE_HEADER.size + ANSWER.size:
+        return None
+    _, kind, *_ = MESSAGE_HEADER.unpack_from(answer)
+    _, state, _, _, _, _, _, user, _ = ANSWER.unpack_from(answer, MESSAGE_HEADER.size)
+    # If this connection has no socket, the kernel returns one that listens at the peer's address.
+    return None if kind != SOCK_DIAG_BY_FAMILY or state == TCP_LISTEN else int(user)

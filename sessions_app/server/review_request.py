@@ -10,7 +10,12 @@
 | the command is killed, as Codex does to stop it               | is cancelled        | is cancelled     |
 
 A failed poll is repeated: a restarted server still has the review request. The connection file is read again for each
-poll, because the server may have moved to another port.
+poll, because the server may have moved to another port. Requests and answers are described in docs/handshake.md; they
+use loopback only, without redirects and proxies. The bridge applies nothing itself, so it reads few fields.
+
+If its compaction is stopped, an agent ends the command, or the process through which it called the command, or stops
+reading. Each is detected: by a signal, by a different parent process, by a closed reading end of standard output. Codex
+kills the command, which only another process can detect.
 """
 
 from __future__ import annotations
@@ -26,8 +31,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Timer
-from types import FrameType, TracebackType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, Self
+from types import FrameType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -37,106 +42,91 @@ from sessions_app.sessionlog.text import printable
 
 from .connection_files import PATH, ConnectedAgent, connection
 
-# WAS sessions_app/connections/caller: """EDGE: the agent that called a hook command, and whether it still waits for it.
-#
-# If its compaction is stopped, an agent ends the command, or the process through which it called the command, or stops
-# reading. Each is detected: by a signal, by a different parent process, by a closed reading end of standard output. Codex
-# kills the command, which only another process can detect.
-# """
-# WAS sessions_app/connections/server_requests: """EDGE: requests of a bridge to the server of its connection, and the answers, as docs/handshake.md describes them.
-#
-# They use loopback only, without redirects and proxies. The bridge applies nothing itself, so it reads few fields.
-# """
+FIRST_SECONDS: Final = 60
+"""How long the first answer may take: the server first reads what was added to the session."""
+POLL_SECONDS: Final = 10
+LAST_SECONDS: Final = 3
+"""How long the report that the agent no longer waits may take."""
+WITHDRAWN: Final[Mapping[str, Any]] = {"outcome": "withdrawn"}
 
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOOK_SECONDS: Final = 0.1
-"""Seconds between two checks whether the agent still waits."""
-ENDED: Final = b"."
+class HookOutcome(NamedTuple):
+    """What the agent does next, and why, in one line."""
+
+    step: HookStep
+    message: str
 
 
-class Caller:
-    """The process that called this one. Between `__enter__` and `__exit__`, signals do not end this process."""
-
-    def __init__(self, output: int) -> None:
-        """`output` is the descriptor that the agent reads."""
-        self._parent = os.getppid()
-        self._is_stopped = False
-        self._watched = select.poll()
-        self._watched.register(output, 0)
-        self._earlier: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._earlier = {one: signal.signal(one, self._stop) for one in SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for one, handler in self._earlier.items():
-            signal.signal(one, handler)
-
-    def still_waits(
-        self,
-        seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> bool:
-        """Wait for some seconds; returns False as soon as the agent no longer waits."""
-        end = clock() + seconds
-        while not self.has_gone:
-            left = end - clock()
-            if left <= 0:
-                return True
-            sleep(min(left, LOOK_SECONDS))
-        return False
-
-    @property
-    def has_gone(self) -> bool:
-        # No events are requested: those for a closed reading end are always reported.
-        return self._is_stopped or os.getppid() != self._parent or bool(self._watched.poll(0))
-
-    def _stop(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        self._is_stopped = True
+def lost(reason: str, why: str) -> HookOutcome:
+    """The outcome if the server answered first and then no longer does."""
+    if reason == MANUAL:
+        return HookOutcome(
+            HookStep.CONTINUE,
+            f"{why} Nothing was compacted. If you start the compaction again without Redline, it runs as usual.",
+        )
+    return HookOutcome(HookStep.COMPACT, f"{why} The compaction runs as usual.")
 
 
-@contextmanager
-def report_if_killed(report: Callable[[], object]) -> Iterator[None]:
-    """Let another process call `report` if this one is killed before the end of the block.
+def request_review(
+    requests: ServerRequests,
+    fields: Mapping[str, Any],
+    still_waits: Callable[[float], bool],
+    clock: Callable[[], float] = time.monotonic,
+    if_killed: Callable[[Callable[[], object]], AbstractContextManager[object]] = nullcontext,
+) -> HookOutcome:
+    """Send a review request with the fields of docs/handshake.md, and return the decision.
 
-    That process is in a separate session, so that it survives an agent that kills a process group. It closes the
-    descriptors that an agent reads until all their writers are gone.
+    `still_waits` waits for some seconds; it returns False immediately if the agent is gone. `if_killed` makes a context
+    in which its argument is called if this process is killed.
     """
-    reader, writer = os.pipe()
     try:
-        child = os.fork()
-    except OSError:
-        # No process can be started. The review request then times out.
-        os.close(reader)
-        os.close(writer)
-        yield
-        return
-    if child == 0:
-        try:
-            os.setsid()
-            os.close(writer)
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            for descriptor in range(3):
-                os.dup2(nowhere, descriptor)
-            if os.read(reader, 1) != ENDED:
-                report()
-        finally:
-            os._exit(0)
-    os.close(reader)
-    try:
-        yield
-    finally:
-        with suppress(BrokenPipeError):
-            os.write(writer, ENDED)
-        os.close(writer)
-        os.waitpid(child, 0)
+        answer = requests.post("", fields, FIRST_SECONDS)
+    except RequestRefused as refused:
+        return HookOutcome(HookStep.COMPACT, str(refused))
+    except NoAnswer as fault:
+        return HookOutcome(HookStep.COMPACT, f"Redline was not asked: {fault}. The compaction runs as usual.")
+    if answer.do == WAIT:
+        with if_killed(lambda: _withdraw(requests, f"/{answer.id}")):
+            return _decision(requests, fields["reason"], answer, still_waits, clock)
+    return HookOutcome(HookStep(answer.do), answer.message)
 
+
+def _decision(
+    requests: ServerRequests,
+    reason: str,
+    answer: ServerAnswer,
+    still_waits: Callable[[float], bool],
+    clock: Callable[[], float],
+) -> HookOutcome:
+    """Poll for the decision, after a first answer to wait."""
+    answered_at = clock()
+    ends_at = answered_at + answer.seconds + answer.grace
+    place, grace = f"/{answer.id}", answer.grace
+    while answer.do == WAIT:
+        if not still_waits(answer.poll):
+            _withdraw(requests, place)
+            return HookOutcome(HookStep.CONTINUE, "The compaction was stopped.")
+        try:
+            answer = requests.get(place, POLL_SECONDS)
+            answered_at = clock()
+        except (NoAnswer, RequestRefused) as fault:
+            if clock() - answered_at >= grace:
+                return lost(reason, f"Redline has not answered for {grace:.0f} seconds ({fault}).")
+        if answer.do == WAIT and clock() >= ends_at:
+            _withdraw(requests, place)
+            return lost(reason, "Redline has not decided in time.")
+    return HookOutcome(HookStep(answer.do), answer.message)
+
+
+def _withdraw(requests: ServerRequests, place: str) -> None:
+    """Report that the agent no longer waits. If the report is lost, the review request times out."""
+    try:
+        requests.post(place, WITHDRAWN, LAST_SECONDS)
+    except (NoAnswer, RequestRefused):
+        return
+
+
+# ---- requests to the server ------------------------------------------------------------------------------
 
 HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 BODY_LIMIT: Final = 1_000_000
@@ -271,93 +261,90 @@ def _end(connected: socket.socket) -> None:
         connected.shutdown(socket.SHUT_RDWR)
 
 
-FIRST_SECONDS: Final = 60
-"""How long the first answer may take: the server first reads what was added to the session."""
-POLL_SECONDS: Final = 10
-LAST_SECONDS: Final = 3
-"""How long the report that the agent no longer waits may take."""
-WITHDRAWN: Final[Mapping[str, Any]] = {"outcome": "withdrawn"}
+# ---- the agent that called the command -------------------------------------------------------------------
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_SECONDS: Final = 0.1
+"""Seconds between two checks whether the agent still waits."""
+ENDED: Final = b"."
 
 
-class HookOutcome(NamedTuple):
-    """What the agent does next, and why, in one line."""
+class Caller:
+    """The process that called this one. Between `__enter__` and `__exit__`, signals do not end this process."""
 
-    step: HookStep
-    message: str
+    def __init__(self, output: int) -> None:
+        """`output` is the descriptor that the agent reads."""
+        self._parent = os.getppid()
+        self._is_stopped = False
+        self._watched = select.poll()
+        self._watched.register(output, 0)
+        self._earlier: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._earlier = {one: signal.signal(one, self._stop) for one in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._earlier.items():
+            signal.signal(one, handler)
+
+    def still_waits(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> bool:
+        """Wait for some seconds; returns False as soon as the agent no longer waits."""
+        end = clock() + seconds
+        while not self.has_gone:
+            left = end - clock()
+            if left <= 0:
+                return True
+            sleep(min(left, LOOK_SECONDS))
+        return False
+
+    @property
+    def has_gone(self) -> bool:
+        # No events are requested: those for a closed reading end are always reported.
+        return self._is_stopped or os.getppid() != self._parent or bool(self._watched.poll(0))
+
+    def _stop(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._is_stopped = True
 
 
-class Requests(Protocol):
-    """Requests to the server. Both methods raise NoAnswer and RequestRefused."""
+@contextmanager
+def report_if_killed(report: Callable[[], object]) -> Iterator[None]:
+    """Let another process call `report` if this one is killed before the end of the block.
 
-    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer: ...
-
-    def get(self, path: str, seconds: float) -> ServerAnswer: ...
-
-
-def lost(reason: str, why: str) -> HookOutcome:
-    """The outcome if the server answered first and then no longer does."""
-    if reason == MANUAL:
-        return HookOutcome(
-            HookStep.CONTINUE,
-            f"{why} Nothing was compacted. If you start the compaction again without Redline, it runs as usual.",
-        )
-    return HookOutcome(HookStep.COMPACT, f"{why} The compaction runs as usual.")
-
-
-def request_review(
-    requests: Requests,
-    fields: Mapping[str, Any],
-    still_waits: Callable[[float], bool],
-    clock: Callable[[], float] = time.monotonic,
-    if_killed: Callable[[Callable[[], object]], AbstractContextManager[object]] = nullcontext,
-) -> HookOutcome:
-    """Send a review request with the fields of docs/handshake.md, and return the decision.
-
-    `still_waits` waits for some seconds; it returns False immediately if the agent is gone. `if_killed` makes a context
-    in which its argument is called if this process is killed.
+    That process is in a separate session, so that it survives an agent that kills a process group. It closes the
+    descriptors that an agent reads until all their writers are gone.
     """
+    reader, writer = os.pipe()
     try:
-        answer = requests.post("", fields, FIRST_SECONDS)
-    except RequestRefused as refused:
-        return HookOutcome(HookStep.COMPACT, str(refused))
-    except NoAnswer as fault:
-        return HookOutcome(HookStep.COMPACT, f"Redline was not asked: {fault}. The compaction runs as usual.")
-    if answer.do == WAIT:
-        with if_killed(lambda: _withdraw(requests, f"/{answer.id}")):
-            return _decision(requests, fields["reason"], answer, still_waits, clock)
-    return HookOutcome(HookStep(answer.do), answer.message)
-
-
-def _decision(
-    requests: Requests,
-    reason: str,
-    answer: ServerAnswer,
-    still_waits: Callable[[float], bool],
-    clock: Callable[[], float],
-) -> HookOutcome:
-    """Poll for the decision, after a first answer to wait."""
-    answered_at = clock()
-    ends_at = answered_at + answer.seconds + answer.grace
-    place, grace = f"/{answer.id}", answer.grace
-    while answer.do == WAIT:
-        if not still_waits(answer.poll):
-            _withdraw(requests, place)
-            return HookOutcome(HookStep.CONTINUE, "The compaction was stopped.")
-        try:
-            answer = requests.get(place, POLL_SECONDS)
-            answered_at = clock()
-        except (NoAnswer, RequestRefused) as fault:
-            if clock() - answered_at >= grace:
-                return lost(reason, f"Redline has not answered for {grace:.0f} seconds ({fault}).")
-        if answer.do == WAIT and clock() >= ends_at:
-            _withdraw(requests, place)
-            return lost(reason, "Redline has not decided in time.")
-    return HookOutcome(HookStep(answer.do), answer.message)
-
-
-def _withdraw(requests: Requests, place: str) -> None:
-    """Report that the agent no longer waits. If the report is lost, the review request times out."""
-    try:
-        requests.post(place, WITHDRAWN, LAST_SECONDS)
-    except (NoAnswer, RequestRefused):
+        child = os.fork()
+    except OSError:
+        # No process can be started. The review request then times out.
+        os.close(reader)
+        os.close(writer)
+        yield
         return
+    if child == 0:
+        try:
+            os.setsid()
+            os.close(writer)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nowhere, descriptor)
+            if os.read(reader, 1) != ENDED:
+                report()
+        finally:
+            os._exit(0)
+    os.close(reader)
+    try:
+        yield
+    finally:
+        with suppress(BrokenPipeError):
+            os.write(writer, ENDED)
+        os.close(writer)
+        os.waitpid(child, 0)

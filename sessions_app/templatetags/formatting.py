@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from django import template
@@ -17,6 +18,7 @@ from sessions_app.sessionlog.text import duration_words, one_line, plural, print
 
 register = template.Library()
 register.filter(one_line)
+register.filter("duration", duration_words)
 
 SHOWN_ID: Final = 14
 """Longer ids are abbreviated."""
@@ -82,14 +84,9 @@ def ago(moment: datetime | None) -> str:
 
 
 @register.filter
-def duration(took: timedelta) -> str:
-    """A duration: 0.4 s, 14 min 43 s, 3 h 5 min."""
-    return duration_words(took)
-
-
-@register.filter
-def home(path: str) -> str:
+def home(path: str | Path) -> str:
     """A path with ~ for the user's home directory, printable."""
+    path = str(path)
     own = os.path.expanduser("~")  # noqa: PTH111  # Path.home takes ten times as long, in each row
     return printable(f"~{path[len(own) :]}" if path == own or path.startswith(own + "/") else path)
 

@@ -1,11 +1,8 @@
-"""What identifies a request: its host, the page that sent it, a cookie, a token.
+"""What identifies a request: its host, the page that sent it, a cookie, a token; and whether a browser shows the page.
 
-Each rule is defined here once. The middleware reads credentials from a Django request; the socket authentication reads
-them from ASGI headers, before anything else is known about the request.
+Each rule is defined here once. The middleware reads credentials from a Django request; the authentication of sockets
+reads them from ASGI headers, before anything else is known about the request.
 """
-# WAS sessions_app/web/prefetching: """Requests whose response is not shown, or not yet: they must change nothing, not even what another GET request
-# does."""
-# WAS sessions_app/web/socket_auth: """Access to sockets: a browser that is logged in, on a page of this server, until its session ends."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from django.utils.crypto import salted_hmac
 from sessions_app.server.connection_files import PATH as HANDSHAKES
 from sessions_app.server.connection_files import ConnectedAgent, connection_with
 from sessions_app.server.connections import HEADERS, REFUSAL_HEADERS
-from sessions_app.server.launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
+from sessions_app.server.running_server import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
 # To a browser all ports of 127.0.0.1 are one site, so the cookie there has a different name in each installation.
@@ -176,6 +173,8 @@ def _salt(host: str) -> str:
     return f"{SALT}.{host}"
 
 
+# ---- requests whose response is not shown ----------------------------------------------------------------
+
 PURPOSES: Final = ("Sec-Purpose", "Purpose", "X-Purpose", "X-Moz")
 """The headers by which browsers indicate that they fetch a page in advance, or for a preview."""
 EARLY: Final = ("prefetch", "preview")
@@ -186,6 +185,8 @@ def is_shown(request: HttpRequest) -> bool:
     purposes = (request.headers.get(name, "").lower() for name in PURPOSES)
     return request.method != "HEAD" and not any(early in purpose for purpose in purposes for early in EARLY)
 
+
+# ---- sockets ---------------------------------------------------------------------------------------------
 
 Application = Any
 

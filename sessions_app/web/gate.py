@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from django.conf import settings
-from django.urls import Resolver404, ResolverMatch, resolve
+from django.urls import Resolver404, resolve
 from django.utils.http import parse_header_parameters
 
 from sessions_app.server.connections import HEADER_BYTES, HEADER_COUNT, REFUSAL_HEADERS
@@ -72,9 +72,10 @@ def admitted_body(scope: Scope, receive: Receive) -> Receive:
     if scope["method"] != "POST" or not may_send_body(credentials, scope["path"]):
         return EmptyBody()
     try:
-        limit = body_limit(resolve(scope["path"]))
+        route = resolve(scope["path"])
     except Resolver404:
         return EmptyBody()
+    limit = upload_room() if is_for_uploads(route.func) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     headers = dict(scope["headers"])
     if int(headers.get(b"content-length", 0)) > limit:
         scope[REFUSED_BODY] = too_long(limit)
@@ -87,13 +88,6 @@ def may_send_body(credentials: Credentials, path: str) -> bool:
     if not credentials.name_our_host() or not credentials.admit_to(path):
         return False
     return credentials.bring_token_to(path) or not credentials.origin or credentials.come_from_our_page()
-
-
-def body_limit(route: ResolverMatch) -> int:
-    """Bytes of the longest body that a route accepts."""
-    if is_for_uploads(route.func):
-        return upload_room()
-    return settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 def boundary_in(content_type: bytes) -> bytes:

@@ -1,10 +1,14 @@
 """Access to pages: browsers need the cookie from a launch token, scripts their own token, for `/api/` only.
 
-Errors below `/api/` have the form `{"error": {"code", "message"}}`, as in commands.
+Errors below `/api/` have the form `{"error": {"code", "message"}}`, as in commands. The stylesheet of all pages is
+written in many files, which it imports, and served as one: a browser renders nothing before it has the styles, and
+thirty requests take longer than one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -15,15 +19,15 @@ from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
+from django.utils.cache import get_conditional_response
 from django.utils.http import escape_leading_slashes
 from django.utils.log import log_response
 from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from sessions_app.server.launch_tokens import SESSION_SECONDS, use_token
+from sessions_app.server.running_server import SESSION_SECONDS, use_token
 
 from .credentials import API, COOKIE, Credentials, is_for_agents, is_shown, new_launch_cookie
-from .stylesheet import Stylesheet
 
 LAUNCH_PATH: Final = "/launch"
 STYLESHEET: Final = "/redline/redline.css"
@@ -51,11 +55,15 @@ class StaticMiddleware(WhiteNoiseMiddleware):
         return HttpResponse(b"".join(streamed), status=streamed.status_code, headers=streamed.headers)
 
 
-class UncachedMiddleware:
-    """Pages contain transcripts: they must not be cached, unless the view allows a browser to."""
+class Middleware:
+    """A layer around the views. Subclasses handle a request, with the response of what is inside."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
+
+
+class UncachedMiddleware(Middleware):
+    """Pages contain transcripts: they must not be cached, unless the view allows a browser to."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
@@ -63,11 +71,8 @@ class UncachedMiddleware:
         return response
 
 
-class HostMiddleware:
+class HostMiddleware(Middleware):
     """Refuses every request, even one for a stylesheet, under a host that is not ours."""
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
@@ -83,16 +88,13 @@ class HostMiddleware:
         return response
 
 
-class LaunchMiddleware:
+class LaunchMiddleware(Middleware):
     """Admits only requests with the cookie; `/launch?token=…` sets it, once for each token.
 
     Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie; on the paths for agents,
     only the token of a connected agent counts. Browsers never send one automatically, so other sites cannot forge such
     requests, and no CSRF token is needed.
     """
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
@@ -155,11 +157,8 @@ def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:
     )
 
 
-class BodyMiddleware:
+class BodyMiddleware(Middleware):
     """Refuses a request whose body the gate did not receive completely."""
-
-    def __init__(self, get_response: Handler) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         why = request.scope.get(REFUSED_BODY) if isinstance(request, ASGIRequest) else None
@@ -184,3 +183,28 @@ def unauthorized(message: str) -> JsonResponse:
     answer = failed("unauthorized", message, 401)
     answer["WWW-Authenticate"] = "Bearer"
     return answer
+
+
+# ---- the stylesheet --------------------------------------------------------------------------------------
+
+MAX_AGE_SECONDS: Final = 60
+_IMPORT: Final = re.compile(r'^@import "([^"]+)";$', re.MULTILINE)
+
+
+class Stylesheet:
+    """A file of styles, in which each import is replaced by the imported text."""
+
+    def __init__(self, path: Path) -> None:
+        def imported(found: re.Match[str]) -> str:
+            return (path.parent / found[1]).read_text(encoding="utf-8")
+
+        self.text: Final = _IMPORT.sub(imported, path.read_text(encoding="utf-8"))
+        self.etag: Final = f'"{hashlib.sha256(self.text.encode()).hexdigest()}"'
+
+    def respond(self, request: HttpRequest) -> HttpResponse:
+        """The whole text, or a statement that the browser's copy is still valid."""
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        headers = {"ETag": self.etag, "Cache-Control": f"max-age={MAX_AGE_SECONDS}, public"}
+        response = HttpResponse(self.text, content_type="text/css; charset=utf-8", headers=headers)
+        return get_conditional_response(request, etag=self.etag, response=response) or response

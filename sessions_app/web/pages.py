@@ -1,11 +1,8 @@
-"""Base classes shared by the forms of several pages."""
-# WAS sessions_app/web/redirects: """Redirects after a form was processed, and detection of htmx requests for a part of a page."""
-# WAS sessions_app/web/error_handlers: """Responses to requests that failed: a page for people, JSON for scripts."""
-# WAS sessions_app/web/theme: """The theme of the pages: light, dark, or that of the system, which the styles themselves follow.
-#
-# The choice is in a separate cookie, so that a page is rendered with it without a script.
-# """
-# WAS sessions_app/web/logout: """Logging out."""
+"""What all pages share: forms, redirects, the response to a failure, the theme, and logging out.
+
+A failed request is answered with a page for people, and with JSON for scripts. The theme is chosen in a separate
+cookie, so that a page is rendered with it without a script; the default follows the system.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 from django import forms, shortcuts
@@ -30,11 +28,11 @@ from django_htmx.middleware import HtmxDetails
 
 from sessions_app.cli import printable
 from sessions_app.database.sqlite import BUSY, DAMAGED, GONE, UNKNOWN, failure_of
-from sessions_app.server.launch_tokens import end_session
+from sessions_app.server.running_server import end_session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure, TargetNotMet
 
 from .credentials import COOKIE, Credentials
-from .middleware import failed, is_api
+from .middleware import Middleware, failed, is_api
 
 
 class FormInvalid(BadInput):
@@ -84,6 +82,19 @@ class CheckedField(forms.CharField):
             raise forms.ValidationError(refused.message) from refused
 
 
+def named_directory(text: str, code: str) -> Path:
+    """The directory that a text names, such as `~/work`. Raises BadInput with this code if it is not a whole path."""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as unknown:
+        raise BadInput(code, f"{text}: {unknown}") from unknown
+    if "\0" in text or not path.is_absolute():
+        raise BadInput(code, "Give the whole path of a directory, beginning with / or ~.")
+    return path
+
+
+# ---- redirects and parts of pages ------------------------------------------------------------------------
+
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
@@ -119,6 +130,8 @@ def wants_fragment(request: HttpRequest) -> bool:
     return bool(htmx) and not htmx.history_restore_request
 
 
+# ---- failures --------------------------------------------------------------------------------------------
+
 NOT_SENT_FROM_HERE = (
     "This request was not sent from one of Redline's pages and has no API token. Nothing was done. Scripts must send "
     "the token that `redline token` prints, in a header `Authorization: Bearer TOKEN`."
@@ -138,11 +151,8 @@ HEADINGS: Final = {
 _log = logging.getLogger("redline")
 
 
-class FailureMiddleware:
+class FailureMiddleware(Middleware):
     """503 for failures that are not bugs of Redline: a busy database, a full disk, a refused file."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.get_response(request)
@@ -219,6 +229,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
         return failed("not_sent_from_here", NOT_SENT_FROM_HERE, 403)
     return csrf.csrf_failure(request, reason)
 
+
+# ---- theme and log-out -----------------------------------------------------------------------------------
 
 THEME_COOKIE: Final = "redline_theme"
 THEMES: Final = {"": "As the system", "light": "Light", "dark": "Dark"}

@@ -12,7 +12,7 @@ from tests.installation import Installation
 from tests.paths import PROJECT
 
 PAGES = (
-    *("redline.urls", "sessions_app.urls", "sessions_app.pages.list.views"),
+    *("redline.urls", "sessions_app.urls", "sessions_app.pages.list"),
     *("compaction_app.urls", "compaction_app.pages.review.views", "compaction_app.pages.runs"),
 )
 SERVER = ("channels", "uvicorn", "django_htmx", "csp", "whitenoise", "template_partials")

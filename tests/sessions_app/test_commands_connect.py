@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sessions_app.connections import service
+from sessions_app import connections as service
 from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import place, unchanged

@@ -7,8 +7,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand
 from sessions_app.disk.files import reported
-from sessions_app.server.launch_tokens import browser_host
-from sessions_app.server.running_server import launch_address, running_server
+from sessions_app.server.running_server import browser_host, launch_address, running_server
 from sessions_app.sessionlog.errors import Conflict
 
 

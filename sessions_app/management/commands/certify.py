@@ -10,7 +10,7 @@ from django.utils import timezone
 from sessions_app.agents.base import Agent, AgentClient
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, package_at, reader_of_version
-from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
+from sessions_app.cli import CHECK_FAILED, LEAF_HELP, SESSION_HELP, RedlineCommand, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult
 from sessions_app.sessionlog.errors import BadInput
@@ -26,9 +26,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument(
             "--agent-package",
             type=Path,
@@ -119,22 +117,21 @@ def _of_package(result: PackageResult | None, agent: Agent) -> str:
     if result is None:
         instead = "; its client can be, with --client" if agent.client.can_be_run else ""
         return f"not compared: Redline runs no package of {agent.label}{instead}."
-    name = f"{result.name} {result.version}"
-    if result.outcome is PackageOutcome.EQUAL:
-        return f"{name} rebuilds the same messages."
-    if result.outcome is PackageOutcome.DIFFERENT:
-        return f"{name} rebuilds another context: {result.detail}."
-    if result.outcome is PackageOutcome.REFUSED:
-        return f"{name} does not open the session: {result.detail}"
-    return f"not compared. {result.detail}"
+    equal, different = "rebuilds the same messages", "rebuilds another context"
+    return _outcome(result, equal, different, "does not open the session")
 
 
 def _of_client(result: PackageResult) -> str:
+    equal, different = "sends the same messages when it continues a copy", "sends another context"
+    return _outcome(result, equal, different, "does not continue a copy")
+
+
+def _outcome(result: PackageResult, equal: str, different: str, refused: str) -> str:
     name = f"{result.name} {result.version}"
     if result.outcome is PackageOutcome.EQUAL:
-        return f"{name} sends the same messages when it continues a copy."
+        return f"{name} {equal}."
     if result.outcome is PackageOutcome.DIFFERENT:
-        return f"{name} sends another context: {result.detail}."
+        return f"{name} {different}: {result.detail}."
     if result.outcome is PackageOutcome.REFUSED:
-        return f"{name} does not continue a copy: {result.detail}"
+        return f"{name} {refused}: {result.detail}"
     return f"not compared. {result.detail}"

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
-from sessions_app.connections.service import (
+from sessions_app.connections import (
     AGENTS_WITH_BRIDGES,
     ConfigurationChange,
-    ConnectionState,
+    ConnectionTest,
     agent_named,
     all_connections,
     connect,
@@ -25,8 +25,8 @@ from sessions_app.connections.service import (
     revocation_note,
     revoke,
     status_of_connection,
+    try_connection,
 )
-from sessions_app.connections.trial import ConnectionTest, try_connection
 from sessions_app.disk.files import reported
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.server.running_server import running_server
@@ -181,8 +181,7 @@ class Command(RedlineCommand):
         for one, status in found:
             self.say(f"{one.agent}{printable(_where(one.project))}: {printable(one.changed)}")
             if status.sentence:
-                style = "" if status.state is ConnectionState.CURRENT else "yellow"
-                self.say(f"  {printable(status.sentence)}", style)
+                self.say(f"  {printable(status.sentence)}", "" if status.is_current else "yellow")
         if not found:
             self.say("No agent is connected. `redline connect AGENT` connects one of these:")
             self.say(", ".join(AGENTS_WITH_BRIDGES))

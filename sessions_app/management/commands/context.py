@@ -5,7 +5,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP, fitting_reader
-from sessions_app.cli import NEWEST, NEWEST_HELP, RedlineCommand, printable, text_lines
+from sessions_app.cli import LEAF_HELP, NEWEST, NEWEST_HELP, RedlineCommand, printable, text_lines
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import ActiveContext, ContextSize, Message, significant
 from sessions_app.sessionlog.entries import NO_TEXTS
@@ -31,9 +31,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", nargs="?", type="session", default=NEWEST, metavar="SESSION", help=NEWEST_HELP)
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
         parser.add_argument(
             "--messages",

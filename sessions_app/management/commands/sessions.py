@@ -7,7 +7,6 @@ from django.utils import timezone
 
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.models import Root, Session
-from sessions_app.pages.list.service import session_json
 from sessions_app.sessionlog.text import one_line
 from sessions_app.terminal import Column
 
@@ -34,7 +33,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         del options
         sessions = list(Session.objects.for_display().latest_first())
-        self.show_json(list(map(session_json, sessions)))
+        self.show_json([session.as_json() for session in sessions])
         for root in Root.objects.exclude(unread="").order_by("pk"):
             self.stderr.write(f"{printable(root.path)}: {printable(root.unread)}")
         if not sessions:
@@ -51,7 +50,7 @@ def _row(session: Session) -> list[str]:
         printable(Path(session.cwd).name if session.cwd else "?"),
         printable(session.agent_key or "?"),
         str(session.entry_count),
-        _megabytes(session.size),
+        f"{session.size / 1_000_000:.1f} MB",
         _gauge(session),
         "overflow" if session.has_overflown else "due" if session.due else "",
         f"{timezone.localtime(session.last_used):%Y-%m-%d %H:%M}" if session.last_used else "?",
@@ -76,7 +75,3 @@ def _gauge(session: Session) -> str:
     used = f"{'≈' * size.is_rounded}{size.shown:,}"
     window = "unknown" if session.window is None else f"{session.window / 1000:.0f}k"
     return f"{used} / {window}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB"

@@ -5,7 +5,7 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from sessions_app.agents.registry import READERS_HELP
-from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
+from sessions_app.cli import LEAF_HELP, SESSION_HELP, RedlineCommand, printable
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.text import plural
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
@@ -27,9 +27,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type="session", metavar="SESSION", help=SESSION_HELP)
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help=LEAF_HELP)
         parser.add_argument("--reader", default="", metavar="NAME", help=READERS_HELP)
 
     def run(self, options: dict[str, Any]) -> int | None:

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand
 from sessions_app.disk.files import reported
-from sessions_app.server.launch_tokens import API_TOKEN_FILE, api_token
+from sessions_app.server.running_server import API_TOKEN_FILE, api_token
 
 
 class Command(RedlineCommand):

@@ -1,4 +1,5 @@
-"""PURE: a typed search query, as an expression of the full-text index and as marks in a text.
+"""PURE: a typed search query, as an expression of the full-text index and as marks in a text; and the excerpt of a text
+around its matches.
 
     race condition        both words, in any order; a word of three letters or more also finds longer ones
     "race condition"      exactly these words in a row
@@ -7,7 +8,6 @@
 
 Everything else is a word, including what only looks like a filter: no input causes an error of the index.
 """
-# WAS sessions_app/search/pure/snippet: """PURE: an excerpt of a text, around its matches."""
 
 from __future__ import annotations
 
@@ -222,6 +222,8 @@ def day_of(text: str, *, end: bool = False) -> datetime | None:
     return datetime(after.year, after.month, after.day, tzinfo=UTC)
 
 
+# ---- excerpts --------------------------------------------------------------------------------------------
+
 LENGTH: Final = 180
 BEFORE: Final = 60
 """Characters before the first mark."""
@@ -236,7 +238,7 @@ class SnippetPart(NamedTuple):
     marked: bool = False
 
 
-class _Mark(NamedTuple):
+class _Match(NamedTuple):
     start: int
     end: int
     term: int
@@ -252,24 +254,24 @@ def snippet(text: str, patterns: Sequence[TermPattern], length: int = LENGTH) ->
     start = _word_start(text, max(0, marks[best].start - BEFORE)) if marks else 0
     end = max(start + length, marks[best].end if marks else 0)
     parts = [SnippetPart("…")] if start else []
-    at = start
+    written = start
     for mark in marks[best:]:
         if mark.end > end:
             break
-        if mark.start >= at:
-            parts += [SnippetPart(text[at : mark.start]), SnippetPart(text[mark.start : mark.end], True)]
-            at = mark.end
-    parts.append(SnippetPart(text[at:end] + ("…" if end < len(text) else "")))
+        if mark.start >= written:
+            parts += [SnippetPart(text[written : mark.start]), SnippetPart(text[mark.start : mark.end], True)]
+            written = mark.end
+    parts.append(SnippetPart(text[written:end] + ("…" if end < len(text) else "")))
     return [SnippetPart(_one_line(part.text), part.marked) for part in parts if part.text]
 
 
-def _marks(text: str, patterns: Sequence[TermPattern]) -> Iterator[_Mark]:
+def _marks(text: str, patterns: Sequence[TermPattern]) -> Iterator[_Match]:
     for term, pattern in enumerate(patterns):
         for start, end in islice(pattern.spans(text), MARKS_SEEN):
-            yield _Mark(start, end, term)
+            yield _Match(start, end, term)
 
 
-def _best(marks: Sequence[_Mark], length: int) -> int:
+def _best(marks: Sequence[_Match], length: int) -> int:
     """The mark from which on the most different terms follow within a length; the first of several."""
     best, most = 0, 0
     for place, mark in enumerate(marks):
@@ -283,12 +285,12 @@ def _best(marks: Sequence[_Mark], length: int) -> int:
     return best
 
 
-def _word_start(text: str, at: int) -> int:
+def _word_start(text: str, position: int) -> int:
     """The start of the next word after a position that is inside one, if it is near."""
-    if at == 0:
+    if position == 0:
         return 0
-    found = re.compile(r"\s").search(text, at, at + BEFORE // 2)
-    return found.end() if found is not None else at
+    found = re.compile(r"\s").search(text, position, position + BEFORE // 2)
+    return found.end() if found is not None else position
 
 
 def _one_line(text: str) -> str:

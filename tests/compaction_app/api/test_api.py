@@ -20,7 +20,7 @@ from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.jobs.job import worker_name
 from sessions_app.models import Session
-from sessions_app.server.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
+from sessions_app.server.running_server import API_TOKEN_FILE, api_token, browser_host, is_api_token
 from tests.browser.scenarios import title, titled_session
 from tests.clients import authorized_client, new_client, script_client
 from tests.factories import chain, session_bytes, user, working_session

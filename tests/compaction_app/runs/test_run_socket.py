@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 import compaction_app.runs.consumers
-import sessions_app.pages.list.consumers
+import sessions_app.pages.list
 from compaction_app.routing import websocket_urlpatterns as of_runs
 from compaction_app.runs import commands
 from compaction_app.runs.worker import work
@@ -207,7 +207,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run, redline):
 
 @pytest.mark.parametrize("path", ["/ws/runs/{run}", "/ws/sessions"])
 def test_a_defect_closes_a_socket_so_that_its_page_connects_again(run, monkeypatch, path):
-    of_runs, of_list = compaction_app.runs.consumers, sessions_app.pages.list.consumers
+    of_runs, of_list = compaction_app.runs.consumers, sessions_app.pages.list
     monkeypatch.setattr(of_runs, "follow_run", failing_at(of_runs.follow_run, 1, ZeroDivisionError()))
     monkeypatch.setattr(of_list, "draw", failing_at(of_list.draw, 1, ZeroDivisionError()))
 
@@ -220,7 +220,7 @@ def test_a_defect_closes_a_socket_so_that_its_page_connects_again(run, monkeypat
 
 @pytest.mark.usefixtures("known_root")
 def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch):
-    consumers = sessions_app.pages.list.consumers
+    consumers = sessions_app.pages.list
     monkeypatch.setattr(consumers, "DRAW_SECONDS", 0.02)
     monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 2, BUSY))
 

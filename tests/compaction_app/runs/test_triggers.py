@@ -27,7 +27,7 @@ from sessions_app.index.context_window_lookup import ContextWindowLookup, refres
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
-from sessions_app.pages.list.service import ListFilters, browse, session_json
+from sessions_app.pages.list import ListFilters, browse
 from tests.browser.scenarios import newest_run
 from tests.clients import page
 from tests.compaction_app.runs.test_run_socket import arrived
@@ -165,7 +165,7 @@ def test_the_list_says_why_a_session_is_due(known_root, browser):
     listing = browse(ListFilters(show="due"), timezone.now())
     due = {row.session.title: row.session.due for row in listing.rows}
     assert due == {"the full one": "threshold", "the overflown one": "overflow"}
-    assert session_json(Session.objects.get(title="the overflown one"))["dueReason"] == "overflow"
+    assert Session.objects.get(title="the overflown one").as_json()["dueReason"] == "overflow"
     (row,) = [row for row in elements(browser.get("/?show=due"), "tr") if "the overflown one" in text_of(row)]
     assert "overflow" in texts(row, ".mark--due")
     assert "window unknown" in text_of(row)

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 
 from sessions_app.server import connection_files
-from sessions_app.server.launch_tokens import api_token
+from sessions_app.server.running_server import api_token
 from sessions_app.web.credentials import Credentials
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from sessions_app.agents.registry import AGENTS
-from sessions_app.connections.trial import ConnectionTest, Listener, try_connection
+from sessions_app.connections import ConnectionTest, Listener, try_connection
 from sessions_app.server.connection_files import ConnectedAgent
 from tests.files import place
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
-from sessions_app.connections import service
+from sessions_app import connections as service
 from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.clients import page

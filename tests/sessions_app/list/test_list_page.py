@@ -21,7 +21,7 @@ from sessions_app.index.follower import offer_demo
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.models import Root, Session
-from sessions_app.pages.list.consumers import draw, subscription_in
+from sessions_app.pages.list import draw, subscription_in
 from sessions_app.templatetags.formatting import size
 from tests.claude_sessions import SESSION_ID, timed
 from tests.claude_sessions import user as claude_user

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 import redline.serving
-from sessions_app.pages.list.consumers import draw, subscription_in
+from sessions_app.pages.list import draw, subscription_in
 from sessions_app.server.broadcast import SESSIONS
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.html import element, elements, links, text_of

@@ -15,7 +15,7 @@ from sessions_app.checks import check_configuration, check_distinct_roots, check
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import ChosenWindow, Root, Session
-from sessions_app.pages.settings.effective_settings import effective_settings
+from sessions_app.pages.settings import effective_settings
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
@@ -55,13 +55,12 @@ def configure(settings):
 def test_every_setting_is_shown_with_its_meaning_and_the_versions(browser, known_root):
     shown = texts(page(browser, "/settings"), "td")
     found = effective_settings(Path.home())
-    assert [field.name for field in found.fields] == list(Configuration.model_fields)
-    for field in found.fields:
+    assert [field.name for field in found["fields"]] == list(Configuration.model_fields)
+    for field in found["fields"]:
         assert field.name in shown
         assert field.meaning, f"{field.name} needs a docstring that says what it means"
-    versions = found.versions
-    assert (bool(versions.redline), versions.size > 0) == (True, True)
-    assert versions.database.endswith("redline.sqlite3")
+    assert (bool(found["redline_version"]), found["database_bytes"] > 0) == (True, True)
+    assert found["database"].endswith("redline.sqlite3")
 
 
 def test_each_value_names_where_it_comes_from_and_with_an_error_all_are_defaults(tmp_path, monkeypatch):
@@ -121,7 +120,7 @@ def test_a_root_shows_its_sessions(browser, known_root):
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
     index_roots()
-    found = next(one for one in effective_settings(Path.home()).roots if one.root.path == str(known_root))
+    found = next(one for one in effective_settings(Path.home())["roots"] if one.root.path == str(known_root))
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
@@ -177,7 +176,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
     place(redline.home / ".atomic" / "agent" / "models.json", json.dumps(models).encode())
     for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
         put(known_root, f"{number}.jsonl", of_model(model))
-    assert {model.name: (model.window, model.sessions) for model in effective_settings(Path.home()).models} == {
+    assert {model.name: (model.window, model.sessions) for model in effective_settings(Path.home())["models"]} == {
         "m-own": (SourcedValue(1_000, "your configuration"), 1),
         "m-agent": (SourcedValue(7_777, "the agent's configuration"), 1),
         "gpt-5-mini": (SourcedValue(400_000, "Redline's table"), 1),
@@ -191,7 +190,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, kno
 def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
-    (known_root.parent / "redline.toml").write_text(effective_settings(Path.home()).snippet)
+    (known_root.parent / "redline.toml").write_text(effective_settings(Path.home())["snippet"])
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
 

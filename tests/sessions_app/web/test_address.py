@@ -18,8 +18,14 @@ from websockets.sync.client import ClientConnection
 from sessions_app.management.commands import serve
 from sessions_app.server import connections
 from sessions_app.server.connections import IPV4, IPV6, listening, listening_from, shared_port
-from sessions_app.server.launch_tokens import api_token, browser_host
-from sessions_app.server.running_server import RunningServer, launch_address, only_server, running_server
+from sessions_app.server.running_server import (
+    RunningServer,
+    api_token,
+    browser_host,
+    launch_address,
+    only_server,
+    running_server,
+)
 from sessions_app.sessionlog.errors import Conflict
 from tests.html import missing
 from tests.installation import Installation, refusal

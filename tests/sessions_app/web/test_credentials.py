@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core import signing
 from django.test import Client, RequestFactory
 
-from sessions_app.server import launch_tokens
+from sessions_app.server import running_server
 from sessions_app.web import credentials as socket_auth
 from sessions_app.web.credentials import COOKIE, RENEWAL_SECONDS, SALT, Credentials, new_launch_cookie
 from tests.clients import authorized_client, new_client
@@ -61,7 +61,7 @@ def test_only_our_origin_is_accepted(credentials, origin, ours):
 
 @either_way
 def test_a_cookie_is_accepted_beside_others_and_only_at_the_secret_host_name(credentials, redline):
-    value, host = new_launch_cookie(), launch_tokens.browser_host(redline.data)
+    value, host = new_launch_cookie(), running_server.browser_host(redline.data)
     assert credentials(host=host, cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
     forged = ("", "1", f"{value}x", signing.dumps(1, salt="another"), signing.dumps("1", salt=SALT))
     for cookie in ("", f"other={value}", "\xff=;;=", *(f"{COOKIE}={one}" for one in forged)):
@@ -75,17 +75,17 @@ def test_a_cookie_is_accepted_beside_others_and_only_at_the_secret_host_name(cre
 
 @either_way
 def test_the_secret_host_name_is_accepted_until_it_changes(credentials, redline):
-    old = launch_tokens.browser_host(redline.data)
+    old = running_server.browser_host(redline.data)
     assert credentials(host=old).name_our_host()
     assert not credentials(host=f"x.{old}").name_our_host()
-    new = launch_tokens.browser_host(redline.data, renewed=True)
+    new = running_server.browser_host(redline.data, renewed=True)
     assert [credentials(host=host).name_our_host() for host in (old, new)] == [False, True]
 
 
 @either_way
 def test_the_api_token_is_a_bearer_token(credentials, redline):
     assert not credentials(authorization="Bearer ").have_token_for("/api/sessions")
-    token = launch_tokens.api_token(settings.REDLINE_DATA_DIR)
+    token = running_server.api_token(settings.REDLINE_DATA_DIR)
     assert credentials(authorization=f"bearer {token}").have_token_for("/api/sessions")
     for authorization in ("", token, f"Basic {token}", f"Bearer {token}x", "Bearer "):
         assert not credentials(authorization=authorization).have_token_for("/api/sessions"), authorization
@@ -97,7 +97,7 @@ def clock(monkeypatch):
 
     clock = SimpleNamespace(now=signing.time.time())
     monkeypatch.setattr(signing.time, "time", lambda: clock.now)
-    monkeypatch.setattr(launch_tokens.time, "time", lambda: clock.now)
+    monkeypatch.setattr(running_server.time, "time", lambda: clock.now)
     return clock
 
 
@@ -113,12 +113,12 @@ def test_a_session_lasts_for_twelve_hours_after_its_last_use_and_its_cookie_is_r
     clock.now += RENEWAL_SECONDS + 1
     assert COOKIE in browser.get("/").cookies
     assert COOKIE not in browser.get("/").cookies
-    assert launch_tokens.SESSION_SECONDS == 12 * 3600
+    assert running_server.SESSION_SECONDS == 12 * 3600
     for _ in range(4):
-        clock.now += launch_tokens.SESSION_SECONDS - 1
+        clock.now += running_server.SESSION_SECONDS - 1
         assert browser.get("/").status_code == 200
-    assert browser.cookies[COOKIE]["max-age"] == launch_tokens.SESSION_SECONDS
-    clock.now += launch_tokens.SESSION_SECONDS + 1
+    assert browser.cookies[COOKIE]["max-age"] == running_server.SESSION_SECONDS
+    clock.now += running_server.SESSION_SECONDS + 1
     assert browser.get("/").status_code == 403
 
 
@@ -145,34 +145,34 @@ def test_logging_out_needs_a_form_of_this_site(known_root):
 
 
 def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path, clock):
-    launch_tokens.end_session(tmp_path, "first")
-    clock.now += launch_tokens.SESSION_SECONDS - 1
-    launch_tokens.end_session(tmp_path, "second")
-    assert launch_tokens.has_ended(tmp_path, "first")
+    running_server.end_session(tmp_path, "first")
+    clock.now += running_server.SESSION_SECONDS - 1
+    running_server.end_session(tmp_path, "second")
+    assert running_server.has_ended(tmp_path, "first")
     clock.now += 2
-    launch_tokens.end_session(tmp_path, "third")
-    ended = [line.split()[0] for line in (tmp_path / launch_tokens.ENDED_FILE).read_text().splitlines()]
+    running_server.end_session(tmp_path, "third")
+    ended = [line.split()[0] for line in (tmp_path / running_server.ENDED_FILE).read_text().splitlines()]
     assert ended == ["second", "third"]
-    assert [path.name for path in tmp_path.iterdir()] == [launch_tokens.ENDED_FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [running_server.ENDED_FILE]
 
 
 def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser, known_root):
-    old = launch_tokens.browser_host(settings.REDLINE_DATA_DIR)
-    new = launch_tokens.browser_host(settings.REDLINE_DATA_DIR, renewed=True)
+    old = running_server.browser_host(settings.REDLINE_DATA_DIR)
+    new = running_server.browser_host(settings.REDLINE_DATA_DIR, renewed=True)
     assert old != new
     assert browser.get("/").status_code == 400
     assert browser.get("/", headers={"host": new}).status_code == 403
-    token = launch_tokens.new_token(settings.REDLINE_DATA_DIR)
+    token = running_server.new_token(settings.REDLINE_DATA_DIR)
     assert browser.get("/launch", {"token": token}).status_code == 400
     assert new_client().get("/launch", {"token": token}).status_code == 302
 
 
 def test_the_host_name_has_128_bits_and_is_private(tmp_path):
-    names = {launch_tokens.browser_host(tmp_path, renewed=True) for _ in range(20)}
+    names = {running_server.browser_host(tmp_path, renewed=True) for _ in range(20)}
     assert [len(bytes.fromhex(name.removesuffix(".localhost"))) for name in names] == [16] * 20
     (kept,) = tmp_path.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert launch_tokens.browser_host(tmp_path) == launch_tokens.browser_host(tmp_path)
+    assert running_server.browser_host(tmp_path) == running_server.browser_host(tmp_path)
 
 
 @pytest.mark.parametrize("leaves", [False, True])

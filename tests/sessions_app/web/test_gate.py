@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from sessions_app.server.launch_tokens import api_token, browser_host
+from sessions_app.server.running_server import api_token, browser_host
 from sessions_app.web.credentials import COOKIE, new_launch_cookie
 from sessions_app.web.gate import MOST_PARTS, gated
 from sessions_app.web.middleware import REFUSED_BODY

@@ -14,7 +14,7 @@ import pytest
 
 from sessions_app.server import connections
 from sessions_app.server.connections import IPV4, IPV6, Address, is_of_another_user, listening, user_of
-from sessions_app.server.launch_tokens import api_token, browser_host
+from sessions_app.server.running_server import api_token, browser_host
 from tests.processes import NOBODY, become_nobody, in_child
 from tests.raw_http import cookie_of, status_at
 

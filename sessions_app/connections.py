@@ -2,32 +2,45 @@
 
     change = planned_connection("claude-code", None)      what would be written; nothing is written
     connect(change, now)                                  backup, connection file, then the agent's file
+    status_of_connection(one)                             whether the agent's file still has the current bridge
+    try_connection(agent, one, redline_command)           a test: the agent's program runs in an empty home
 
 The connection file is written first: a bridge without one lets its agent compact as usual.
+
+    program ─▶ its own mechanism ─▶ bridge ─▶ a listener here ─▶ the running server, with the connection's token
+
+The test's listener shows that the bridge requested a review, whether or not a server runs. The user's configuration of
+the agent, other extensions and hooks are not used.
 """
-# WAS sessions_app/connections/configuration_change: """A planned change of an agent's file, which makes or removes a connection."""
-# WAS sessions_app/connections/states: """The state of a connection: whether the agent's file still has the bridge, in the version of this Redline."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import http.client
+import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from django.conf import settings
 
 from sessions_app.agents.base import Agent, Bridge
+from sessions_app.agents.edge.dry_resume import ClientUnusable
+from sessions_app.agents.edge.installed_version import installed_version, program_on_path
 from sessions_app.agents.registry import AGENTS
 from sessions_app.disk.configuration_file import (
     NOTHING,
@@ -37,9 +50,10 @@ from sessions_app.disk.configuration_file import (
     remove_directories,
     replace_configuration_file,
 )
-from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of
+from sessions_app.disk.files import other_names_note, real_path, reported, sha256_of, write_private
 from sessions_app.server.connection_files import (
     DIRECTORY,
+    PATH,
     ConnectedAgent,
     connection,
     connection_path,
@@ -100,11 +114,6 @@ class ConfigurationChange:
     def is_as_before(self) -> bool:
         """Whether a removal leaves the file byte for byte as it was before the connection."""
         return self.known is not None and is_as_written(self.file, self.known)
-
-    @property
-    def path(self) -> str:
-        """The path of the file."""
-        return str(self.file.real)
 
     @property
     def digest(self) -> str:
@@ -405,10 +414,7 @@ def _keep_backup(change: ConfigurationChange) -> str:
 def _write_private(name: str, content: bytes) -> str:
     path: Path = settings.REDLINE_DATA_DIR / DIRECTORY / name
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = path.with_name(f".{name}")
-    draft.touch(mode=0o600)
-    draft.write_bytes(content)
-    draft.replace(path)
+    write_private(path, content)
     return str(path)
 
 
@@ -457,6 +463,10 @@ class ConnectionStatus(NamedTuple):
     state: ConnectionState
     sentence: str = ""
 
+    @property
+    def is_current(self) -> bool:
+        return self.state is ConnectionState.CURRENT
+
 
 def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
     """The state of a connection, by the agent's file."""
@@ -488,3 +498,153 @@ def status_of_connection(one: ConnectedAgent) -> ConnectionStatus:
     except RedlineError as fault:
         return ConnectionStatus(ConnectionState.UNREADABLE, fault.message)
     return ConnectionStatus(ConnectionState.CURRENT, " ".join(remarks))
+
+
+# Testing --------------------------------------------------------------------------------------------------
+
+HOST: Final = "127.0.0.1"
+BODY_LIMIT: Final = 1_000_000
+SECONDS: Final = 10
+"""How long the server may take to answer."""
+TESTED: Final = {
+    "id": 0,
+    "state": "tested",
+    "do": "continue",
+    "message": "",
+    "seconds": 0,
+    "poll": 1,
+    "grace": 0,
+}
+
+
+class ConnectionTest(NamedTuple):
+    """The result of a test."""
+
+    has_asked: bool | None
+    """Whether the bridge requested a review; None if the program was not found."""
+    is_answered: bool | None
+    """Whether the server answered; None if the request was not forwarded."""
+    sentence: str
+
+
+def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], str], url: str = "") -> ConnectionTest:
+    """Test a connection. With the `url` of the server, the request is forwarded to it.
+
+    `redline` returns this installation's command for a data directory, quoted for a shell.
+    """
+    program = program_on_path(agent.client.program)
+    if program is None or agent.bridge is None:
+        return ConnectionTest(
+            None, None, f"Not tested: the program {agent.client.program} was not found in the directories of PATH."
+        )
+    version = ".".join(map(str, installed_version(agent.client.program) or ("(unknown version)",)))
+    label = f"{agent.label} {version}"
+    # What the program left running may still write.
+    with (
+        tempfile.TemporaryDirectory(prefix="redline-connect-", ignore_cleanup_errors=True) as scratch,
+        Listener(one.token, url) as listener,
+    ):
+        data, home = Path(scratch, "data"), Path(scratch, "home")
+        for directory in (data, home):
+            directory.mkdir(mode=0o700)
+        stand_in = msgspec.structs.replace(
+            one, url=listener.url, token=listener.token, project="", made_at=datetime.now(UTC)
+        )
+        write_connection(data, stand_in)
+        try:
+            words = agent.bridge.try_out(program, home, connection_path(data, one.name), redline(data))
+        except ClientUnusable as fault:
+            return ConnectionTest(False, None, f"The test did not work: {label} could not be used: {fault}")
+        if not listener.requests:
+            return ConnectionTest(False, None, f"The test failed: {label} ran, but did not ask. It said: {words}")
+        how = f"{label} was run in an empty home with this bridge, and asked"
+        if not url:
+            return ConnectionTest(True, None, f"Tested: {how}.")
+        if listener.failures:
+            return ConnectionTest(
+                True, False, f"{how}, but Redline did not accept the question: {listener.failures[0]}"
+            )
+        return ConnectionTest(True, True, f"Tested: {how}; Redline answered.")
+
+
+class Listener:
+    """A server on loopback that records the tests of a bridge, and forwards them."""
+
+    def __init__(self, token: str, url: str) -> None:
+        self.token = new_secret()
+        self.requests: list[Mapping[str, Any]] = []
+        self.failures: list[str] = []
+        self._onward = (token, url)
+        self._server = ThreadingHTTPServer((HOST, 0), self._handler())
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, name="connection-test", daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def receive(self, path: str, authorization: str, body: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer to a request."""
+        try:
+            requested = json.loads(body)
+        except ValueError:
+            requested = None
+        if path != PATH or authorization != f"Bearer {self.token}" or not isinstance(requested, dict):
+            return 404, b"{}"
+        self.requests.append(requested)
+        token, url = self._onward
+        if not url or requested.get("test") is not True:
+            return 200, json.dumps(TESTED).encode()
+        try:
+            status, answer = _send_on(url, token, body)
+        except (OSError, http.client.HTTPException) as fault:
+            self.failures.append(str(fault) or type(fault).__name__)
+            return 200, json.dumps(TESTED).encode()
+        if status != http.client.OK:
+            self.failures.append(f"status {status}")
+        return status, answer
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        listener = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.close_connection = True
+                size = min(int(self.headers.get("content-length") or 0), BODY_LIMIT)
+                body = self.rfile.read(size)
+                status, answer = listener.receive(self.path, self.headers.get("authorization", ""), body)
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.send_header("connection", "close")
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing is logged."""
+
+        return Handler
+
+
+def _send_on(url: str, token: str, body: bytes) -> tuple[int, bytes]:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=SECONDS)
+    try:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", PATH, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read(BODY_LIMIT)
+    finally:
+        connection.close()

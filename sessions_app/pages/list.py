@@ -1,33 +1,44 @@
-"""Badges that other apps show beside a session in the list, each with a link.
+"""The list of sessions, as a page and over its socket: filtered, sorted and paginated with few queries.
 
-The list does not know the other apps: they register their badges when they are ready.
+The socket renders the list again when it changes, and passes on notices for open pages as JSON. A page sends the query
+of the list that it shows (`{"query": "?show=due&page=2"}`), and again when it changes; it receives the part of the page
+that contains the list, for htmx to insert.
 """
-# WAS sessions_app/list/service: """The list of sessions: filtered, sorted and paginated, with a constant, small number of queries."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
+from channels.db import database_sync_to_async
 from django.core.paginator import Page, Paginator
+from django.db import DatabaseError
 from django.db.models import Count, Max, Q, Sum
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.views.decorators.http import require_safe
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.index import progress
-from sessions_app.index.progress import Indexing, TextProgress
+from sessions_app.index.progress import Indexing, TextProgress, latest
 from sessions_app.index.roots import managed_path, shown_roots
 from sessions_app.index.session_locks import OpenSessions, open_sessions
 from sessions_app.models import DUE, Root, Session, SessionQuerySet, live
+from sessions_app.server.broadcast import SESSIONS
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.web.page_socket import PageConsumer
+from sessions_app.web.pages import wants_fragment
 from sessions_app.web.session_badges import SessionBadge, find_badges
-
-# WAS sessions_app/list/listing: """The indexed sessions for scripts, as JSON, with the usage of their context windows."""
-
 
 PAGE_SIZE: Final = 60
 CHOICES: Final = 200
@@ -74,17 +85,8 @@ class ListFilters:
 
     def address(self, **other: object) -> str:
         """The query of a URL with these filters, some of them changed."""
-        query = {
-            "show": self.show,
-            "q": self.text,
-            "project": self.project,
-            "agent": self.agent,
-            "model": self.model,
-            "age": self.age,
-            "sort": self.sort,
-            "page": 1,
-            **other,
-        }
+        query = {"q" if name == "text" else name: value for name, value in asdict(self).items()}
+        query |= {"page": 1, **other}
         quiet = {"show": "all", "sort": "used", "page": 1}
         return "?" + urlencode({name: value for name, value in query.items() if value and value != quiet.get(name)})
 
@@ -99,19 +101,16 @@ class SessionRow(NamedTuple):
     """Badges from other parts of Redline."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
+class Tab(NamedTuple):
     """One of the filters above the table, with the number of its sessions."""
 
-    name: str
     label: str
-    count: int
+    sessions: int
     address: str
     current: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ListColumn:
+class ListColumn(NamedTuple):
     """A heading of the table; with a URL if the table can be sorted by it."""
 
     label: str
@@ -121,8 +120,7 @@ class ListColumn:
     """`ascending` or `descending` if the table is sorted by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRoot:
+class ListedRoot(NamedTuple):
     """A root in the list."""
 
     path: str
@@ -160,16 +158,13 @@ class Listing:
     columns: list[ListColumn]
     tabs: list[Tab]
     projects: list[str]
-    agents: list[Agent]
     models: list[str]
-    known: int
-    bytes: int
+    totals: ListTotals
     roots: list[ListedRoot]
     indexing: Indexing | None
     """The progress of the current indexing, or None."""
     texts: TextProgress | None
     """The progress of the full-text index, or None."""
-    indexed_at: datetime | None
     page: Page[Session]
     previous: str
     next: str
@@ -195,14 +190,6 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     paginator.count = counts[choice.show]  # known already: it is not counted again
     page = paginator.get_page(choice.page)
     badges = find_badges([session.pk for session in page.object_list])
-    labels = {
-        "all": "All",
-        "due": "Due",
-        "live": "Live",
-        "damaged": "Damaged",
-        "compacted": "Compacted",
-        "subagents": "Subagents",
-    }
     return Listing(
         choice=choice,
         rows=[
@@ -212,19 +199,16 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         managed=str(managed_path()),
         columns=_columns(choice),
         tabs=[
-            Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
+            Tab(name.capitalize(), counts[name], choice.address(show=name), name == choice.show)
             for name in SHOW
             if name != "subagents" or totals.subagents
         ],
         projects=projects,
-        agents=totals.agents,
         models=models,
-        known=totals.sessions,
-        bytes=totals.bytes,
+        totals=totals,
         roots=_listed_roots(roots),
-        indexing=progress.indexing(),
-        texts=progress.texts(),
-        indexed_at=totals.indexed_at,
+        indexing=latest.indexing,
+        texts=latest.texts,
         page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
@@ -239,7 +223,7 @@ def _listed_roots(roots: Iterable[Root]) -> list[ListedRoot]:
             AGENTS[root.agent].label if root.agent in AGENTS else "",
             Path(root.path).exists(),
             root.path == managed,
-            progress.fault_of(root.path),
+            latest.faults.get(root.path, ""),
             root.unread,
         )
         for root in roots
@@ -356,36 +340,89 @@ def _used_before(key: int) -> Q:
     return Q(last_used__lt=used) | Q(last_used=used, pk__gt=key) | Q(last_used__isnull=True)
 
 
-def session_json(session: Session) -> dict[str, Any]:
-    """A session in the format for scripts. Sizes in bytes, context and window in tokens; times are UTC.
+DRAW_SECONDS: Final = 1
+"""Between two renderings: while an agent writes continuously, the list is updated once a second."""
+IDLE_SECONDS: Final = 30
+"""Without any events: a session stops being live as time passes."""
 
-    Only sessions in configured roots have a page, and so URLs.
-    """
-    url = session.get_absolute_url() if session.has_page else None
-    return {
-        "id": session.pk,
-        "shortId": session.short_id,
-        "url": url,
-        "api": f"/api{url}" if url else None,
-        "path": str(session.path),
-        "title": session.title,
-        "project": session.cwd,
-        "agent": session.agent_key,
-        "model": session.model,
-        "entries": session.entry_count,
-        "size": session.size,
-        "contextTokens": session.context_tokens,
-        "contextBasis": session.context_basis,
-        "contextWindow": session.window,
-        "windowSource": session.window_source,
-        "due": bool(session.due),
-        "dueReason": session.due,
-        "lastUsed": session.last_used.isoformat() if session.last_used else None,
-        "damaged": session.damage_count,
-        "forkOf": (not session.is_subagent and session.parent) or None,
-        "subagentOf": (session.is_subagent and session.parent) or None,
-        "broken": {"entry": session.broken_at, "reason": session.broken} if session.broken else None,
-        "missing": session.missing,
-        "takenOver": session.taken_over or None,
-        "fault": session.fault,
-    }
+_log = logging.getLogger("redline")
+
+
+class Hello(msgspec.Struct):
+    """A message from a page: the query of its URL, and a counter of such messages."""
+
+    query: str
+    asked: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+
+
+class ListSubscription(NamedTuple):
+    """The list that a page shows, and the number of the message that requested it."""
+
+    choice: ListFilters
+    number: int
+
+
+class SessionsConsumer(PageConsumer):
+    """Renders the list for the URL of its page."""
+
+    idle_seconds = IDLE_SECONDS
+    _subscription: ListSubscription
+    _sent = ""
+
+    def group(self) -> str:
+        return SESSIONS
+
+    def take(self, message: str) -> bool:
+        subscription = subscription_in(message)
+        if subscription is not None:
+            self._subscription = subscription
+        return subscription is not None
+
+    async def is_news(self, fact: dict[str, Any]) -> bool:
+        """Every fact causes a new rendering of the list; notices are also passed on unchanged."""
+        notice = fact.get("page")
+        if notice is not None:
+            await self.send(text_data=json.dumps(notice))
+        return True
+
+    async def update(self) -> bool:
+        """Render the list, then pause; an unchanged list is not sent."""
+        drawn = await self._drawn()
+        if drawn is not None and drawn != self._sent:
+            await self.send(text_data=drawn)
+            self._sent = drawn
+        await asyncio.sleep(DRAW_SECONDS)
+        return True
+
+    async def _drawn(self) -> str | None:
+        """The rendered list; None if the database could not be read, in which case it is rendered again soon."""
+        try:
+            drawn: str = await database_sync_to_async(draw)(self._subscription)
+        except DatabaseError as fault:
+            _log.warning("The list could not be drawn: %s", type(fault).__name__)
+            self.news.set()
+            return None
+        return drawn
+
+
+def subscription_in(message: str) -> ListSubscription | None:
+    """The subscription in a page's message; None if it is not valid."""
+    try:
+        hello = msgspec.json.decode(message, type=Hello)
+        return ListSubscription(ListFilters.of(QueryDict(hello.query.removeprefix("?"))), hello.asked)
+    except (ValueError, RecursionError):
+        return None
+
+
+def draw(subscription: ListSubscription) -> str:
+    """The list as its page renders it, and the line above it, with ids by which htmx inserts them."""
+    context = {"listing": browse(subscription.choice, timezone.now()), "asked": subscription.number}
+    return render_to_string("list/list.html#listing", context)
+
+
+@require_safe
+def sessions(request: HttpRequest) -> HttpResponse:
+    """The list of sessions. htmx requests the same URL and receives only the list."""
+    listing = browse(ListFilters.of(request.GET), timezone.now())
+    template = "list/list.html#listing" if wants_fragment(request) else "list/list.html"
+    return render(request, template, {"listing": listing, "active_nav": "sessions"})
