@@ -67,7 +67,7 @@ from sessions_app.sessionlog.entries import (
     ThinkingLevelControl,
 )
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import is_noise, moment_of, plural, printable_lines, title_of
+from sessions_app.sessionlog.text import is_noise, plural, printable_lines, title_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 from sessions_app.storage.session_loader import reparse_entry
@@ -546,7 +546,7 @@ def items_of(
         kind_of(entry, None),
         _author(entry),
         entry.id,
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         protection=state.protections.get(entry.id),
         marks=[*_kind_of_context(entry), *_standing_marks(look), *_label(state, entry)],
         remarks=[*remarks, *_answer(look)],
@@ -717,8 +717,8 @@ def _took(look: _EntryInView) -> timedelta | None:
     """The time from the call to its result; None if the entry is not a result, the time was short, or the times are
     unknown."""
     owner = _owner(look.state, look.entry.result_for or "", "all")
-    called = moment_of(owner.timestamp) if owner is not None else None
-    answered = moment_of(look.entry.timestamp)
+    called = owner.moment if owner is not None else None
+    answered = look.entry.moment
     took = answered - called if called is not None and answered is not None else timedelta()
     return took if took >= MENTIONED else None
 
@@ -778,7 +778,7 @@ def _note(
         entry.id,
         shown=beginning(TextSource("text", text), as_recorded=as_recorded) if text else NO_TEXT,
         tokens=message.tokens if message is not None else 0,
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
         remarks=remarks,
         standing="" if entry.rebuilds else "quiet",

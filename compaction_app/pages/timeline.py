@@ -24,7 +24,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import ContextSize, Message
 from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.web.pages import acts_on_post, redirect, status_of
 
@@ -171,7 +170,7 @@ def _row(
         before=point.before_id,
         x=round(x, 1),
         name=_NAMES[point.kind],
-        when=moment_of(point.last.timestamp),
+        when=point.last.moment,
         edits=point.edits,
         tokens_before=sizes[0],
         tokens_after=sizes[1],

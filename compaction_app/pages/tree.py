@@ -25,7 +25,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import UNKNOWN_SIZE, Basis, ContextSize
 from sessions_app.sessionlog.entries import BoundaryControl, Entry, Role
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.sessionlog.tree_rows import (
     Below,
     FoldedRows,
@@ -216,8 +215,8 @@ def view_tree(
         turns=sum(row.stretch.turns for row in tree.rows),
         entries=len(placed),
         tokens=measure_of(session).of(tree.tokens),
-        began=moment_of(entries[placed[0]].timestamp),
-        ended=moment_of(entries[max(placed)].timestamp),
+        began=entries[placed[0]].moment,
+        ended=entries[max(placed)].moment,
         leaf_id=state.leaf_id,
         forks=list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
         fork_count=children.count(),
@@ -292,7 +291,7 @@ def _knots(
     for one in shown:
         if isinstance(one, FoldedRows):
             first, last = one.first.stretch, one.last.stretch
-            began, ended = (moment_of(entries[at].timestamp) for at in (first.start, last.positions[-1]))
+            began, ended = (entries[at].moment for at in (first.start, last.positions[-1]))
             drawing = lanes.fold(one)
             yield KnotRow(one, entries[first.start].id, drawing, in_measure(session, one), began, ended=ended)
             continue
@@ -302,7 +301,7 @@ def _knots(
             entries[start].id,
             lanes.dot(one) if are_apart else lanes.row(one),
             in_measure(session, one),
-            moment_of(entries[start].timestamp),
+            entries[start].moment,
             is_apart=one.is_start and one.lane == 0 and one is not state.rows.rows[0],
             is_selected=one is selected,
             text=texts[start],
@@ -358,7 +357,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
         text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
         tokens=in_measure(session, row),
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         below=state.rows.below(last),
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
@@ -479,8 +478,8 @@ def _side(session: Session, state: BranchState, letter: str, end_id: str, only: 
         entries=sum(len(stretch.positions) for stretch in only),
         tokens=measure.of(sum(stretch.tokens for stretch in only)),
         context=measure if is_active else _context_at(state, end_id, measure),
-        began=moment_of(entries[only[0].positions[0]].timestamp) if only else None,
-        ended=moment_of(entries[only[-1].positions[-1]].timestamp) if only else None,
+        began=entries[only[0].positions[0]].moment if only else None,
+        ended=entries[only[-1].positions[-1]].moment if only else None,
     )
 
 
@@ -512,7 +511,7 @@ def _turns(
                 entries=len(stretch.positions),
                 tokens=measure.of(above + stretch.tokens) - measure.of(above),
                 tools=_tools(state, stretch),
-                began=moment_of(entry.timestamp),
+                began=entry.moment,
             )
         )
         above += stretch.tokens

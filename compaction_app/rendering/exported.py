@@ -18,7 +18,7 @@ from markdown_it.token import Token
 
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts
 from sessions_app.sessionlog.handoff import fenced
-from sessions_app.sessionlog.text import moment_of, plural, printable, printable_lines
+from sessions_app.sessionlog.text import plural, printable, printable_lines
 
 from .code import without_styles
 from .markdown import rendered_markdown
@@ -56,7 +56,7 @@ class SpokenEntry(NamedTuple):
     def heading(self) -> str:
         """The author of the entry, and its time."""
         who = self.entry.tool_name if self.entry.role == Role.TOOL_RESULT else self.entry.role
-        at = moment_of(self.entry.timestamp)
+        at = self.entry.moment
         when = f", {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
         return f"{who or self.entry.type}{when}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -252,6 +253,17 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.type in THINKING_TYPES
 
 
+def moment_of(timestamp: str) -> datetime | None:
+    """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        if moment.tzinfo is UTC:
+            return moment
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """The digest of one recorded entry. `number` counts the file's lines from 1; `offset` and `length` are bytes."""
 
@@ -296,6 +308,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """Of a tool result: the id of the session of the subagent that the call started, as in its header."""
     control: Control | None = None
     """The content of an entry of the kinds DELETION to THINKING_LEVEL and BOUNDARY."""
+
+    @property
+    def moment(self) -> datetime | None:
+        """Its time: see `moment_of`."""
+        return moment_of(self.timestamp)
 
     @property
     def is_message(self) -> bool:

@@ -39,7 +39,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Breakage
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.text import duration_words, moment_of, plural
+from sessions_app.sessionlog.text import duration_words, plural
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.templatetags.formatting import heading
 
@@ -85,8 +85,8 @@ class TurnFacts(NamedTuple):
 
 def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
     """The span of the entries that record a time; None if none does."""
-    first = next((at for entry in entries if (at := moment_of(entry.timestamp)) is not None), None)
-    last = next((at for entry in reversed(entries) if (at := moment_of(entry.timestamp)) is not None), None)
+    first = next((at for entry in entries if (at := entry.moment) is not None), None)
+    last = next((at for entry in reversed(entries) if (at := entry.moment) is not None), None)
     return TimeSpan(first, last) if first is not None and last is not None else None
 
 
@@ -110,7 +110,7 @@ def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> 
 
     For the first entry of a branch it is the day, if the branch has several.
     """
-    at = moment_of(listed[position].timestamp)
+    at = listed[position].moment
     if at is None:
         return None
     before = _last_moment(listed, position)
@@ -142,7 +142,7 @@ def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
 def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
     """The time of the nearest entry before a position that records one, of the last SEARCHED."""
     for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
-        at = moment_of(listed[place].timestamp)
+        at = listed[place].moment
         if at is not None:
             return at
     return None

@@ -24,7 +24,7 @@ from sessions_app.disk.files import Fingerprint
 from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
-from sessions_app.sessionlog.text import moment_of, spoken, title_of
+from sessions_app.sessionlog.text import spoken, title_of
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, in_measure
 
@@ -99,7 +99,7 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSid
     events: dict[int, list[SidebarEvent]] = {}
     for number, event in _events(state, first, last):
         events.setdefault(number, []).append(event)
-    days = [day_of(moment_of(entry.timestamp)) for _, entry in shown]
+    days = [day_of(entry.moment) for _, entry in shown]
     is_one_day = len(set(days)) < 2
     turns = [
         _turn(
@@ -133,7 +133,7 @@ def _turn(
         entry_id=entry.id,
         title=title,
         tokens=facts.tokens,
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         begins_day=begins_day,
         current=number == current,
         troubled=facts.is_troubled,
