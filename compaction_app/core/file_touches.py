@@ -1,4 +1,4 @@
-"""PURE: the tool calls that touched each file, and the lines of the file that each call has in the transcript.
+"""PURE: the tool calls that touched each file, the lines that later calls repeat, and the places of names.
 
 | call        | its lines are                | because                                            |
 |-------------|------------------------------|----------------------------------------------------|
@@ -7,19 +7,14 @@
 
 Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
 ignored: a brace or a `return;` is in every file. A failed call has no lines.
-"""
-# WAS compaction_app/core/standing_lines: """PURE: the number of a file's lines in one tool call that are also in later kept calls on that file.
-#
-#     calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
-#
-# A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
-# edit says nothing about the rest of the file.
-# """
-# WAS compaction_app/core/name_places: """PURE: the places in kept entries of names from deleted ones.
-#
-# Later entries are searched before earlier ones, the nearest first, until every name was found: the model is working with
-# the later ones.
-# """
+
+    calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
+
+A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
+edit says nothing about the rest of the file.
+
+`name_places` finds the names of deleted entries in kept ones. Later entries are searched before earlier ones, the
+nearest first, until every name was found: the model is working with the later ones."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """The gates of the airlock: the table that lists them, and the rules themselves.
 
-A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing.
-"""
-# WAS compaction_app/core/errors: """Refusals of deletions. A refusal is a value, never an exception: a refused step changes nothing."""
-# WAS compaction_app/core/target_shape: """The shape of a target in a request: an object with ids, and nothing else."""
+A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing. A refusal is a
+value, never an exception: a refused step changes nothing. `read_target` is the first gate: a target in a request is an
+object with ids, and nothing else."""
 
 from __future__ import annotations
 

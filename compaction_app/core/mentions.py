@@ -12,12 +12,9 @@
 
 A statement is one block of a message, or a message without blocks; for a tool call, the values of its arguments. Blanks
 and line breaks count alike.
-"""
-# WAS compaction_app/core/references: """References: the names, paths and numbers that an agent uses for things.
-#
-# Two modules need them: the embedded planner, to see what later work still mentions, and the lab, to see the cost of a
-# past deletion.
-# """
+
+`references` are the names, paths and numbers that an agent uses for things: with them the embedded planner finds what
+later work still mentions, and the lab the cost of a past deletion."""
 
 from __future__ import annotations
 

@@ -2,36 +2,28 @@
 
     proposals (never changed) + steps, in order ──fold──▶ the status of each object ──airlock──▶ two plans
 
-`decisions` defines the effect of each step. The `approved` plan consists of the approved objects, closed by pair
-repair: a commit would write it, in the order of the proposals. The `planned` plan adds the undecided objects. Objects
-that the airlock refuses are omitted from both, with their refusal, and hide no other refusal.
+Decisions. The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving
+an entry unpins its blocks. Undo ignores the last step.
 
-The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the call and
-further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone may decide
-it differently from its leader: then it leads itself.
-"""
-# WAS compaction_app/core/plan_packing: """PURE: the largest part of a list of targets that the airlock accepts together, and the refusals of the others.
-#
-# Targets that share a tool call with a pin are first judged alone, and omitted if the pin keeps them. Then the rest is
-# tried as a whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not
-# together are added half by half. So one refusal never hides another, and an acceptable plan costs one judgement.
-# """
-# WAS compaction_app/core/decisions: """PURE: a human's decisions about each object, from the steps in their order.
-#
-# | step       | does                                                                                    |
-# |------------|-----------------------------------------------------------------------------------------|
-# | `approve`  | the object is deleted; if it was not proposed, it is added                              |
-# | `reject`   | the object is pinned: pair repair may not delete it either                              |
-# | `narrow`   | only these blocks of an entry are deleted; the others are pinned                        |
-# | `add`      | a human's own deletion, approved immediately                                            |
-# | `withdraw` | an addition or an approval is reverted                                                  |
-# | `reopen`   | the object is undecided again                                                           |
-#
-# The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving an entry
-# unpins its blocks. Undo ignores the last step.
-#
-# The same steps show when each object was approved, and with how many others.
-# """
+| step       | does                                                                                    |
+|------------|-----------------------------------------------------------------------------------------|
+| `approve`  | the object is deleted; if it was not proposed, it is added                              |
+| `reject`   | the object is pinned: pair repair may not delete it either                              |
+| `narrow`   | only these blocks of an entry are deleted; the others are pinned                        |
+| `add`      | a human's own deletion, approved immediately                                            |
+| `withdraw` | an addition or an approval is reverted                                                  |
+| `reopen`   | the object is undecided again                                                           |
+
+Plans. The `approved` plan consists of the approved objects, closed by pair repair: a commit would write it, in the
+order of the proposals. The `planned` plan adds the undecided objects. Objects that the airlock refuses are omitted from
+both, with their refusal, and hide no other refusal. `Fitting` finds the largest part that the airlock accepts: targets
+that share a tool call with a pin are first judged alone, and omitted if the pin keeps them. Then the rest is tried as a
+whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not together are added
+half by half. So an acceptable plan costs one judgement.
+
+Leaders. The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the
+call and further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone may
+decide it differently from its leader: then it leads itself."""
 
 from __future__ import annotations
 

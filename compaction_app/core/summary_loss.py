@@ -1,16 +1,11 @@
 """The loss of a summary: the replaced messages, the subjects still mentioned, and those that a verbatim plan of the
 same size would have kept.
 
-branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and the messages beside it
-   └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
-"""
-# WAS compaction_app/core/draft_check: """PURE: the subjects that the draft of a summary keeps from the messages it would replace, as `mentions` measures them.
-#
-# replaced ─statements─▶ subjects ◀─mentions─ the draft, and the messages beside it
-#
-# The subjects and the kept messages are read only once; a draft is judged again whenever it is edited.
-# `summary_loss.loss_of` takes a draft as a `Replacement`, and compares it with a verbatim plan of the same size.
-# """
+    branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and the messages beside it
+       └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
+
+`DraftCheck` judges the draft of a summary in the same way. The subjects and the kept messages are read only once; a
+draft is judged again whenever it is edited. `loss_of` also takes a draft, as a `Replacement`."""
 
 from __future__ import annotations
 

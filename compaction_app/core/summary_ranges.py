@@ -13,8 +13,8 @@ at the leaf; the cut is where the kept part begins, at about `keep_recent_tokens
 A cut is never at a tool result, which would lose its call. The rules are those of pi's `prepareCompaction`, with one
 difference: if the kept part begins with an entry that is not a message, pi takes the whole turn before it for a split
 one.
-"""
-# WAS compaction_app/core/replaced_turns: """The messages that a summary replaced, turn by turn: the user's text, and the changes of files after it."""
+
+`turns_of` describes replaced messages turn by turn: the user's text, and the changes of files after it."""
 
 from __future__ import annotations
 

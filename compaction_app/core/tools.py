@@ -1,4 +1,4 @@
-"""The five tools through which a planner works. It cannot act in any other way.
+"""The five tools through which a planner works, and their descriptions for a model. It cannot act in any other way.
 
 | tool                        | does                                                          |
 |-----------------------------|---------------------------------------------------------------|
@@ -8,14 +8,11 @@
 | `context_delete`            | deletes entries and blocks by their ids                       |
 | `context_grep_delete`       | deletes what a pattern finds, within a limit                  |
 
-A call never raises and never ends the planner's loop: its errors are returned as its result. Numbers
-beyond a limit are clamped if the tool only reads, and refused if it deletes.
-"""
-# WAS compaction_app/core/schemas: """The five tools as described to a model: the purpose of each, and a JSON schema of its arguments.
-#
-# The schemas are strict: they name every argument, its limits and its default, and allow no other. A test compares them
-# with the arguments that `tools` parses.
-# """
+A call never raises and never ends the planner's loop: its errors are returned as its result. Numbers beyond a limit are
+clamped if the tool only reads, and refused if it deletes.
+
+TOOL_SCHEMAS describe the purpose of each tool, and its arguments as a JSON schema. The schemas are strict: they name
+every argument, its limits and its default, and allow no other. A test compares them with the parsed arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a branch's timeline."""
+"""The page of a branch's timeline: a plot of the context's size, and each change with the entries that it removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from compaction_app.changes.fork import fork_session
 from compaction_app.core.summary_loss import summary_of
 from compaction_app.entries.branches import branch_state
-from compaction_app.entries.words import ENTRY_PREVIEW_CHARS, EntryWords
+from compaction_app.entries.view import ENTRY_PREVIEW_CHARS, EntryWords
 from compaction_app.lookups import known_session
 from compaction_app.models import Compaction
 from sessions_app.document.document import indexed_texts
@@ -26,9 +26,6 @@ from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.web.pages import acts_on_post, redirect, status_of
-
-# WAS compaction_app/timeline/presenter: """The timeline of a branch on its page: a plot of the context's size, and each change with the entries that it
-# removed."""
 
 
 WIDTH, HEIGHT = 1000, 200

@@ -1,4 +1,8 @@
-"""The pages of a session's tree: its branches, and two of them side by side."""
+"""The pages of a session's tree: its rows with the selected entry, and two of its branches side by side.
+
+A row is a turn, or a compaction or summary between turns; each has its position in the drawing, and the beginning of
+its text or a description of the event. Tokens are in the measure of the session's context. A comparison shows the
+common part of two branches, and turn by turn what only one of them has."""
 
 from __future__ import annotations
 
@@ -19,12 +23,21 @@ from compaction_app.changes.offers import Offers, offers_of
 from compaction_app.core.lanes import LANES, LaneDrawing, Lanes
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.entries.branches import BranchState, branch_state
-from compaction_app.entries.view import TEXTLESS, RowText, texts_of_stretches
+from compaction_app.entries.view import author_of, joined_in_short, meaning_of, name_of
 from compaction_app.lookups import known_session
+from compaction_app.models import written_by_redline
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import UNKNOWN_SIZE, Basis, ContextSize
-from sessions_app.sessionlog.entries import BoundaryControl, Entry, Role
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    BoundaryControl,
+    Entry,
+    Role,
+    Texts,
+)
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.text import is_noise, plural, title_of
 from sessions_app.sessionlog.tree_rows import (
     Below,
     FoldedRows,
@@ -37,10 +50,6 @@ from sessions_app.sessionlog.tree_rows import (
 )
 from sessions_app.web.pages import status_of, wants_fragment
 
-# WAS compaction_app/tree_page/figures: """Tokens on the pages of a tree: all in the measure of the session's context."""
-# WAS compaction_app/tree_page/presenter: """The page of a session's tree: some of its rows, each with its position in the drawing, and the selected entry."""
-# WAS compaction_app/tree_page/comparison: """Two branches of a session side by side, turn by turn: their common part, and the turns that only one of them has."""
-
 
 def measure_of(session: Session) -> ContextSize:
     """The size of the session's context, whose measure converts estimates of other parts."""
@@ -52,6 +61,81 @@ def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
     measure = measure_of(session)
     return measure.of(row.tokens_above + row.tokens) - measure.of(row.tokens_above)
 
+
+TITLE: Final = 160
+"""Characters of a text that a row shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """The words of a stretch: a user's text, or a description by Redline."""
+
+    words: str = ""
+    is_said: bool = False
+    """Whether the user wrote them."""
+    author: str = ""
+
+
+def texts_of_stretches(
+    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
+) -> dict[int, RowText]:
+    """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
+    described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
+    texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
+    agent = session.agent_label or "the agent"
+    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
+    own = written_by_redline(session) if has_compactions else frozenset()
+    return {
+        start: (
+            _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
+            if kind is RowKind.COMPACTION
+            else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
+        )
+        for start, (kind, entry) in described.items()
+    }
+
+
+def _described(state: BranchState, stretch: Stretch) -> Entry:
+    """The entry whose text represents a stretch: for the rest of a turn, its first message."""
+    entries = state.tree.entries
+    start = entries[stretch.start]
+    if stretch.kind is not RowKind.REST:
+        return start
+    return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
+
+
+def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
+    text = joined_in_short(texts, entry.blocks)
+    if kind is RowKind.TURN:
+        words = _beginning(title_of(text, length + 1), length)
+        return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
+    if kind is RowKind.SUMMARY:
+        return RowText(_beginning(text, length), author="branch summary")
+    if entry.is_message:
+        author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
+        return RowText(_beginning(text, length), author=author)
+    if entry.control is None:
+        return RowText(name_of(entry))
+    note = meaning_of(entry, state.reading.reader, state.tree)
+    return RowText(f"{note.words} {note.quoted}".strip(), author=name_of(entry))
+
+
+def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowText:
+    reader = state.reading.reader
+    if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
+        turns = entry.control.turns
+        return RowText(f"{plural(turns, 'turn')} taken back")
+    note = meaning_of(entry, reader, state.tree)
+    meaning = f"a summary of {plural(len(texts.whole), 'character')}" if texts.whole else note.words
+    return RowText(f"Compaction by {by}: {meaning}{note.tail}")
+
+
+def _beginning(text: str, length: int) -> str:
+    words = " ".join(text[: 4 * length].split())
+    return words if len(words) <= length and len(text) <= 4 * length else f"{words[:length]}…"
+
+
+# ---- the tree ----------------------------------------------------------------------------------------------
 
 WINDOW: Final = 200
 """Rows on one page."""
@@ -78,7 +162,7 @@ class KnotRow:
     is_apart: bool = False
     """Whether a separate tree begins here, after the first one."""
     is_selected: bool = False
-    text: RowText = TEXTLESS
+    text: RowText = RowText()
     labels: Sequence[str] = ()
     summary: str = ""
     """The first summary in it that has a page of its loss; empty if there is none."""
@@ -457,7 +541,7 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
         start=start,
         later=start + COMPARED_TURNS if longest > start + COMPARED_TURNS else 0,
         ancestor_id=common[-1].id if common else "",
-        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(""),
+        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(),
         common_turns=found.turns_before,
         common_entries=len(common),
         common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),

@@ -1,10 +1,8 @@
-"""PURE: an entry of an exported branch, and the head of the file."""
-# WAS compaction_app/rendering/exported_markdown: """PURE: a branch as Markdown.
-#
-# Texts of people and models stay Markdown if nothing in them could act, or affect another section, when they are shown;
-# everything else is in a fence.
-# """
-# WAS compaction_app/rendering/exported_page: """PURE: a branch as a self-contained page, which fetches nothing and runs nothing: its policy forbids both."""
+"""PURE: an exported branch, as Markdown and as a page.
+
+Markdown: texts of people and models stay Markdown if nothing in them could act, or affect another section, when they
+are shown; everything else is in a fence. The page is self-contained: it fetches nothing and runs nothing, and its
+policy forbids both."""
 
 from __future__ import annotations
 

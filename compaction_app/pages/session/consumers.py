@@ -24,8 +24,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.page_socket import PageConsumer
 
-from .presenter import live_signs, title_of
-from .surroundings import surroundings_of, version_of, view_address
+from .presenter import live_signs, page_title, surroundings_of, version_of, view_address
 
 IDLE_SECONDS: Final = 30
 PAUSE_SECONDS: Final = 1.0
@@ -143,7 +142,7 @@ def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
         "session": session,
         "size": state.size,
         "activity": activity,
-        "title": title_of(session, activity),
+        "title": page_title(session, activity),
         "news": news,
         "tokens": sum(state.kept[entry.id].tokens for entry in news.entries if entry.id in state.kept),
         "page": view_address(session, shown.view),

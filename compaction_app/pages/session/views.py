@@ -1,4 +1,7 @@
-"""The pages of one session. Each view is a page; htmx gets a part of the page's own template."""
+"""The pages of one session, and the actions on reading it: choosing the agent whose reader is used, and reindexing.
+
+Each view is a page; htmx gets a part of the page's own template. `whole_text` is one text of a session in full: of an
+entry, or of one of its blocks."""
 
 from __future__ import annotations
 
@@ -53,11 +56,18 @@ from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_text
 from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .presenter import SessionView, live_signs, relatives_of, row_compactions, title_of, view_session
-from .surroundings import place_at_point, place_of, surroundings_of, view_address
-
-# WAS compaction_app/session_page/reader_selection: """The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
-# WAS compaction_app/session_page/whole_text: """One text of a session in full: of an entry, or of one of its blocks."""
+from .presenter import (
+    SessionView,
+    live_signs,
+    page_title,
+    place_at_point,
+    place_of,
+    relatives_of,
+    row_compactions,
+    surroundings_of,
+    view_address,
+    view_session,
+)
 
 
 def select_reader(session: Session, name: str) -> None:
@@ -287,7 +297,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "around": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
         "leaf": leaf,
         "activity": activity,
-        "title": title_of(found, activity),
+        "title": page_title(found, activity),
         "begin": begin,
         "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,

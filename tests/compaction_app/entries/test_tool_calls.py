@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from compaction_app.entries.view import changes_of
-from compaction_app.entries.words import call_words, path_read
+from compaction_app.entries.view import call_words, changes_of, path_read
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n x\n-y\n+z\n*** End Patch"
 EDITS = [{"old_string": "y", "new_string": "z"}, {"old_string": "a", "new_string": "b"}, 7]
