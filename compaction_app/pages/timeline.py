@@ -27,7 +27,6 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.web.pages import acts_on_post, redirect, status_of
 
-
 WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
 """The maximum number of positions of the plot at which a size is drawn."""

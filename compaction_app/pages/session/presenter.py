@@ -54,7 +54,6 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
 
-
 PAUSE: Final = timedelta(minutes=30)
 """A shorter time between two entries is not mentioned."""
 SEARCHED: Final = 50
