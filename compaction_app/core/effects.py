@@ -21,7 +21,8 @@ the parts of the transcript that the decision concerns are judged (see `Transcri
     decisions on a part ──▶ approved of it ──┐
            + the decision ──▶ approved of it ─┴─▶ what changes
 
-A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged."""
+A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ Choice, given the worth of each unit:
 
 By price alone, a large cheap unit would either be skipped, so that everything small and recent is deleted instead, or
 be deleted with far more tokens than required. Worth is counted in whole numbers, so that a step can be undone exactly;
-the effort is limited by the number of computed prices, so that the same transcript has the same plan on any machine."""
+the effort is limited by the number of computed prices, so that the same transcript has the same plan on any machine.
+"""
 
 from __future__ import annotations
 

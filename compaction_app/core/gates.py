@@ -2,7 +2,8 @@
 
 A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing. A refusal is a
 value, never an exception: a refused step changes nothing. `read_target` is the first gate: a target in a request is an
-object with ids, and nothing else."""
+object with ids, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +135,6 @@ GATES: Final = (
 )
 
 PINNED: Final = "a human or a hook decided to keep it"
-THINKING_GUARDS: Final = ("latest", "all")
 
 
 class Restraints(msgspec.Struct, frozen=True):
@@ -162,8 +162,7 @@ class Judgement:
 
     def target(self, found: Object) -> Target:
         """The object as a target, by its ids."""
-        entry = self.entry(found)
-        return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
+        return self.transcript.target(found)
 
     def is_pinned(self, found: Object) -> bool:
         """Whether the object is pinned: an entry together with all its blocks, a block with its entry."""

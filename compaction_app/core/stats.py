@@ -6,7 +6,8 @@ deletion stays cached; everything that follows it is written to the cache again 
 writing, and is read from it afterwards:
 
     as it is   requests x before x read
-    struck     rewritten x (write - read) + requests x after x read"""
+    struck     rewritten x (write - read) + requests x after x read
+"""
 
 from __future__ import annotations
 

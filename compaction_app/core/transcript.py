@@ -24,7 +24,8 @@ recorded in it. A repair visits only the calls that its targets touch. `Pairs` i
 Warnings. In a damaged session several blocks carry the same call id. The agent deletes one of them with the results,
 and sends the others without an answer; so the airlock also accepts that, and `unanswered` names them. `moved` are the
 kept entries that the agent itself places before others when it orders the messages that remain between two replies:
-nothing in them is lost, but the model reads them in another order than before."""
+nothing in them is lost, but the model reads them in another order than before.
+"""
 
 from __future__ import annotations
 
@@ -495,6 +496,11 @@ class Transcript:
         position = self._positions.get(entry_id)
         return None if position is None else self.entries[position]
 
+    def target(self, found: Object) -> Target:
+        """An object as a target, by its ids."""
+        entry = self.entries[found.position]
+        return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
+
     def text(self, entry: TranscriptEntry) -> str:
         """The text of an entry: its blocks' texts joined by newlines, or its string content."""
         return self._texts[entry.entry_id].joined(entry.blocks)
@@ -618,7 +624,7 @@ def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, t
     left: dict[Target, tuple[Target, ...]] = {}
     for call in transcript.pairs.shared:
         taken_by = {found: _taken_by(transcript, found, gone) for found in call.objects}
-        staying = tuple(_target(transcript, found) for found, taker in taken_by.items() if taker is None)
+        staying = tuple(transcript.target(found) for found, taker in taken_by.items() if taker is None)
         if not staying or any(taken_by[result] is None for result in call.results):
             continue
         for taker in filter(None, dict.fromkeys(taken_by.values())):
@@ -628,13 +634,8 @@ def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, t
 
 def _taken_by(transcript: Transcript, found: Object, gone: set[Target]) -> Target | None:
     """The target that deletes an object: its own, or its entry's; None if it is kept."""
-    target = _target(transcript, found)
+    target = transcript.target(found)
     return next((one for one in (target, Target(target.entry_id)) if one in gone), None)
-
-
-def _target(transcript: Transcript, found: Object) -> Target:
-    entry = transcript.entries[found.position]
-    return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
 
 
 def moved(

@@ -9,7 +9,8 @@ removed from the text: all others, which could make a terminal hide or move text
 deletions, so an ANSI red is plum.
 
 Diffs: a sign begins each line, because colour alone carries no information. A call that edits a file names its old and
-its new text but not their position, so that a diff has no line numbers."""
+its new text but not their position, so that a diff has no line numbers.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Markdown: texts of people and models stay Markdown if nothing in them could act, or affect another section, when they
 are shown; everything else is in a fence. The page is self-contained: it fetches nothing and runs nothing, and its
-policy forbids both."""
+policy forbids both.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts, call_parts
 from sessions_app.sessionlog.handoff import fenced
 from sessions_app.sessionlog.text import plural, printable, printable_lines
 
@@ -67,8 +68,7 @@ class SpokenEntry(NamedTuple):
             if block.type == BlockType.IMAGE or not text.strip():
                 continue
             if block.type == BlockType.TOOL_CALL:
-                rest = text.removeprefix(f"{BlockType.TOOL_CALL} {block.call_id} ")
-                tool, _, arguments = rest.partition(" ")
+                tool, arguments = call_parts(text, block.call_id or "")
                 yield SpokenText("call", arguments, tool)
             else:
                 yield SpokenText(self._kind(block), text)

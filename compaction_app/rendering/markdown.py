@@ -2,7 +2,8 @@
 
 Links lead to the web or to a mail address, and show their target; any other target is plain text. The same applies to
 images, which would be loaded. Headings begin at the level below the page's own. `RenderedTexts` caches rendered texts
-in memory, by a hash of their sources; the oldest ones are dropped first."""
+in memory, by a hash of their sources; the oldest ones are dropped first.
+"""
 
 from __future__ import annotations
 

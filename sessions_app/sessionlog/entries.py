@@ -253,6 +253,12 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.type in THINKING_TYPES
 
 
+def call_parts(text: str, call_id: str) -> tuple[str, str]:
+    """The tool and its arguments as recorded, from the text that `Block.of_call` made."""
+    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+    return tool, arguments
+
+
 def moment_of(timestamp: str) -> datetime | None:
     """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
     try:

@@ -67,7 +67,7 @@ def judged(
     request: str, messages: list[Recorded], pins: str = "", guard: str = "latest", reader: PlanRules = RULES
 ) -> str:
     """The refusal's code, or the targets as they are written in a request."""
-    transcript = transcript_of(*messages, reader=reader)
+    transcript = transcript_of(*messages, rules=reader)
     answer = validate(deletions(request), transcript, Restraints(frozenset(targets(pins)), guard))
     return answer.code.value if isinstance(answer, Refusal) else named(*answer.targets)
 
@@ -83,7 +83,7 @@ def grep(
 ) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(targets(pins)), guard)
-    bench = Workbench(DeletionStore(transcript_of(*messages, reader=reader), restraints))
+    bench = Workbench(DeletionStore(transcript_of(*messages, rules=reader), restraints))
     arguments = {"pattern": "needle", "target": "content_block", **arguments}
     details = bench.call(ToolCall("context_grep_delete", arguments)).details
     found = [Target(match["entryId"], match.get("blockIndex")) for match in details["matches"]]
@@ -330,7 +330,7 @@ def a_call_is_left_unanswered_by_what_keeps_its_answer(_: Any, transcript_: Tran
     left: dict[Target, tuple[Target, ...]] = {}
     for shared in transcript_.pairs.shared:
         takers = {found: transcript._taken_by(transcript_, found, gone) for found in shared.objects}
-        staying = tuple(transcript._target(transcript_, found) for found in takers if takers[found] is None)
+        staying = tuple(transcript_.target(found) for found in takers if takers[found] is None)
         left.update({taker: staying for taker in takers.values() if taker is not None and staying})
     return left
 
