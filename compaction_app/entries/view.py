@@ -11,7 +11,8 @@ How a text is rendered depends on its kind:
     output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
     anything else            ─▶ as recorded
 
-The text is the recorded one, unless an edit has replaced it and the page shows what the model sees."""
+The text is the recorded one, unless an edit has replaced it and the page shows what the model sees.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.core.transcript import WHOLE, Object, Transcript
-from compaction_app.rendering.code import (
-    DiffLine,
-    TextChange,
-    coloured,
-    counts,
-    diff_markup,
-    diff_of,
-    diff_of_patch,
-    highlighted,
-    highlighted_file,
-    is_patch,
-    language_of,
-    pretty_json,
-    without_styles,
-)
+from compaction_app.rendering import code
 from compaction_app.rendering.markdown import RenderedTexts, rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.pictures import Picture, pictures_in
@@ -68,6 +55,7 @@ from sessions_app.sessionlog.entries import (
     Target,
     Texts,
     ThinkingLevelControl,
+    call_parts,
 )
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural, printable_lines, spoken
@@ -98,6 +86,8 @@ def author_of(role: str, tool_name: str = "", block_type: str = "", otherwise: s
     return _AUTHORS.get(role, role or otherwise)[:NAME_CHARACTERS]
 
 
+# ---- tool calls in short --------------------------------------------------------------------------------
+
 ARGUMENT_CHARACTERS: Final = 240
 PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
 """The names that agents give the argument with the file of a tool."""
@@ -114,22 +104,21 @@ _PRINTED: Final = re.compile(
 """A command that prints a file, or a part of it."""
 
 
-def call_words(text: str, call_id: str, project: str = "", *, only_file: bool = False) -> tuple[str, str]:
-    """A call block's text in short: the tool, and its arguments, or only the file among them.
+def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
+    """A call block's text in short: the tool, and its arguments.
 
     Paths below `project`, the session's directory, are shown relative to it.
     """
     name, arguments = call_parts(text, call_id)
+    return name, arguments_in_short(arguments, project)
+
+
+def arguments_in_short(arguments: str, project: str, *, only_file: bool = False) -> str:
+    """The arguments of a call, or only the file among them."""
     values = {} if only_file else _object_of(arguments)
     words = _file_in(arguments) if only_file else " ".join(filter(None, _values(values))) if values else arguments
     words = words[:ARGUMENT_CHARACTERS]
-    return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
-
-
-def call_parts(text: str, call_id: str) -> tuple[str, str]:
-    """A call block's text in parts: the tool, and its arguments as recorded."""
-    name, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
-    return name, arguments
+    return words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
 
 
 def call_path(text: str, call_id: str, project: str = "") -> str:
@@ -265,6 +254,8 @@ def unit_words(transcript: Transcript, found: Object, texts: Mapping[str, Texts]
     return " ".join(spoken(text[:UNIT_CHARACTERS_READ], entry.role).split())[:UNIT_CHARACTERS]
 
 
+# ---- a text as shown ------------------------------------------------------------------------------------
+
 PROSE: Final = frozenset({"user", "text"})
 """The kinds of texts that are Markdown: see `EntryView`."""
 PROSE_LINES: Final = 30
@@ -313,7 +304,7 @@ class TextSource:
     """As in `EntryView`."""
     text: str
     """For a call: its arguments."""
-    changes: Sequence[DiffLine] = ()
+    changes: Sequence[code.DiffLine] = ()
     """For a call: the lines that it changes in files."""
     language: str = ""
     """For an output: the language of the file that was read."""
@@ -386,8 +377,8 @@ def _call(source: TextSource, limits: _Limits) -> ShownText:
     lines = source.changes
     if lines:
         more = f"Show all {len(lines):,} lines" if len(lines) > limits.diff else ""
-        markup = sanitized(diff_markup(lines[: limits.diff]))
-        return ShownText("", more, "diff", markup, counts(lines))
+        markup = sanitized(code.diff_markup(lines[: limits.diff]))
+        return ShownText("", more, "diff", markup, code.counts(lines))
     if limits is _BEGINNING:
         return ShownText("", "Show arguments" if len(source.text) > CALL_CHARACTERS else "")
     return _json(source.text, limits) or ShownText(source.text)
@@ -395,26 +386,28 @@ def _call(source: TextSource, limits: _Limits) -> ShownText:
 
 def _output(source: TextSource, limits: _Limits) -> ShownText:
     cut, more = clamp(source.text, *limits.output)
-    markup = _rendered.get("ansi", cut, lambda: coloured(cut))
+    markup = _rendered.get("ansi", cut, lambda: code.coloured(cut))
     if markup:
-        return ShownText(without_styles(cut), more, "ansi", markup)
+        return ShownText(code.without_styles(cut), more, "ansi", markup)
     if source.language in ("", "json") and (shown := _json(source.text, limits)):
         return shown
     printable = printable_lines(cut)
-    language = source.language or ("diff" if is_patch(cut) else "")
-    markup = _rendered.get(language, cut, lambda: highlighted_file(printable, language))
+    language = source.language or ("diff" if code.is_patch(cut) else "")
+    markup = _rendered.get(language, cut, lambda: code.highlighted_file(printable, language))
     return ShownText(cut, more, "code", markup) if markup else ShownText(cut, more)
 
 
 def _json(text: str, limits: _Limits) -> ShownText | None:
     """A text that is JSON; None if it is not."""
-    pretty = pretty_json(text)
+    pretty = code.pretty_json(text)
     if pretty is None:
         return None
     cut, more = clamp(printable_lines(pretty), *limits.output)
-    markup = _rendered.get("json", cut, lambda: highlighted(cut, "json") or spans([("", cut)]))
+    markup = _rendered.get("json", cut, lambda: code.highlighted(cut, "json") or spans([("", cut)]))
     return ShownText(cut, more, "code", markup or NO_MARKUP)
 
+
+# ---- the lines that a call changes ----------------------------------------------------------------------
 
 _OLD: Final = ("old_string", "oldString", "oldText", "old_text")
 _NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
@@ -424,7 +417,7 @@ _WRITES: Final = frozenset({"write"})
 _PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def changes_of(tool: str, arguments: str) -> list[DiffLine]:
+def changes_of(tool: str, arguments: str) -> list[code.DiffLine]:
     """The lines that a call of a tool changes, given its arguments as recorded; empty if it changes none."""
     if len(arguments) > ARGUMENTS_READ:
         return []
@@ -436,10 +429,10 @@ def changes_of(tool: str, arguments: str) -> list[DiffLine]:
     if not isinstance(values, Mapping):
         return []
     changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
-    return list(diff_of(changes)) if changes else _patched(_texts(values))
+    return list(code.diff_of(changes)) if changes else _patched(_texts(values))
 
 
-def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
+def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[code.TextChange]:
     edits = values.get(_EDITS_ARGUMENT)
     for edit in edits if isinstance(edits, list) else [values]:
         if not isinstance(edit, Mapping):
@@ -447,10 +440,10 @@ def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
         old = _first(edit, _OLD)
         new = _first(edit, _NEW)
         if old is not None or new is not None:
-            yield TextChange(old or "", new or "")
+            yield code.TextChange(old or "", new or "")
     content = values.get(_CONTENT)
     if tool.lower() in _WRITES and isinstance(content, str):
-        yield TextChange("", content)
+        yield code.TextChange("", content)
 
 
 def _first(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -464,9 +457,9 @@ def _texts(values: Mapping[str, Any]) -> Iterator[str]:
         yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
 
 
-def _patched(texts: Sequence[str] | Iterator[str]) -> list[DiffLine]:
+def _patched(texts: Sequence[str] | Iterator[str]) -> list[code.DiffLine]:
     patches = (found[1] for text in texts for found in _PATCH.finditer(text))
-    return [line for patch in patches for line in diff_of_patch(patch.removesuffix("\n").split("\n"))]
+    return [line for patch in patches for line in code.diff_of_patch(patch.removesuffix("\n").split("\n"))]
 
 
 def calls_of(state: BranchState, entries: Iterable[Entry]) -> list[Entry]:
@@ -482,7 +475,7 @@ def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str
         for block in entry.blocks or ():
             if block.call_id is not None:
                 parts = call_parts(texts[entry.id].block(block.index), block.call_id)
-                found[block.call_id] = language_of(path_read(*parts))
+                found[block.call_id] = code.language_of(path_read(*parts))
     return found
 
 
@@ -507,9 +500,11 @@ def source_of_text(
         return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
     tool, arguments = call_parts(text, block.call_id or "")
     changes = changes_of(tool, arguments)
-    words = call_words(text, block.call_id or "", project, only_file=bool(changes))
-    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words[1])
+    words = arguments_in_short(arguments, project, only_file=bool(changes))
+    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words)
 
+
+# ---- notes ----------------------------------------------------------------------------------------------
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
@@ -564,7 +559,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
         case SummaryControl():
             return EntryNote("what is above was summarised")
         case BoundaryControl(kept=kept):
-            number = _plural(len(kept), "entry", "entries") or "nothing"
+            number = plural(len(kept), "entry") if kept else "nothing"
             return EntryNote(f"{number} of what is above {'remain' if len(kept) > 1 else 'remains'}")
         case EditControl(target_id=target, effect=effect):
             return _about(_EDITS[effect], target, tree)
@@ -593,9 +588,8 @@ def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: Session
         return []
     notes = [_about("summarises what was left at", found.from_id, tree)] if found.from_id else []
     if found.files is not None:
-        read = _plural(len(found.files.read), "file read", "files read")
-        modified = _plural(len(found.files.modified), "file modified", "files modified")
-        notes += [EntryNote(words) for words in (read, modified) if words]
+        files = (len(found.files.read), "read"), (len(found.files.modified), "modified")
+        notes += [EntryNote(f"{plural(number, 'file')} {done}") for number, done in files if number]
     if found.from_hook:
         notes.append(EntryNote("written by an extension"))
     return notes
@@ -610,22 +604,17 @@ def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:
 
 def _deleted(deletion: DeletionControl) -> str:
     blocks = sum(target.block_index is not None for target in deletion.targets)
-    parts = [
-        _plural(len(deletion.targets) - blocks, "entry", "entries"),
-        _plural(blocks, "block", "blocks"),
-    ]
-    note = " and ".join(filter(None, parts)) or "nothing"
+    counted = (len(deletion.targets) - blocks, "entry"), (blocks, "block")
+    note = " and ".join(plural(number, noun) for number, noun in counted if number) or "nothing"
     reduction = f", {deletion.percent:.1f}% of the tokens" if deletion.percent is not None else ""
     return f"{note} of what is above deleted{reduction}"
-
-
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}" if number else ""
 
 
 def _word(value: str | None) -> str:
     return well_formed(value[:NAME_CHARACTERS]) if value is not None else ""
 
+
+# ---- items ----------------------------------------------------------------------------------------------
 
 BLOCKS: Final = 60
 """The maximum number of blocks shown for one entry."""
@@ -1012,9 +1001,11 @@ def _author(entry: Entry, block: Block | None = None) -> str:
     return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
 
 
+# ---- pictures -------------------------------------------------------------------------------------------
+
 LINE_BYTES: Final = 32_000_000
 """Longer lines are not searched for pictures."""
-_NAMED: Final = "image/"
+PICTURE_MARK: Final = "image/"
 """The text with which agents mark a picture that belongs to a message."""
 
 
@@ -1032,6 +1023,13 @@ class EntryPicture:
     size: int
 
 
+def pictures_of_message(agent: Agent, reader: SessionReader, message: Message) -> list[Picture]:
+    """The pictures of a message in the context, or of an entry as recorded."""
+    line = reader.read_at(message.entry.offset, message.entry.length)
+    edit = reader.read_at(message.source.offset, message.source.length) if message.edit is not None else None
+    return list(pictures_in(dict(agent.format.message_json(message, line, edit))))
+
+
 def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Picture]:
     """The pictures of an entry, or of one block of it. Raises Conflict if the file was rewritten."""
     if not entry.is_message or entry.length > LINE_BYTES:
@@ -1039,9 +1037,8 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
     agent = session.agent
     with agent.store.open(session.real_path()) as reader:
         reparse_entry(agent, reader, entry, session.version)
-        line = reader.read_at(entry.offset, entry.length)
-    message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
-    found = list(pictures_in(dict(agent.format.message_json(message, line, None))))
+        message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
+        found = pictures_of_message(agent, reader, message)
     if block is None or len(found) < 2:
         return found
     # A message that cannot be divided into its blocks.
@@ -1052,7 +1049,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
 
 def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[EntryPicture]:
     """The pictures that a page shows: those of an image block, or of an entry whose text names images."""
-    if block.type != BlockType.IMAGE if block is not None else _NAMED not in text:
+    if block.type != BlockType.IMAGE if block is not None else PICTURE_MARK not in text:
         return []
     return [
         EntryPicture(

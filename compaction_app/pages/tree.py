@@ -2,7 +2,8 @@
 
 A row is a turn, or a compaction or summary between turns; each has its position in the drawing, and the beginning of
 its text or a description of the event. Tokens are in the measure of the session's context. A comparison shows the
-common part of two branches, and turn by turn what only one of them has."""
+common part of two branches, and turn by turn what only one of them has.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -154,11 +155,10 @@ class KnotRow:
     """A row of the tree, or several folded ones."""
 
     row: TreeRow | FoldedRows
-    entry_id: str
-    """The entry that is selected with it."""
+    entry: Entry
+    """Its first entry, which is selected with it."""
     drawing: LaneDrawing
     tokens: int
-    began: datetime | None
     is_apart: bool = False
     """Whether a separate tree begins here, after the first one."""
     is_selected: bool = False
@@ -166,8 +166,6 @@ class KnotRow:
     labels: Sequence[str] = ()
     summary: str = ""
     """The first summary in it that has a page of its loss; empty if there is none."""
-    ended: datetime | None = None
-    """For folded rows, the time of the last entry."""
 
     @property
     def is_fold(self) -> bool:
@@ -200,7 +198,6 @@ class SelectedEntry:
     name: str
     text: RowText
     tokens: int
-    at: datetime | None
     below: Below
     reported: int | None
     """The context's tokens in the last report of a provider in its row."""
@@ -213,8 +210,8 @@ class SelectedEntry:
     """Why the others are impossible, as sentences."""
     own_label: str
     """The label of the entry itself; empty if it has none."""
-    branches: list[BranchEnd]
-    """The branches that it can be compared with, besides the active one."""
+    branches: list[tuple[str, str]]
+    """The branches that it can be compared with, besides the active one: the last entry, and the words of the turn."""
 
     @property
     def is_said(self) -> bool:
@@ -225,21 +222,6 @@ class SelectedEntry:
     def has_plain_id(self) -> bool:
         """Whether its id can be in a form: not every character can."""
         return self.entry.id.isprintable()
-
-
-@dataclass(frozen=True, slots=True)
-class BranchEnd:
-    """A branch that is offered for a comparison, named by its last turn."""
-
-    entry_id: str
-    words: str
-
-
-class LabelledEntry(NamedTuple):
-    """An entry that has a label."""
-
-    entry_id: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +247,8 @@ class TreeView:
     forks: list[Session]
     """Sessions that were forked from this one, the first FORKS_SHOWN."""
     fork_count: int
-    labels: list[LabelledEntry]
-    """The labels in the order of their entries, the first LABELS_SHOWN."""
+    labels: list[tuple[str, str]]
+    """The labelled entries in their order, each with its label; the first LABELS_SHOWN."""
     found: int | None
     """The number of rows that match a search; None without one."""
 
@@ -284,14 +266,15 @@ def view_tree(
     selected = tree.row_of(at or state.leaf_id)
     shown = _shown(tree, state, selected, [tree.row_of(one) for one in opened])
     found = _matching(session, state, query) if query else None
-    page = _page(tree, shown, selected, start) if found is None else _Page(found[:FOUND], 0, len(shown))
+    first, end = _page(tree, shown, selected, start) if found is None else (0, len(shown))
+    rows = shown[first:end] if found is None else found[:FOUND]
     children = Session.objects.shown().children_of(session).filter(is_subagent=False)
     entries = state.tree.entries
     placed = [position for row in tree.rows for position in row.stretch.positions]
     return TreeView(
-        rows=list(_knots(session, state, page.rows, tree.rows[selected], are_apart=found is not None)),
-        earlier=_first_id(state, shown[max(0, page.start - WINDOW)]) if page.start else "",
-        later=_first_id(state, shown[page.end]) if page.end < len(shown) else "",
+        rows=list(_knots(session, state, rows, tree.rows[selected], are_apart=found is not None)),
+        earlier=_first_id(state, shown[max(0, first - WINDOW)]) if first else "",
+        later=_first_id(state, shown[end]) if end < len(shown) else "",
         total=len(shown),
         selected=_selected(session, state, at, selected),
         branches=tree.branches,
@@ -309,22 +292,13 @@ def view_tree(
     )
 
 
-def _labelled(state: BranchState) -> list[LabelledEntry]:
+def _labelled(state: BranchState) -> list[tuple[str, str]]:
     known = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
     known.sort(key=state.tree.position)
-    return [LabelledEntry(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
+    return [(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
 
 
 # ---- the rows ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """Some of the shown rows: from `start` up to `end`."""
-
-    rows: Sequence[TreeRow | FoldedRows]
-    start: int
-    end: int
 
 
 def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int]) -> list[TreeRow | FoldedRows]:
@@ -332,7 +306,8 @@ def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int])
     return folded(tree.rows, {selected, *labelled}, opened)
 
 
-def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> _Page:
+def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> tuple[int, int]:
+    """The first and the end of the rows of a page."""
     sought = tree.rows[tree.row_of(start) if start else selected]
     place = next(
         index
@@ -340,8 +315,7 @@ def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, 
         if one is sought or (isinstance(one, FoldedRows) and sought in one.rows)
     )
     begin = place if start else max(0, min(place - WINDOW // 2, len(shown) - WINDOW))
-    end = min(begin + WINDOW, len(shown))
-    return _Page(shown[begin:end], begin, end)
+    return begin, min(begin + WINDOW, len(shown))
 
 
 def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]:
@@ -374,18 +348,14 @@ def _knots(
     entries = state.tree.entries
     for one in shown:
         if isinstance(one, FoldedRows):
-            first, last = one.first.stretch, one.last.stretch
-            began, ended = (entries[at].moment for at in (first.start, last.positions[-1]))
-            drawing = lanes.fold(one)
-            yield KnotRow(one, entries[first.start].id, drawing, in_measure(session, one), began, ended=ended)
+            yield KnotRow(one, entries[one.first.stretch.start], lanes.fold(one), in_measure(session, one))
             continue
         start = one.stretch.start
         yield KnotRow(
             one,
-            entries[start].id,
+            entries[start],
             lanes.dot(one) if are_apart else lanes.row(one),
             in_measure(session, one),
-            entries[start].moment,
             is_apart=one.is_start and one.lane == 0 and one is not state.rows.rows[0],
             is_selected=one is selected,
             text=texts[start],
@@ -441,7 +411,6 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
         text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
         tokens=in_measure(session, row),
-        at=entry.moment,
         below=state.rows.below(last),
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
@@ -453,14 +422,14 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
     )
 
 
-def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[BranchEnd]:
+def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[tuple[str, str]]:
     """The branches other than the active one and the selected row's, the latest ones first."""
     leaf = state.rows.rows[state.rows.row_of(state.leaf_id)]
     ends = [row for row in state.rows.ends() if row is not leaf and row is not selected]
     ends.sort(key=lambda row: row.stretch.positions[-1], reverse=True)
     offered = [row.stretch for row in ends[:BRANCHES_OFFERED]]
     texts = texts_of_stretches(session, state, offered, length=60)
-    return [BranchEnd(state.tree.entries[one.positions[-1]].id, texts[one.start].words) for one in offered]
+    return [(state.tree.entries[one.positions[-1]].id, texts[one.start].words) for one in offered]
 
 
 COMPARED_TURNS: Final = 100
@@ -472,7 +441,7 @@ TOOLS_SHOWN: Final = 4
 class ComparedTurn:
     """A turn that only one of the branches has."""
 
-    entry_id: str
+    entry: Entry
     number: int
     """The number of the turn on its branch; 0 for entries outside of turns."""
     text: RowText
@@ -480,7 +449,6 @@ class ComparedTurn:
     tokens: int
     tools: str
     """The tools that it used most, with the number of their results."""
-    began: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,13 +557,12 @@ def _turns(
         entry = state.tree.entries[stretch.start]
         turns.append(
             ComparedTurn(
-                entry_id=entry.id,
+                entry=entry,
                 number=before if stretch.turns else 0,
                 text=texts[stretch.start],
                 entries=len(stretch.positions),
                 tokens=measure.of(above + stretch.tokens) - measure.of(above),
                 tools=_tools(state, stretch),
-                began=entry.moment,
             )
         )
         above += stretch.tokens

@@ -16,8 +16,7 @@ from django.db import DatabaseError
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from compaction_app.core.branch_views import VIEWS
-from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.branches import VIEWS, BranchState, branch_state
 from sessions_app.models import Session
 from sessions_app.server.broadcast import SESSIONS
 from sessions_app.sessionlog.entries import Entry
@@ -149,5 +148,5 @@ def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
         "apart": True,
     }
     if news.change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
-        context["around"] = surroundings_of(session, state, shown.view, "", start, end)
+        context["sidebar"] = surroundings_of(session, state, shown.view, "", start, end)
     return render_to_string("session_page/news.html", context)

@@ -5,12 +5,13 @@
     relatives       the parent of the session, its forks, and the subagents that it started
 
 The state of the branch comes from `branches`; the texts of a page are read from the file by offset. The surroundings
-change while a session grows, so an open page gets them again with the new entries."""
+change while a session grows, so an open page gets them again with the new entries.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import islice
@@ -22,8 +23,7 @@ from django.utils import timezone
 
 from compaction_app.core.stats import percent
 from compaction_app.core.token_map import Share
-from compaction_app.entries.branch_export import LABELS
-from compaction_app.entries.branches import BranchState, Fork, branch_state
+from compaction_app.entries.branches import VIEWS, BranchState, branch_state
 from compaction_app.entries.view import (
     NAME_CHARACTERS,
     EntriesInView,
@@ -46,176 +46,12 @@ from sessions_app.disk.files import Fingerprint, SessionReader
 from sessions_app.document.document import indexed_texts
 from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
-from sessions_app.sessionlog.diagnosis import Breakage
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.text import duration_words, plural, spoken, title_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
 from sessions_app.templatetags.formatting import escape_line, heading, in_measure
-
-PAUSE: Final = timedelta(minutes=30)
-"""A shorter time between two entries is not mentioned."""
-SEARCHED: Final = 50
-STOPPED: Final = frozenset({"error", "aborted"})
-
-
-class TimeSpan(NamedTuple):
-    """The times of the first and the last of some entries that record one."""
-
-    first: datetime
-    last: datetime
-
-    @property
-    def words(self) -> str:
-        return duration_words(self.last - self.first)
-
-    @property
-    def is_one_day(self) -> bool:
-        return day_of(self.first) == day_of(self.last)
-
-
-class TurnFacts(NamedTuple):
-    """The facts about one turn."""
-
-    span: TimeSpan | None
-    """None if its entries record no times."""
-    tokens: int
-    """The tokens of its part in the context."""
-    calls: int
-    failed: int
-    """The number of failed calls."""
-    is_troubled: bool
-    """Whether an answer stopped or failed."""
-
-
-def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
-    """The span of the entries that record a time; None if none does."""
-    first = next((at for entry in entries if (at := entry.moment) is not None), None)
-    last = next((at for entry in reversed(entries) if (at := entry.moment) is not None), None)
-    return TimeSpan(first, last) if first is not None and last is not None else None
-
-
-def turn_facts(state: BranchState, number: int) -> TurnFacts:
-    """The facts of a turn of the branch, counted from 1."""
-    begin = state.turns[number - 1][0]
-    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
-    entries = state.branch[begin:end]
-    kept = state.kept
-    return TurnFacts(
-        span_of(entries),
-        sum(kept[one.id].tokens for one in entries if one.id in kept),
-        sum(one.result_for is not None for one in entries),
-        sum(one.result_for is not None and one.failed for one in entries),
-        any(one.role == Role.ASSISTANT and one.stop_reason in STOPPED for one in entries),
-    )
-
-
-def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
-    """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
-
-    For the first entry of a branch it is the day, if the branch has several.
-    """
-    at = listed[position].moment
-    if at is None:
-        return None
-    before = _last_moment(listed, position)
-    if before is None:
-        span = span_of(state.branch)
-        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
-    words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
-    is_next_day = day_of(at) != day_of(before)
-    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
-
-
-def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
-    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
-    times."""
-    place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
-    if place == len(state.turns) or state.turns[place][1].id != entry.id:
-        return None
-    facts = turn_facts(state, place + 1)
-    if facts.span is None or facts.span.first == facts.span.last:
-        return None
-    words = [f"turn {place + 1:,} took {facts.span.words}"]
-    if facts.calls:
-        words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
-    if facts.failed:
-        words.append(f"{facts.failed:,} failed")
-    return EntryView("time", ", ".join(words))
-
-
-def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
-    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
-    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
-        at = listed[place].moment
-        if at is not None:
-            return at
-    return None
-
-
-def day_of(at: datetime | None) -> date | None:
-    """The day of a time in the zone of this computer."""
-    return timezone.localtime(at).date() if at is not None else None
-
-
-RELATIVES_SHOWN: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Relatives:
-    """The indexed sessions that are related to one."""
-
-    parent: Session | None
-    """The session from which it was forked, or that started it."""
-    subagents: list[Session]
-    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
-    forks: list[Session]
-    start: StartingCall | None
-    """The call that started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartingCall:
-    """The call that started a subagent, in the session of this call."""
-
-    session: Session
-    entry_id: str
-    tool: str
-
-
-def relatives_of(session: Session) -> Relatives:
-    """The shown sessions that are related to this one."""
-    shown = Session.objects.shown().for_display()
-    children = shown.children_of(session).order_by("mtime_ns", "pk")
-    parent = shown.parent_of(session)
-    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
-    return Relatives(
-        parent,
-        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
-        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
-        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
-    )
-
-
-def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
-    """The call in these sessions that started a subagent; None if none of them has one."""
-    if not subagent.header_id:
-        return None
-    for session, result in entries_naming(sessions, subagent.header_id):
-        if result.subagent == subagent.header_id and result.result_for is not None:
-            naming = (entry for _, entry in entries_naming([session], result.result_for))
-            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
-            return StartingCall(session, call.id, result.tool_name)
-    return None
-
-
-def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
-    """The sessions that calls of these entries started, by `Entry.subagent`."""
-    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
-    ids = {result.subagent for result in results if result.subagent}
-    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
-
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
@@ -254,7 +90,7 @@ class SessionView:
     later: str
     last: str
     """The first entry of the last page."""
-    upto: str
+    last_entry: str
     """The last entry of the view."""
     count: int
     """The entries of the view."""
@@ -263,8 +99,6 @@ class SessionView:
     damaged_at: str
     """The entry after the first damaged line."""
     bypassed: list[Bypassed]
-    broken: Breakage | None
-    """Why the branch cannot be continued; None if it can."""
 
 
 def row_compactions(session: Session) -> list[Compaction]:
@@ -275,22 +109,22 @@ def row_compactions(session: Session) -> list[Compaction]:
 
 
 def view_session(
-    session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "", as_recorded: bool = False
+    session: Session, *, leaf_id: str = "", view: str = "sees", start_entry: str = "", as_recorded: bool = False
 ) -> SessionView:
     """The page of a view that begins at an entry, or with the branch.
 
-    Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry `at`.
+    Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry.
     """
     state = branch_state(session, leaf_id)
     listed = state.listed[view]
-    start = _start(state, listed, at)
+    start = _start(state, listed, start_entry)
     end = _end(listed, start)
     shown = listed[start:end]
     damage = _Damage(session.damage)
     here = shown[0] if shown else None
     page = EntriesInView.of(session, state, view, shown, subagents_of(session, state, shown), as_recorded=as_recorded)
     items = list(_items(page, listed, start, end, damage))
-    items = tied(items if as_recorded else with_pictures(session, state, view, items))
+    items = tied(items if as_recorded else list(with_pictures(session, state, view, items)))
     return SessionView(
         state=state,
         view=view,
@@ -300,12 +134,11 @@ def view_session(
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
-        upto=listed[-1].id if listed else "",
+        last_entry=listed[-1].id if listed else "",
         count=len(listed),
         here=here.id if here is not None else "",
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
-        broken=state.broken,
     )
 
 
@@ -436,7 +269,7 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         yield EntryView("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
 
 
-# ---- bypassed compactions--------------------------------------------------------------------------------
+# ---- bypassed compactions --------------------------------------------------------------------------------
 
 
 def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
@@ -458,21 +291,19 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
 
 
-def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> list[EntryView]:
+# ---- pictures and title ---------------------------------------------------------------------------------
+
+
+def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> Iterator[EntryView]:
     """The items with their pictures, unless an edit has replaced the recorded content."""
-    return [
-        item
-        if not item.entry_id or (view == "sees" and item.entry_id in state.edits)
-        else _with_pictures(session, state, item)
-        for item in items
-    ]
-
-
-def _with_pictures(session: Session, state: BranchState, item: EntryView) -> EntryView:
-    entry = state.tree.entry(item.entry_id)
-    block = next((one for one in entry.blocks or () if one.index == item.block), None)
-    pictures = shown_pictures(session, entry, block, item.shown.text)
-    return replace(item, pictures=pictures) if pictures else item
+    for item in items:
+        if not item.entry_id or (view == "sees" and item.entry_id in state.edits):
+            yield item
+            continue
+        entry = state.tree.entry(item.entry_id)
+        block = next((one for one in entry.blocks or () if one.index == item.block), None)
+        pictures = shown_pictures(session, entry, block, item.shown.text)
+        yield replace(item, pictures=pictures) if pictures else item
 
 
 def page_title(session: Session, activity: Activity) -> str:
@@ -488,6 +319,175 @@ def live_signs(session: Session, now: datetime) -> Activity:
     """
     return activity_of(session, session.agent.store.state(session.real_path()), now, with_writers=False)
 
+
+# ---- times ----------------------------------------------------------------------------------------------
+
+PAUSE: Final = timedelta(minutes=30)
+"""A shorter time between two entries is not mentioned."""
+SEARCHED: Final = 50
+STOPPED: Final = frozenset({"error", "aborted"})
+
+
+class TimeSpan(NamedTuple):
+    """The times of the first and the last of some entries that record one."""
+
+    first: datetime
+    last: datetime
+
+    @property
+    def words(self) -> str:
+        return duration_words(self.last - self.first)
+
+    @property
+    def is_one_day(self) -> bool:
+        return day_of(self.first) == day_of(self.last)
+
+
+class TurnFacts(NamedTuple):
+    """The facts about one turn."""
+
+    span: TimeSpan | None
+    """None if its entries record no times."""
+    tokens: int
+    """The tokens of its part in the context."""
+    calls: int
+    failed: int
+    """The number of failed calls."""
+    is_troubled: bool
+    """Whether an answer stopped or failed."""
+
+
+def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
+    """The span of the entries that record a time; None if none does."""
+    first = next((at for entry in entries if (at := entry.moment) is not None), None)
+    last = next((at for entry in reversed(entries) if (at := entry.moment) is not None), None)
+    return TimeSpan(first, last) if first is not None and last is not None else None
+
+
+def turn_facts(state: BranchState, number: int) -> TurnFacts:
+    """The facts of a turn of the branch, counted from 1."""
+    begin = state.turns[number - 1][0]
+    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
+    entries = state.branch[begin:end]
+    kept = state.kept
+    return TurnFacts(
+        span_of(entries),
+        sum(kept[one.id].tokens for one in entries if one.id in kept),
+        sum(one.result_for is not None for one in entries),
+        sum(one.result_for is not None and one.failed for one in entries),
+        any(one.role == Role.ASSISTANT and one.stop_reason in STOPPED for one in entries),
+    )
+
+
+def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
+    """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
+
+    For the first entry of a branch it is the day, if the branch has several.
+    """
+    at = listed[position].moment
+    if at is None:
+        return None
+    before = _last_moment(listed, position)
+    if before is None:
+        span = span_of(state.branch)
+        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
+    words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
+    is_next_day = day_of(at) != day_of(before)
+    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
+
+
+def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
+    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
+    times."""
+    place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
+    if place == len(state.turns) or state.turns[place][1].id != entry.id:
+        return None
+    facts = turn_facts(state, place + 1)
+    if facts.span is None or facts.span.first == facts.span.last:
+        return None
+    words = [f"turn {place + 1:,} took {facts.span.words}"]
+    if facts.calls:
+        words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
+    if facts.failed:
+        words.append(f"{facts.failed:,} failed")
+    return EntryView("time", ", ".join(words))
+
+
+def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
+    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
+    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
+        at = listed[place].moment
+        if at is not None:
+            return at
+    return None
+
+
+def day_of(at: datetime | None) -> date | None:
+    """The day of a time in the zone of this computer."""
+    return timezone.localtime(at).date() if at is not None else None
+
+
+# ---- relatives ------------------------------------------------------------------------------------------
+
+RELATIVES_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Relatives:
+    """The indexed sessions that are related to one."""
+
+    parent: Session | None
+    """The session from which it was forked, or that started it."""
+    subagents: list[Session]
+    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
+    forks: list[Session]
+    start: StartingCall | None
+    """The call that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingCall:
+    """The call that started a subagent, in the session of this call."""
+
+    session: Session
+    entry_id: str
+    tool: str
+
+
+def relatives_of(session: Session) -> Relatives:
+    """The shown sessions that are related to this one."""
+    shown = Session.objects.shown().for_display()
+    children = shown.children_of(session).order_by("mtime_ns", "pk")
+    parent = shown.parent_of(session)
+    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
+    return Relatives(
+        parent,
+        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
+        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
+    )
+
+
+def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
+    """The call in these sessions that started a subagent; None if none of them has one."""
+    if not subagent.header_id:
+        return None
+    for session, result in entries_naming(sessions, subagent.header_id):
+        if result.subagent == subagent.header_id and result.result_for is not None:
+            naming = (entry for _, entry in entries_naming([session], result.result_for))
+            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
+            return StartingCall(session, call.id, result.tool_name)
+    return None
+
+
+def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
+    """The sessions that calls of these entries started, by `Entry.subagent`."""
+    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
+    ids = {result.subagent for result in results if result.subagent}
+    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
+
+
+# ---- the turns beside the text --------------------------------------------------------------------------
 
 TURNS_SHOWN: Final = 60
 EVENTS_SHOWN: Final = 6
@@ -512,15 +512,11 @@ class SidebarTurn:
     """A user's message and the entries up to the next one."""
 
     number: int
-    entry_id: str
+    entry: Entry
     title: str
-    tokens: int
-    at: datetime | None
-    """The time of its beginning."""
+    facts: TurnFacts
     begins_day: bool
     """Whether the previous shown turn began on another day."""
-    current: bool
-    troubled: bool
     events: list[SidebarEvent]
     more: int
     """The number of events that are not shown."""
@@ -533,14 +529,11 @@ class TurnSidebar:
     turns: list[SidebarTurn]
     current: int
     """Counted from 1; 0 before the first turn."""
-    total: int
     earlier: str
     """The user's message to link to for earlier turns; empty if there are none."""
     later: str
     before: list[SidebarEvent]
     """Events before the first turn."""
-    summary: str
-    """The last summary of the branch that has a page of its loss; empty if there is none."""
 
 
 def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
@@ -557,43 +550,23 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSid
     days = [day_of(entry.moment) for _, entry in shown]
     is_one_day = len(set(days)) < 2
     turns = [
-        _turn(
-            state,
-            first + place + 1,
-            titles[entry.id],
-            current,
-            not is_one_day and (not place or days[place] != days[place - 1]),
-            events.get(first + place + 1, []),
+        SidebarTurn(
+            number=number,
+            entry=entry,
+            title=titles[entry.id],
+            facts=turn_facts(state, number),
+            begins_day=not is_one_day and (not place or days[place] != days[place - 1]),
+            events=events.get(number, [])[:EVENTS_SHOWN],
+            more=max(0, len(events.get(number, ())) - EVENTS_SHOWN),
         )
-        for place, (_, entry) in enumerate(shown)
+        for place, (number, (_, entry)) in enumerate(enumerate(shown, first + 1))
     ]
     return TurnSidebar(
         turns=turns,
         current=current,
-        total=len(state.turns),
         earlier=state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
         later=state.turns[last][1].id if last < len(state.turns) else "",
         before=events.get(0, [])[:EVENTS_SHOWN],
-        summary=state.last_summary,
-    )
-
-
-def _turn(
-    state: BranchState, number: int, title: str, current: int, begins_day: bool, events: list[SidebarEvent]
-) -> SidebarTurn:
-    entry = state.turns[number - 1][1]
-    facts = turn_facts(state, number)
-    return SidebarTurn(
-        number=number,
-        entry_id=entry.id,
-        title=title,
-        tokens=facts.tokens,
-        at=entry.moment,
-        begins_day=begins_day,
-        current=number == current,
-        troubled=facts.is_troubled,
-        events=events[:EVENTS_SHOWN],
-        more=max(0, len(events) - EVENTS_SHOWN),
     )
 
 
@@ -602,7 +575,6 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
     begins = [position for position, _ in state.turns]
     begin = begins[first] if first else 0
     end = begins[last] if last < len(begins) else len(state.branch)
-    forks = _by_position(state.forks)
     for position in range(begin, end):
         entry = state.branch[position]
         turn = bisect_right(begins, position)
@@ -616,15 +588,8 @@ def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, Si
             yield turn, SidebarEvent("summary", "branch summary", entry.id)
         if state.labels and entry.id in state.labels:
             yield turn, SidebarEvent("label", state.labels[entry.id][:NAME_CHARACTERS], entry.id)
-        for fork in forks.get(position, ()):
+        for fork in state.forks.get(position, ()):
             yield turn, SidebarEvent("fork", "", leaf_id=fork.leaf_id, entries=fork.entries)
-
-
-def _by_position(forks: Iterable[tuple[int, Fork]]) -> Mapping[int, list[Fork]]:
-    found: dict[int, list[Fork]] = {}
-    for position, fork in forks:
-        found.setdefault(position, []).append(fork)
-    return found
 
 
 def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[str, str]:
@@ -635,6 +600,8 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
         state.titles[entry_id] = title_of(texts.joined(blocks), TITLE_CHARACTERS)
     return {entry.id: state.titles.get(entry.id, "") for entry in users}
 
+
+# ---- a place on the token map ---------------------------------------------------------------------------
 
 WORDS: Final = 60
 """The maximum length of an entry's text in its name, in characters."""
@@ -717,6 +684,9 @@ def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | No
     return escape_line(beginning_of(" ".join(text.split()), WORDS))
 
 
+# ---- the surroundings -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ViewTab:
     """A link to one view of the branch, with the number of its entries."""
@@ -767,6 +737,8 @@ def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, 
     here = listed[start] if start < end else None
     first = here.id if here is not None and start else ""
     shares, rest = _contents(state)
+    before = state.tokens_before
+    seen_before = next((state.places[one.id] for one in listed[start:] if one.id in state.places), len(state.places))
     return Surroundings(
         state=state,
         version=version_of(session, start, end),
@@ -774,11 +746,11 @@ def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, 
         leaf=leaf,
         tabs=[
             ViewTab(name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view)
-            for name, label in LABELS.items()
+            for name, label in VIEWS.items()
         ],
         rail=rail_of(session, state, here),
-        place=place_of(session, state, _seen_before(state, listed[start:]) + 1),
-        frame=_frame(state, start, end) if view == "sees" and here is not None else None,
+        place=place_of(session, state, seen_before + 1),
+        frame=state.token_map.frame(before[start], before[end] - before[start]) if view == "sees" and here else None,
         shares=shares,
         rest=rest,
         span=span_of(state.branch),
@@ -810,13 +782,3 @@ def _contents(state: BranchState) -> tuple[list[Share], int]:
         for share, part in zip(shares, tokens, strict=True)
     ]
     return found, rest
-
-
-def _seen_before(state: BranchState, entries: Sequence[Entry]) -> int:
-    """The number of entries of the context before a page that begins with these."""
-    return next((state.places[entry.id] for entry in entries if entry.id in state.places), len(state.places))
-
-
-def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:
-    before = state.tokens_before
-    return state.token_map.frame(before[start], before[end] - before[start])
