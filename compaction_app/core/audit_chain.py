@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from sessions_app.sessionlog.jsjson import canonical
+
+from .states import WordedEnum
 
 NO_ENTRY: Final = "0" * 64
 """Replaces the hash of the previous entry for the first one."""
@@ -39,29 +40,24 @@ class ChainHead(msgspec.Struct, frozen=True):
 EMPTY_CHAIN: Final = ChainHead(0, NO_ENTRY)
 
 
-class BreakKind(StrEnum):
-    CHANGED = "changed"
-    DETACHED = "detached"
-    MISSING = "missing"
-    REPLACED = "replaced"
-    NO_HEAD = "no_head"
+class BreakKind(WordedEnum):
+    """How a chain is broken: its sentence is the finding and its meaning."""
 
-    @property
-    def sentence(self) -> str:
-        """The finding and its meaning."""
-        return _SENTENCES[self]
-
-
-_SENTENCES: Final = {
-    BreakKind.CHANGED: "The entry does not match its own hash: it was changed after it was written.",
-    BreakKind.DETACHED: "The entry does not follow the one before it: an entry was removed, inserted or moved here.",
-    BreakKind.MISSING: "The log ends before this entry, but its head names it: the last entries were removed.",
-    BreakKind.REPLACED: "The entry is not the one that the head names: the log was replaced from an earlier entry on.",
-    BreakKind.NO_HEAD: (
+    CHANGED = "changed", "The entry does not match its own hash: it was changed after it was written."
+    DETACHED = (
+        "detached",
+        "The entry does not follow the one before it: an entry was removed, inserted or moved here.",
+    )
+    MISSING = "missing", "The log ends before this entry, but its head names it: the last entries were removed."
+    REPLACED = (
+        "replaced",
+        "The entry is not the one that the head names: the log was replaced from an earlier entry on.",
+    )
+    NO_HEAD = (
+        "no_head",
         "The entries follow each other, but the head of the log is missing or cannot be read: whether the last entries "
-        "were removed cannot be said."
-    ),
-}
+        "were removed cannot be said.",
+    )
 
 
 class ChainBreak(NamedTuple):

@@ -1,4 +1,4 @@
-"""PURE: the tokens that each unit of a review removes, which add up to the plan exactly.
+"""PURE: the tokens that each unit of a review removes, which add up to the plan exactly, and the effect of a decision.
 
 A unit is the object of one decision: a leading item of the review. Deciding it affects more than its own object: the
 other sides of its tool calls, and the objects that its agent's rules join with it. Each block that a plan removes, or
@@ -13,19 +13,16 @@ The approved parts add up to the tokens that the approved plan removes from the 
 undecided ones to those of the planned one. What remains of an entry is estimated as a whole, so the parts of an entry
 share the removed tokens. The agent counts differently: in the plan's statistics a block deleted without its entry has
 its own estimate, rounded up. Parts also have that count, because it decides whether the target is reached.
+
+`Consequences` is the change of the approved plan by a possible decision, with the objects approved or kept because of
+it: that of the review after the decision. Reviewing a large plan for each number of a page would be too slow, so only
+the parts of the transcript that the decision concerns are judged (see `Transcript.parts`), each like the whole:
+
+    decisions on a part ──▶ approved of it ──┐
+           + the decision ──▶ approved of it ─┴─▶ what changes
+
+A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged.
 """
-# WAS compaction_app/core/consequences: """PURE: the change of the approved plan by a possible decision, with all its consequences.
-#
-# A decision about an object affects more than the object: the other sides of its tool calls, the objects that its agent's
-# rules join with it, and those approved or kept because of it. The answer is that of the review after the decision.
-# Reviewing a large plan for each number of a page would be too slow, so only the parts of the transcript that the
-# decision concerns are judged (see `Transcript.parts`), each like the whole:
-#
-#     decisions on a part ──▶ approved of it ──┐
-#            + the decision ──▶ approved of it ─┴─▶ what changes
-#
-# A plan is not the sum of its parts if a refusal concerned the rest of the whole context. Then the whole is judged.
-# """
 
 from __future__ import annotations
 

@@ -1,48 +1,46 @@
 """The embedded planner: it chooses deletions offline, without a model, and the same way each time.
 
     look:    the budget; a search for each of the most telling words of a query, if the user gave one
-    choose:  units with the required tokens and little worth (see `choice` and `scoring`)
+    choose:  units with the required tokens and little worth
     delete:  the chosen units, in a few batches, each followed by the budget
     again:   choose once more if refusals or estimates left tokens to delete; stop if nothing is left
 
 It acts only through the tools, and learns from refusals: the object that a refusal names is kept, and the rest of the
 batch is requested again; if the refusal names none of them, the batch is halved. So every call deletes something, drops
 something, or halves a batch, and the run ends.
+
+Worth. A *unit* is the least that can be deleted alone: a tool call with its results, one text or thinking block, one
+entry that is neither. Later work can need its references (see `references`), so
+
+    worth(unit) = Σ need(reference), over the references of which the unit is the last kept copy
+    need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
+    price(unit) = worth / tokens: the unit with the lowest price goes first
+
+The odds that something is needed again are the sum over its past uses, each fading with a power of its age: Anderson
+and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory", Psychological
+Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts, repeats cost nothing, nor
+do references that a protected entry also contains; when one copy is deleted, the other gains.
+
+| weight                 | why                                                                              |
+|------------------------|----------------------------------------------------------------------------------|
+| WRITTEN against SEEN   | text of an agent or a user is written again far more often than tool output      |
+| CHANGED                | a read of a file that was changed after it is needed more than other reads       |
+| IN_QUERY               | matches of the user's query are deleted late, the fewer the later                |
+| SUPERSEDED             | a text followed by a later read or change of the same file is needed less,       |
+|                        | the more of its lines occur later                                                |
+
+References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
+
+Choice, given the worth of each unit:
+
+    take       units by their price, lowest first, until the required tokens are out, and usually more
+    put back   units that still fit, the most worth per token first
+    swap       each of the largest units the other way round, then take and put back again: kept if less worth is lost
+
+By price alone, a large cheap unit would either be skipped, so that everything small and recent is deleted instead, or
+be deleted with far more tokens than required. Worth is counted in whole numbers, so that a step can be undone exactly;
+the effort is limited by the number of computed prices, so that the same transcript has the same plan on any machine.
 """
-# WAS compaction_app/core/scoring: """The worth of each part of a transcript, and its cost in tokens.
-#
-# A *unit* is the least that can be deleted alone: a tool call with its results, one text or thinking block, one entry
-# that is neither. Later work can need its references (see `references`), so
-#
-#     worth(unit) = Σ need(reference), over the references of which the unit is the last kept copy
-#     need(reference) = Σ weight · age^-0.5, over everything that mentions it; age in entries from the end
-#     price(unit) = worth / tokens: the unit with the lowest price goes first
-#
-# The odds that something is needed again are the sum over its past uses, each fading with a power of its age: Anderson
-# and Schooler measured it for headlines, mail and speech ("Reflections of the environment in memory", Psychological
-# Science 2, 1991), and the replay of real sessions agrees. Because only the last copy counts, repeats cost nothing, nor
-# do references that a protected entry also contains; when one copy is deleted, the other gains.
-#
-# | weight                 | why                                                                              |
-# |------------------------|----------------------------------------------------------------------------------|
-# | WRITTEN against SEEN   | text of an agent or a user is written again far more often than tool output       |
-# | CHANGED                | a read of a file that was changed after it is needed more than other reads        |
-# | IN_QUERY               | matches of the user's query are deleted late, the fewer the later                 |
-# | SUPERSEDED             | a text followed by a later read or change of the same file is needed less,        |
-# |                        | the more of its lines occur later                                                 |
-#
-# References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
-# """
-# WAS compaction_app/core/choice: """PURE: the units that a plan deletes, given the worth of each (see `scoring`).
-#
-#     take       units by their price, lowest first, until the required tokens are out, and usually more
-#     put back   units that still fit, the most worth per token first
-#     swap       each of the largest units the other way round, then take and put back again: kept if less worth is lost
-#
-# By price alone, a large cheap unit would either be skipped, so that everything small and recent is deleted instead, or
-# be deleted with far more tokens than required. Worth is counted in whole numbers, so that a step can be undone exactly;
-# the effort is limited by the number of computed prices, so that the same transcript has the same plan on any machine.
-# """
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PURE: the tool calls that touched each file, and the lines of the file that each call has in the transcript.
+"""PURE: the tool calls that touched each file, the lines that later calls repeat, and the places of names.
 
 | call        | its lines are                | because                                            |
 |-------------|------------------------------|----------------------------------------------------|
@@ -7,19 +7,15 @@
 
 Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
 ignored: a brace or a `return;` is in every file. A failed call has no lines.
+
+    calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
+
+A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
+edit says nothing about the rest of the file.
+
+`name_places` finds the names of deleted entries in kept ones. Later entries are searched before earlier ones, the
+nearest first, until every name was found: the model is working with the later ones.
 """
-# WAS compaction_app/core/standing_lines: """PURE: the number of a file's lines in one tool call that are also in later kept calls on that file.
-#
-#     calls on files ──FileHistory──▶ later calls on the same file ──kept calls──▶ 132 of 143
-#
-# A line stands if a later kept call has the same line: in the result of a read, or in the text of a write or an edit. An
-# edit says nothing about the rest of the file.
-# """
-# WAS compaction_app/core/name_places: """PURE: the places in kept entries of names from deleted ones.
-#
-# Later entries are searched before earlier ones, the nearest first, until every name was found: the model is working with
-# the later ones.
-# """
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from sessions_app.sessionlog.entries import BlockType, Protection
+from sessions_app.sessionlog.entries import Protection, call_parts
 
 from .mentions import named_text, references
 from .transcript import WHOLE, Object, Transcript
@@ -119,9 +115,7 @@ def _call_parts(transcript: Transcript, found: Object) -> tuple[str, str]:
     """The tool of a call, and its arguments as JSON."""
     entry = transcript.entries[found.position]
     block = entry.blocks[found.slot]
-    text = transcript.block_text(entry, block)
-    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {block.call_id} ").partition(" ")
-    return tool, arguments
+    return call_parts(transcript.block_text(entry, block), block.call_id or "")
 
 
 def new_text(arguments: str) -> str:
@@ -178,7 +172,7 @@ def decoded_path(path: str) -> str:
 ENOUGH: Final = 0.8
 """The share of lines that must stand for a text to be superseded, and not only in part."""
 
-Stays = Callable[[Object], bool]
+IsKept = Callable[[Object], bool]
 
 
 class Standing(NamedTuple):
@@ -223,7 +217,7 @@ class FileHistory:
         call = self.calls[order]
         return [other for other in self._of_path[call.touch.path] if other.position > call.position]
 
-    def standing(self, stays: Stays) -> Mapping[int, StandingLater]:
+    def standing(self, is_kept: IsKept) -> Mapping[int, StandingLater]:
         """The lines that stand later, for each call with a later one on the same file, by the order of its pair."""
         found: dict[int, StandingLater] = {}
         for calls in self._of_path.values():
@@ -234,26 +228,26 @@ class FileHistory:
                 if call is not calls[-1]:
                     lines = sum(line in standing for line in call.lines)
                     found[call.order] = StandingLater(Standing(lines, len(call.lines)), whole or last)
-                if stays(call.shown):
+                if is_kept(call.shown):
                     standing.update(call.lines)
                     last = last or call
                     if call.touch.kind in ("read", "write"):
                         whole = whole or call
         return found
 
-    def best(self, order: int, stays: Stays) -> FileCall | None:
+    def best(self, order: int, is_kept: IsKept) -> FileCall | None:
         """The later kept call on the same file with most of a call's lines, the last of them; None if none has any."""
         own = set(self.calls[order].lines)
         counted = [
             (len(own.intersection(other.lines)), other.position, other)
             for other in self.later(order)
-            if stays(other.shown)
+            if is_kept(other.shown)
         ]
         most = max(counted, key=lambda one: one[:2], default=None)
         return most[2] if most is not None and most[0] else None
 
 
-def name_places(transcript: Transcript, objects: Collection[Object], stays: Stays) -> dict[str, Object | None]:
+def name_places(transcript: Transcript, objects: Collection[Object], is_kept: IsKept) -> dict[str, Object | None]:
     """The nearest place of each name in `objects`, in alphabetical order; None if it occurs nowhere else."""
     own = {name for found in objects for name in references(named_text(transcript, found))}
     places: dict[str, Object | None] = dict.fromkeys(sorted(own))
@@ -261,7 +255,7 @@ def name_places(transcript: Transcript, objects: Collection[Object], stays: Stay
     for found in _others(transcript, objects):
         if not missing:
             break
-        if stays(found):
+        if is_kept(found):
             here = missing & references(named_text(transcript, found))
             places.update(dict.fromkeys(here, found))
             missing -= here

@@ -1,9 +1,9 @@
 """The gates of the airlock: the table that lists them, and the rules themselves.
 
-A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing.
+A gate judges one target, or the plan after repair, and returns a refusal or None. It changes nothing. A refusal is a
+value, never an exception: a refused step changes nothing. `read_target` is the first gate: a target in a request is an
+object with ids, and nothing else.
 """
-# WAS compaction_app/core/errors: """Refusals of deletions. A refusal is a value, never an exception: a refused step changes nothing."""
-# WAS compaction_app/core/target_shape: """The shape of a target in a request: an object with ids, and nothing else."""
 
 from __future__ import annotations
 
@@ -135,7 +135,6 @@ GATES: Final = (
 )
 
 PINNED: Final = "a human or a hook decided to keep it"
-THINKING_GUARDS: Final = ("latest", "all")
 
 
 class Restraints(msgspec.Struct, frozen=True):
@@ -163,8 +162,7 @@ class Judgement:
 
     def target(self, found: Object) -> Target:
         """The object as a target, by its ids."""
-        entry = self.entry(found)
-        return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
+        return self.transcript.target(found)
 
     def is_pinned(self, found: Object) -> bool:
         """Whether the object is pinned: an entry together with all its blocks, a block with its entry."""

@@ -132,7 +132,6 @@ def only_here(reason: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=REASONS)
-@lru_cache(maxsize=REASONS)
 def group_key(title: str) -> str:
     return blake2s(title.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).hexdigest()
 

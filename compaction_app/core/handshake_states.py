@@ -11,60 +11,34 @@ Redline once the agent has closed the session; it is *applied* only if the sessi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
-
-class HandshakeState(StrEnum):
-    """The state of a handshake."""
-
-    ASKED = "asked"
-    PLANNING = "planning"
-    WAITING = "waiting"
-    APPROVED = "approved"
-    DECLINED = "declined"
-    EXPIRED = "expired"
-    APPLIED = "applied"
-    FAILED = "failed"
-
-    @property
-    def sentence(self) -> str:
-        """The state in words."""
-        return _SENTENCES[self]
+from .states import WordedEnum
 
 
-class NextStep(StrEnum):
-    """The next action of an agent that gets an answer."""
+class HandshakeState(WordedEnum):
+    """The state of a handshake, in words."""
 
-    WAIT = "wait"
-    COMPACT = "compact"
-    CONTINUE = "continue"
-    STOP = "stop"
-    APPLY = "apply"
-
-    @property
-    def sentence(self) -> str:
-        """The agent's next action, without its name."""
-        return _STEPS[self]
+    ASKED = "asked", "asked"
+    PLANNING = "planning", "being planned"
+    WAITING = "waiting", "waiting for a review"
+    APPROVED = "approved", "approved, not applied yet"
+    DECLINED = "declined", "declined"
+    EXPIRED = "expired", "nobody decided in time"
+    APPLIED = "applied", "applied"
+    FAILED = "failed", "failed"
 
 
-_SENTENCES: Final = {
-    HandshakeState.ASKED: "asked",
-    HandshakeState.PLANNING: "being planned",
-    HandshakeState.WAITING: "waiting for a review",
-    HandshakeState.APPROVED: "approved, not applied yet",
-    HandshakeState.DECLINED: "declined",
-    HandshakeState.EXPIRED: "nobody decided in time",
-    HandshakeState.APPLIED: "applied",
-    HandshakeState.FAILED: "failed",
-}
-_STEPS: Final = {
-    NextStep.WAIT: "waits",
-    NextStep.COMPACT: "compacts as usual",
-    NextStep.CONTINUE: "continues without compacting",
-    NextStep.STOP: "stops the turn",
-    NextStep.APPLY: "applies the plan",
-}
+class NextStep(WordedEnum):
+    """The next action of an agent that gets an answer; its sentence lacks the name of the agent."""
+
+    WAIT = "wait", "waits"
+    COMPACT = "compact", "compacts as usual"
+    CONTINUE = "continue", "continues without compacting"
+    STOP = "stop", "stops the turn"
+    APPLY = "apply", "applies the plan"
+
+
 OUTCOMES: Final = (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)
 """The possible actions of an agent without an approved plan."""
 

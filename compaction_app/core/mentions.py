@@ -12,12 +12,10 @@
 
 A statement is one block of a message, or a message without blocks; for a tool call, the values of its arguments. Blanks
 and line breaks count alike.
+
+`references` are the names, paths and numbers that an agent uses for things: with them the embedded planner finds what
+later work still mentions, and the lab the cost of a past deletion.
 """
-# WAS compaction_app/core/references: """References: the names, paths and numbers that an agent uses for things.
-#
-# Two modules need them: the embedded planner, to see what later work still mentions, and the lab, to see the cost of a
-# past deletion.
-# """
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import BlockType, Role, Texts
+from sessions_app.sessionlog.entries import BlockType, Role, Texts, call_parts
 from sessions_app.sessionlog.text import is_noise
 
 from .transcript import WHOLE, Object, Transcript
@@ -233,11 +231,8 @@ def _ends(path: str) -> Iterator[str]:
 
 def _call(entry_id: str, text: str, call_id: str, project: str) -> Statement:
     """The statement of a call: the values of its arguments, and the files that it names."""
-    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
-    try:
-        values = json.loads(arguments)
-    except (ValueError, RecursionError):
-        values = arguments
+    tool, arguments = call_parts(text, call_id)
+    values = _decoded(arguments)
     said = "\n".join(_strings(values))
     named = [
         value
@@ -256,19 +251,6 @@ def _path(recorded: str, project: str) -> str:
         return ""
     path = posixpath.normpath(posixpath.join(project, recorded.strip()))
     return "" if path in (".", "/", posixpath.normpath(project or "/")) else path
-
-
-def _strings(value: object) -> Iterator[str]:
-    """The texts in a decoded value, without the names of its fields."""
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            pending.extend(reversed(one.values()))
-        elif isinstance(one, list):
-            pending.extend(reversed(one))
 
 
 REFERENCE_LENGTH: Final = 5
@@ -311,11 +293,19 @@ def named_text(transcript: Transcript, found: Object) -> str:
 def decoded(arguments: str, *, with_names: bool = True) -> Iterator[str]:
     """The texts among a call's arguments, with the names of the arguments; the unchanged arguments if they are not
     JSON."""
+    return _strings(_decoded(arguments), with_names=with_names)
+
+
+def _decoded(arguments: str) -> Any:
     try:
-        waiting: list[Any] = [json.loads(arguments)]
+        return json.loads(arguments)
     except (ValueError, RecursionError):
-        yield arguments
-        return
+        return arguments
+
+
+def _strings(value: object, *, with_names: bool = False) -> Iterator[str]:
+    """The texts in a decoded value."""
+    waiting = [value]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):

@@ -2,36 +2,29 @@
 
     proposals (never changed) + steps, in order ──fold──▶ the status of each object ──airlock──▶ two plans
 
-`decisions` defines the effect of each step. The `approved` plan consists of the approved objects, closed by pair
-repair: a commit would write it, in the order of the proposals. The `planned` plan adds the undecided objects. Objects
-that the airlock refuses are omitted from both, with their refusal, and hide no other refusal.
+Decisions. The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving
+an entry unpins its blocks. Undo ignores the last step.
 
-The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the call and
-further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone may decide
-it differently from its leader: then it leads itself.
+| step       | does                                                                                    |
+|------------|-----------------------------------------------------------------------------------------|
+| `approve`  | the object is deleted; if it was not proposed, it is added                              |
+| `reject`   | the object is pinned: pair repair may not delete it either                              |
+| `narrow`   | only these blocks of an entry are deleted; the others are pinned                        |
+| `add`      | a human's own deletion, approved immediately                                            |
+| `withdraw` | an addition or an approval is reverted                                                  |
+| `reopen`   | the object is undecided again                                                           |
+
+Plans. The `approved` plan consists of the approved objects, closed by pair repair: a commit would write it, in the
+order of the proposals. The `planned` plan adds the undecided objects. Objects that the airlock refuses are omitted from
+both, with their refusal, and hide no other refusal. `Fitting` finds the largest part that the airlock accepts: targets
+that share a tool call with a pin are first judged alone, and omitted if the pin keeps them. Then the rest is tried as a
+whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not together are added
+half by half. So an acceptable plan costs one judgement.
+
+Leaders. The sides of a tool call that were proposed together are shown as one proposal: the first result *leads*, the
+call and further results follow it. A step names leaders; pair repair adds the followers. A step on a follower alone may
+decide it differently from its leader: then it leads itself.
 """
-# WAS compaction_app/core/plan_packing: """PURE: the largest part of a list of targets that the airlock accepts together, and the refusals of the others.
-#
-# Targets that share a tool call with a pin are first judged alone, and omitted if the pin keeps them. Then the rest is
-# tried as a whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not
-# together are added half by half. So one refusal never hides another, and an acceptable plan costs one judgement.
-# """
-# WAS compaction_app/core/decisions: """PURE: a human's decisions about each object, from the steps in their order.
-#
-# | step       | does                                                                                    |
-# |------------|-----------------------------------------------------------------------------------------|
-# | `approve`  | the object is deleted; if it was not proposed, it is added                              |
-# | `reject`   | the object is pinned: pair repair may not delete it either                              |
-# | `narrow`   | only these blocks of an entry are deleted; the others are pinned                        |
-# | `add`      | a human's own deletion, approved immediately                                            |
-# | `withdraw` | an addition or an approval is reverted                                                  |
-# | `reopen`   | the object is undecided again                                                           |
-#
-# The later step on the same content wins: pinning a block withdraws the approval of its entry, and approving an entry
-# unpins its blocks. Undo ignores the last step.
-#
-# The same steps show when each object was approved, and with how many others.
-# """
 
 from __future__ import annotations
 
@@ -463,15 +456,14 @@ class Reviewer:
         self._free = Airlock(transcript, Restraints(thinking_guard=thinking_guard))
         self.proposed = {one.target: one for one in proposed}
         self.leaders = self._leaders()
-        self._companions: dict[Target, tuple[Target, ...]] = {}
-        """The companions of each requested object: no decision changes them."""
         self._followers: dict[Target, list[Target]] = {}
         for follower, leader in self.leaders.items():
             self._followers.setdefault(leader, []).append(follower)
-        self._pairs: dict[Target, tuple[Target, ...]] = {}
         self._judged = lru_cache(JUDGED)(self._judge)
         self._deleted = lru_cache(JUDGED)(self.targets)
         self._described = cache(self._describe)
+        self.goes_with = cache(self._goes_with)
+        """The objects of the same tool calls, which are deleted or kept with a target; no decision changes them."""
         self._grouped = lru_cache(JUDGED)(self._group)
         self._proposed_in: dict[int, list[Target]] = {}
         for target in self.proposed:
@@ -486,21 +478,10 @@ class Reviewer:
         entry = self.transcript.entry(target.entry_id)
         return self.transcript.parts[entry.position] if entry is not None else None
 
-    def goes_with(self, target: Target) -> tuple[Target, ...]:
-        """The objects of the same tool calls, which are deleted or kept with it."""
-        found = self._pairs.get(target)
-        if found is None:
-            found = self._pairs[target] = self._pair(target)
-        return found
-
-    def _pair(self, target: Target) -> tuple[Target, ...]:
-        known = self._companions.get(target)
-        if known is None:
-            plan = self._free.judge_targets([target])
-            together = () if isinstance(plan, Refusal) else self._free.targets(plan)
-            known = tuple(one for one in together if one.entry_id != target.entry_id)
-            self._companions[target] = known
-        return known
+    def _goes_with(self, target: Target) -> tuple[Target, ...]:
+        plan = self._free.judge_targets([target])
+        together = () if isinstance(plan, Refusal) else self._free.targets(plan)
+        return tuple(one for one in together if one.entry_id != target.entry_id)
 
     def review(self, steps: Iterable[Step]) -> Review:
         """The review after these steps. No step raises: an impossible one is refused."""

@@ -15,27 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 
-class RunState(StrEnum):
-    """The state of a run."""
+class WordedEnum(StrEnum):
+    """Values that a user reads as words: each member is its value and its sentence."""
 
-    QUEUED = "queued"
-    RUNNING = "running"
-    TARGET_MET = "target_met"
-    BELOW_TARGET = "below_target"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    COMMITTED = "committed"
-    RESTORED = "restored"
-    SUPERSEDED = "superseded"
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """The state in words."""
-        return _SENTENCES[self]
+    def __new__(cls, value: str, sentence: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.sentence = value, sentence
+        return member
+
+
+class RunState(WordedEnum):
+    """The state of a run, with a description."""
+
+    QUEUED = "queued", "waiting for a worker"
+    RUNNING = "running", "running"
+    TARGET_MET = "target_met", "planned, the target is met"
+    BELOW_TARGET = "below_target", "planned, below the target"
+    CANCELLED = "cancelled", "stopped"
+    INTERRUPTED = "interrupted", "interrupted: its worker is gone"
+    FAILED = "failed", "failed"
+    COMMITTED = "committed", "committed"
+    RESTORED = "restored", "committed, then taken back"
+    SUPERSEDED = "superseded", "replaced by a later run"
 
 
 class EventKind(StrEnum):
@@ -53,19 +59,6 @@ class EventKind(StrEnum):
     NUDGED = "nudged"
     ENDED = "ended"
 
-
-_SENTENCES: Final = {
-    RunState.QUEUED: "waiting for a worker",
-    RunState.RUNNING: "running",
-    RunState.TARGET_MET: "planned, the target is met",
-    RunState.BELOW_TARGET: "planned, below the target",
-    RunState.CANCELLED: "stopped",
-    RunState.INTERRUPTED: "interrupted: its worker is gone",
-    RunState.FAILED: "failed",
-    RunState.COMMITTED: "committed",
-    RunState.RESTORED: "committed, then taken back",
-    RunState.SUPERSEDED: "replaced by a later run",
-}
 
 TRANSITIONS: Final[Mapping[RunState, frozenset[RunState]]] = {
     RunState.QUEUED: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),

@@ -1,13 +1,13 @@
-"""The changes of a plan, counted in objects (entries and their blocks) and in estimated tokens."""
-# WAS compaction_app/core/cost: """PURE: the saving of a compaction with each request, and its single cost: the prompt cache is written again.
-#
-# Providers cache the beginning of a request. What precedes the first deletion stays cached; everything that follows it
-# is written to the cache again by the next request, at the price of writing, and is read from it afterwards:
-#
-#     as it is   requests x before x read
-#     struck     rewritten x (write - read) + requests x after x read
-# """
-# WAS compaction_app/core/budget: """The distance of a plan from its target, in estimated tokens of the transcript."""
+"""The changes of a plan, counted in objects (entries and their blocks) and in estimated tokens.
+
+`Budget` is the distance of a plan from its target. `InputCost` is the saving of a compaction with each request, and its
+single cost: the prompt cache is written again. Providers cache the beginning of a request. What precedes the first
+deletion stays cached; everything that follows it is written to the cache again by the next request, at the price of
+writing, and is read from it afterwards:
+
+    as it is   requests x before x read
+    struck     rewritten x (write - read) + requests x after x read
+"""
 
 from __future__ import annotations
 

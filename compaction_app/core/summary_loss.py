@@ -1,16 +1,12 @@
 """The loss of a summary: the replaced messages, the subjects still mentioned, and those that a verbatim plan of the
 same size would have kept.
 
-branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and the messages beside it
-   └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
+    branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and the messages beside it
+       └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
+
+`DraftCheck` judges the draft of a summary in the same way. The subjects and the kept messages are read only once; a
+draft is judged again whenever it is edited. `loss_of` also takes a draft, as a `Replacement`.
 """
-# WAS compaction_app/core/draft_check: """PURE: the subjects that the draft of a summary keeps from the messages it would replace, as `mentions` measures them.
-#
-# replaced ─statements─▶ subjects ◀─mentions─ the draft, and the messages beside it
-#
-# The subjects and the kept messages are read only once; a draft is judged again whenever it is edited.
-# `summary_loss.loss_of` takes a draft as a `Replacement`, and compares it with a verbatim plan of the same size.
-# """
 
 from __future__ import annotations
 
@@ -23,7 +19,17 @@ import msgspec
 
 from sessions_app.agents.pure.format import PlanRules, Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, EntryKind, Role, Target, Texts, tokens_of
+from sessions_app.sessionlog.entries import (
+    ENCRYPTED,
+    BlockType,
+    Entry,
+    EntryKind,
+    Role,
+    Target,
+    Texts,
+    blocks_by_entry,
+    tokens_of,
+)
 from sessions_app.sessionlog.jsjson import utf16_length
 from sessions_app.sessionlog.text import is_noise
 from sessions_app.sessionlog.timeline import ContextReader, TimelinePoint, change_at
@@ -86,37 +92,39 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class VerbatimPlan:
-    """The part of the previous context that the embedded planner would leave, at the size of the summary."""
-
-    tokens_after: int
-    still: Subjects
-    """The subjects that the remaining replaced messages mention."""
-    in_context: Subjects
-    """The subjects that the whole rest mentions."""
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryLoss:
+class JudgedSubjects:
     """The subjects of the replaced messages, and those still mentioned."""
 
-    replacement: Replacement
-    turn_numbers: Mapping[str, int]
-    """By entry: see `replaced_turns`."""
-    turns: tuple[ReplacedTurn, ...]
-    text: str
     subjects: Subjects
     still: Subjects
-    """The subjects that the summary mentions."""
+    """The subjects that the summary, or what a plan leaves of the replaced messages, mentions."""
     in_context: Subjects
-    """The subjects that the summary or the messages beside it mention."""
-    plan: VerbatimPlan | None
-    """None if there was too little to plan."""
+    """The subjects that it or the messages beside it mention."""
 
     @property
     def lost(self) -> Subjects:
         """The subjects no longer mentioned."""
         return without(self.subjects, self.in_context)
+
+
+@dataclass(frozen=True, slots=True)
+class VerbatimPlan(JudgedSubjects):
+    """The part of the previous context that the embedded planner would leave, at the size of the summary."""
+
+    tokens_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLoss(JudgedSubjects):
+    """The loss of a summary."""
+
+    replacement: Replacement
+    turn_numbers: Mapping[str, int]
+    """By entry: see `turn_numbers`."""
+    turns: tuple[ReplacedTurn, ...]
+    text: str
+    plan: VerbatimPlan | None
+    """None if there was too little to plan."""
 
     @property
     def is_encrypted(self) -> bool:
@@ -144,7 +152,7 @@ def replacement_by(tree: SessionTree, branch: Sequence[Entry], entry_id: str, re
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
     if place is None:
         return None
-    if _is_branch_summary(branch[place]):
+    if branch[place].role == Role.BRANCH_SUMMARY and not branch[place].empty:
         return _left_branch(tree, branch[: place + 1], reader)
     change = change_at(branch, entry_id, reader)
     summary = summary_of(change.point) if change is not None else None
@@ -184,13 +192,13 @@ def loss_of(
     beside = Mentions(statements_of(replacement.kept, texts, project)).of(subjects)
     plan = _plan(replacement, before, texts, rules, restraints)
     return SummaryLoss(
+        subjects,
+        still,
+        either(subjects, still, beside),
         replacement,
         numbers,
         turns_of(numbers, replacement.replaced, users, statements, texts),
         text,
-        subjects,
-        still,
-        either(subjects, still, beside),
         None if plan is None else _judged(plan, replacement, subjects, texts, project),
     )
 
@@ -220,10 +228,6 @@ def entries_among(branch: Sequence[Entry], replaced: Sequence[Message], kept: Se
 
 
 # ---- the replaced messages -------------------------------------------------------------------------------
-
-
-def _is_branch_summary(entry: Entry) -> bool:
-    return entry.role == Role.BRANCH_SUMMARY and not entry.empty
 
 
 def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> Replacement | None:
@@ -288,42 +292,24 @@ def _judged(
     still = Mentions(statements_of(rest, texts, project)).of(subjects)
     elsewhere = Mentions(statements_of(others, texts, project)).of(subjects)
     tokens = replacement.tokens_before - plan.stats.tokens_before + plan.stats.tokens_after
-    return VerbatimPlan(tokens, still, either(subjects, still, elsewhere))
+    return VerbatimPlan(subjects, still, either(subjects, still, elsewhere), tokens)
 
 
 def _survivors(messages: Iterable[Message], targets: Iterable[Target]) -> list[Message]:
-    hidden: dict[str, set[int | None]] = {}
-    for target in targets:
-        hidden.setdefault(target.entry_id, set()).add(target.block_index)
+    deleted = blocks_by_entry(targets)
     survivors = []
     for message in messages:
-        gone = hidden.get(message.entry.id)
-        if gone is None:
-            survivors.append(message)
-        elif None not in gone:
+        gone = deleted.get(message.entry.id, frozenset())
+        if gone:
             blocks = tuple(block for block in message.blocks or () if block.index not in gone)
             survivors.append(msgspec.structs.replace(message, blocks=blocks))
+        elif gone is not None:
+            survivors.append(message)
     return survivors
 
 
 DRAFT_ID: Final = "draft"
 """The id of the entry that a draft would be."""
-
-
-@dataclass(frozen=True, slots=True)
-class DraftJudgement:
-    """The subjects of the replaced messages, and those still mentioned."""
-
-    subjects: Subjects
-    still: Subjects
-    """The subjects that the draft mentions."""
-    in_context: Subjects
-    """The subjects that the draft or the messages beside it mention."""
-
-    @property
-    def lost(self) -> Subjects:
-        """The subjects that would no longer be mentioned."""
-        return without(self.subjects, self.in_context)
 
 
 class DraftCheck:
@@ -343,16 +329,11 @@ class DraftCheck:
         self.subjects = subjects_of(statements_of(replaced, texts, project))
         self._beside = Mentions(statements_of(kept, texts, project)).of(self.subjects)
 
-    def judge(self, draft: str) -> DraftJudgement:
+    def judge(self, draft: str) -> JudgedSubjects:
         """The subjects that a draft, with its lists of files, mentions."""
         said = Statement("", Role.COMPACTION_SUMMARY, draft)
         still = Mentions([said]).of(self.subjects)
-        return DraftJudgement(self.subjects, still, either(self.subjects, still, self._beside))
-
-    @classmethod
-    def of(cls, replacement: Replacement, texts: Mapping[str, Texts], project: str = "") -> DraftCheck:
-        """The check of a draft that is a replacement; `texts` are those of its sources, with or without the draft."""
-        return cls(replacement.replaced, replacement.kept, texts, project)
+        return JudgedSubjects(self.subjects, still, either(self.subjects, still, self._beside))
 
 
 def drafted_compaction(branch: Sequence[Entry], context: ActiveContext, found: SummaryRange, draft: str) -> Replacement:

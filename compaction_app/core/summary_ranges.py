@@ -13,8 +13,9 @@ at the leaf; the cut is where the kept part begins, at about `keep_recent_tokens
 A cut is never at a tool result, which would lose its call. The rules are those of pi's `prepareCompaction`, with one
 difference: if the kept part begins with an entry that is not a message, pi takes the whole turn before it for a split
 one.
+
+`turns_of` describes replaced messages turn by turn: the user's text, and the changes of files after it.
 """
-# WAS compaction_app/core/replaced_turns: """The messages that a summary replaced, turn by turn: the user's text, and the changes of files after it."""
 
 from __future__ import annotations
 
@@ -81,10 +82,6 @@ class SummaryRange:
     def first_kept_id(self) -> str:
         return self.kept[0].id
 
-    @property
-    def is_split_turn(self) -> bool:
-        return bool(self.prefix)
-
     def from_entry(self, entry_id: str) -> SummaryRange:
         """The same range with another first kept entry; then no turn counts as split."""
         entries = (*self.replaced, *self.prefix, *self.kept)
@@ -125,7 +122,7 @@ def within_budget(entries: Sequence[Entry], budget: int, removed: Collection[str
     tokens = 0
     for entry in reversed(shown):
         fits = tokens + entry.tokens <= budget
-        if fits or (_is_summary(entry) and tokens < NEARLY_FULL * budget):
+        if fits or (entry.role in _SUMMARIES and tokens < NEARLY_FULL * budget):
             taken.append(entry)
             tokens += entry.tokens
         if not fits:
@@ -144,7 +141,11 @@ def compaction_range(
     if not branch or branch[-1].kind is EntryKind.SUMMARY:
         return None
     previous, entries = _range(branch)
-    tokens = _recorded_tokens(entries) if context is None else context_tokens(context)
+    tokens = (
+        {entry.id: entry.tokens for entry in entries if entry.is_message and not entry.empty}
+        if context is None
+        else context_tokens(context)
+    )
     cut = _cut(entries, tokens, keep_recent_tokens)
     if cut is None:
         return None
@@ -174,7 +175,10 @@ def messages_of(entries: Iterable[Entry], context: ActiveContext | None = None) 
     Compactions among recorded entries are also messages; instructions and messages that are not sent are omitted.
     """
     if context is None:
-        found = [message for entry in entries if (message := _recorded_message(entry)) is not None]
+        shown = (
+            entry for entry in entries if not entry.empty and (entry.is_message or entry.kind is EntryKind.SUMMARY)
+        )
+        found = [message for message in map(keep, shown) if message is not None]
     else:
         here = {entry.id for entry in entries}
         found = [message for message in context.messages if message.entry.id in here]
@@ -228,16 +232,6 @@ def _is_summarised(entry: Entry) -> bool:
     return entry.is_message or entry.kind is EntryKind.SUMMARY
 
 
-def _is_summary(entry: Entry) -> bool:
-    return entry.role in _SUMMARIES
-
-
-def _recorded_message(entry: Entry) -> Message | None:
-    if entry.empty or not (entry.is_message or entry.kind is EntryKind.SUMMARY):
-        return None
-    return keep(entry)
-
-
 # ---- the cut of a compaction -----------------------------------------------------------------------------
 
 
@@ -249,10 +243,6 @@ def _range(branch: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
             first = next((i for i in range(at) if branch[i].id == control.first_kept_id), at)
             return branch[at], [*branch[first:at], *branch[at + 1 :]]
     return None, list(branch)
-
-
-def _recorded_tokens(entries: Iterable[Entry]) -> dict[str, int]:
-    return {entry.id: entry.tokens for entry in entries if entry.is_message and not entry.empty}
 
 
 def _cut(entries: Sequence[Entry], tokens: Mapping[str, int], keep_recent_tokens: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The five tools through which a planner works. It cannot act in any other way.
+"""The five tools through which a planner works, and their descriptions for a model. It cannot act in any other way.
 
 | tool                        | does                                                          |
 |-----------------------------|---------------------------------------------------------------|
@@ -8,14 +8,12 @@
 | `context_delete`            | deletes entries and blocks by their ids                       |
 | `context_grep_delete`       | deletes what a pattern finds, within a limit                  |
 
-A call never raises and never ends the planner's loop: its errors are returned as its result. Numbers
-beyond a limit are clamped if the tool only reads, and refused if it deletes.
+A call never raises and never ends the planner's loop: its errors are returned as its result. Numbers beyond a limit are
+clamped if the tool only reads, and refused if it deletes.
+
+TOOL_SCHEMAS describe the purpose of each tool, and its arguments as a JSON schema. The schemas are strict: they name
+every argument, its limits and its default, and allow no other. A test compares them with the parsed arguments.
 """
-# WAS compaction_app/core/schemas: """The five tools as described to a model: the purpose of each, and a JSON schema of its arguments.
-#
-# The schemas are strict: they name every argument, its limits and its default, and allow no other. A test compares them
-# with the arguments that `tools` parses.
-# """
 
 from __future__ import annotations
 
@@ -181,7 +179,7 @@ class Workbench:
                 }
             )
         more = " There are more: narrow the pattern." if details["truncated"] else ""
-        return self._answer(name, details, f"{_count(len(details['matches']), 'match', 'matches')}.{more}")
+        return self._answer(name, details, f"{plural(len(details['matches']), 'match')}.{more}")
 
     def read(self, arguments: ReadArguments) -> ToolResult:
         """A slice of the text of an entry or a block; an offset past the end reads nothing."""
@@ -310,97 +308,12 @@ class Workbench:
 
 
 class Tool(NamedTuple):
-    """A tool as a planner sees it: its purpose, its arguments, and the method that runs it."""
+    """A tool as a planner sees it: its purpose, its arguments as a JSON schema and parsed, and what runs it."""
 
-    description: str
-    arguments: type[_Arguments]
-    run: Callable[[Workbench, Any], ToolResult]
-
-
-TOOLS: Final[Mapping[str, Tool]] = {
-    "context_search_transcript": Tool(
-        f"Find a pattern in the transcript. Gives ids, where it was found and a snippet; at most "
-        f"{SEARCH_MATCHES_LIMIT} matches, one per object.",
-        SearchArguments,
-        Workbench.search,
-    ),
-    "context_read_entry": Tool(
-        f"Read up to {READ_CHARS_LIMIT} characters of an entry, or of one content block of it, from an offset on.",
-        ReadArguments,
-        Workbench.read,
-    ),
-    "context_compaction_budget": Tool(
-        "Tell how many tokens there are, how many are deleted, and how many are still to go.",
-        BudgetArguments,
-        Workbench.show_budget,
-    ),
-    "context_delete": Tool(
-        "Delete entries or content blocks by their ids. What belongs to the same tool call goes with them.",
-        DeleteArguments,
-        Workbench.delete,
-    ),
-    "context_grep_delete": Tool(
-        f"Delete every entry or content block that a pattern is found in, at most {GREP_MATCHES_LIMIT} at once. "
-        "Protected matches are passed over. State expectedMatchCount to be sure of the extent.",
-        GrepDeleteArguments,
-        Workbench.grep_delete,
-    ),
-}
-
-
-DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
-"""The tools that delete. A refusal by another tool does not concern deletion."""
-
-
-def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:
-    return compile_pattern(arguments.pattern, regex=arguments.regex, case_sensitive=arguments.case_sensitive)
-
-
-def _pattern_facts(arguments: SearchArguments | GrepDeleteArguments) -> dict[str, Any]:
-    return {
-        "pattern": arguments.pattern,
-        "regex": arguments.regex,
-        "caseSensitive": arguments.case_sensitive,
-        "target": arguments.target,
-    }
-
-
-def _count_mismatch(arguments: GrepDeleteArguments, count: int) -> str | None:
-    if arguments.expected_match_count is not None and count != arguments.expected_match_count:
-        return "expected_match_count_mismatch"
-    return "max_matches_exceeded" if count > arguments.max_matches else None
-
-
-def _snippet(text: str, index: int, around: int) -> str:
-    """The text around a match's start, with an ellipsis if it was cut. Lengths in UTF-16 code units."""
-    start, end = max(0, index - around), index + around
-    before = "…" if start > 0 else ""
-    after = "…" if end < utf16_length(text) else ""
-    return f"{before}{utf16_slice(text, start, end)}{after}"
-
-
-def _invalid_arguments(name: str, fault: pydantic.ValidationError) -> Refusal:
-    faults = "; ".join(
-        f"{'.'.join(map(str, error['loc'])) or 'arguments'}: {error['msg']}"
-        for error in fault.errors(include_url=False, include_context=False, include_input=False)
-    )
-    return Refusal(Code.INVALID_ARGUMENTS, f"{name} cannot take these arguments: {faults}. Nothing was done.")
-
-
-def _clamp(value: int, least: int, most: int) -> int:
-    return min(max(value, least), most)
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
-class ToolSchema(NamedTuple):
-    """One tool as described to a model; `parameters` is a JSON schema."""
-
-    name: str
     description: str
     parameters: Mapping[str, Any]
+    arguments: type[_Arguments]
+    run: Callable[[Workbench, Any], ToolResult]
 
 
 def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -458,67 +371,143 @@ _DELETION: Final = _object(
     ("kind", "entryId"),
 )
 
-_PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
-    "context_search_transcript": _object(
-        {
-            **_PATTERN,
-            "maxMatches": _number("Matches at most.", 1, SEARCH_MATCHES_LIMIT, SEARCH_MATCHES),
-            "contextChars": _number(
-                "Characters shown before and after where a match begins.",
-                0,
-                CONTEXT_CHARS_LIMIT,
-                CONTEXT_CHARS,
-            ),
-        },
-        ("pattern",),
+TOOLS: Final[Mapping[str, Tool]] = {
+    "context_search_transcript": Tool(
+        f"Find a pattern in the transcript. Gives ids, where it was found and a snippet; at most "
+        f"{SEARCH_MATCHES_LIMIT} matches, one per object. "
+        "Looks through everything, deleted and protected objects too: each match says "
+        "whether it is protected. One match per object, its first.",
+        _object(
+            {
+                **_PATTERN,
+                "maxMatches": _number("Matches at most.", 1, SEARCH_MATCHES_LIMIT, SEARCH_MATCHES),
+                "contextChars": _number(
+                    "Characters shown before and after where a match begins.",
+                    0,
+                    CONTEXT_CHARS_LIMIT,
+                    CONTEXT_CHARS,
+                ),
+            },
+            ("pattern",),
+        ),
+        SearchArguments,
+        Workbench.search,
     ),
-    "context_read_entry": _object(
-        {
-            "entryId": _text("The id of the entry."),
-            "blockIndex": _number("One content block of it alone; else all of them, joined.", 0),
-            "offset": _number("Characters to pass over first.", 0, default=0),
-            "maxChars": _number("Characters to read at most.", 1, READ_CHARS_LIMIT, READ_CHARS),
-        },
-        ("entryId",),
+    "context_read_entry": Tool(
+        f"Read up to {READ_CHARS_LIMIT} characters of an entry, or of one content block of it, from an offset on. "
+        "`truncatedAfter` says whether there is more: go on with a larger offset.",
+        _object(
+            {
+                "entryId": _text("The id of the entry."),
+                "blockIndex": _number("One content block of it alone; else all of them, joined.", 0),
+                "offset": _number("Characters to pass over first.", 0, default=0),
+                "maxChars": _number("Characters to read at most.", 1, READ_CHARS_LIMIT, READ_CHARS),
+            },
+            ("entryId",),
+        ),
+        ReadArguments,
+        Workbench.read,
     ),
-    "context_compaction_budget": _object({}),
-    "context_delete": _object(
-        {
-            "deletions": {
-                "type": "array",
-                "minItems": 1,
-                "items": _DELETION,
-                "description": "What goes. All of it is deleted, or, if one target may not go, none of it.",
-            }
-        },
-        ("deletions",),
+    "context_compaction_budget": Tool(
+        "Tell how many tokens there are, how many are deleted, and how many are still to go. "
+        "`tokensToDeleteForTarget` is what is still to go; at 0 the run is over.",
+        _object({}),
+        BudgetArguments,
+        Workbench.show_budget,
     ),
-    "context_grep_delete": _object(
-        {
-            **_PATTERN,
-            "maxMatches": _number(
-                "With more matches than this nothing is deleted.", 1, GREP_MATCHES_LIMIT, GREP_MATCHES
-            ),
-            "expectedMatchCount": _number(
-                "How many matches there should be; with another number nothing is deleted.", 0
-            ),
-        },
-        ("pattern",),
+    "context_delete": Tool(
+        "Delete entries or content blocks by their ids. What belongs to the same tool call goes with them. "
+        "The user's messages, errors, the last entries and what a human pinned may not go. A refusal "
+        "names the target at fault: leave it out, and ask for the rest again.",
+        _object(
+            {
+                "deletions": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": _DELETION,
+                    "description": "What goes. All of it is deleted, or, if one target may not go, none of it.",
+                }
+            },
+            ("deletions",),
+        ),
+        DeleteArguments,
+        Workbench.delete,
+    ),
+    "context_grep_delete": Tool(
+        f"Delete every entry or content block that a pattern is found in, at most {GREP_MATCHES_LIMIT} at once. "
+        "Protected matches are passed over. State expectedMatchCount to be sure of the extent. "
+        "The answer lists what was deleted as matches, and what was passed over as skipped, with "
+        "the reason.",
+        _object(
+            {
+                **_PATTERN,
+                "maxMatches": _number(
+                    "With more matches than this nothing is deleted.", 1, GREP_MATCHES_LIMIT, GREP_MATCHES
+                ),
+                "expectedMatchCount": _number(
+                    "How many matches there should be; with another number nothing is deleted.", 0
+                ),
+            },
+            ("pattern",),
+        ),
+        GrepDeleteArguments,
+        Workbench.grep_delete,
     ),
 }
 
-_MORE: Final[Mapping[str, str]] = {
-    "context_search_transcript": "Looks through everything, deleted and protected objects too: each match says "
-    "whether it is protected. One match per object, its first.",
-    "context_read_entry": "`truncatedAfter` says whether there is more: go on with a larger offset.",
-    "context_compaction_budget": "`tokensToDeleteForTarget` is what is still to go; at 0 the run is over.",
-    "context_delete": "The user's messages, errors, the last entries and what a human pinned may not go. A refusal "
-    "names the target at fault: leave it out, and ask for the rest again.",
-    "context_grep_delete": "The answer lists what was deleted as matches, and what was passed over as skipped, with "
-    "the reason.",
-}
+
+DELETING_TOOLS: Final = frozenset({"context_delete", "context_grep_delete"})
+"""The tools that delete. A refusal by another tool does not concern deletion."""
+
+
+def _compile(arguments: SearchArguments | GrepDeleteArguments) -> Pattern | Refusal:
+    return compile_pattern(arguments.pattern, regex=arguments.regex, case_sensitive=arguments.case_sensitive)
+
+
+def _pattern_facts(arguments: SearchArguments | GrepDeleteArguments) -> dict[str, Any]:
+    return {
+        "pattern": arguments.pattern,
+        "regex": arguments.regex,
+        "caseSensitive": arguments.case_sensitive,
+        "target": arguments.target,
+    }
+
+
+def _count_mismatch(arguments: GrepDeleteArguments, count: int) -> str | None:
+    if arguments.expected_match_count is not None and count != arguments.expected_match_count:
+        return "expected_match_count_mismatch"
+    return "max_matches_exceeded" if count > arguments.max_matches else None
+
+
+def _snippet(text: str, index: int, around: int) -> str:
+    """The text around a match's start, with an ellipsis if it was cut. Lengths in UTF-16 code units."""
+    start, end = max(0, index - around), index + around
+    before = "…" if start > 0 else ""
+    after = "…" if end < utf16_length(text) else ""
+    return f"{before}{utf16_slice(text, start, end)}{after}"
+
+
+def _invalid_arguments(name: str, fault: pydantic.ValidationError) -> Refusal:
+    faults = "; ".join(
+        f"{'.'.join(map(str, error['loc'])) or 'arguments'}: {error['msg']}"
+        for error in fault.errors(include_url=False, include_context=False, include_input=False)
+    )
+    return Refusal(Code.INVALID_ARGUMENTS, f"{name} cannot take these arguments: {faults}. Nothing was done.")
+
+
+def _clamp(value: int, least: int, most: int) -> int:
+    return min(max(value, least), most)
+
+
+class ToolSchema(NamedTuple):
+    """One tool as described to a model; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
 
 TOOL_SCHEMAS: Final[tuple[ToolSchema, ...]] = tuple(
-    ToolSchema(name, f"{tool.description} {_MORE[name]}", _PARAMETERS[name]) for name, tool in TOOLS.items()
+    ToolSchema(name, tool.description, tool.parameters) for name, tool in TOOLS.items()
 )
 """All tools, in their order."""

@@ -1,35 +1,31 @@
 """The compactable transcript: the deletable parts of a branch, the protected ones, and the reasons.
 
-It is made from a branch by the rules of its agent. Ids, roles, estimates and protections are stored; texts are looked
-up when a tool needs them.
+    prepare(branch, texts, settings, rules) -> Transcript
+    TargetPlan                              -> one set of targets, closed by repair
+    unanswered, moved                       -> what an accepted plan does beside deleting, of which you are warned
+
+A transcript is made from a branch by the rules of its agent: entries and their content blocks, with their protections.
+Ids, roles, estimates and protections are stored; texts are looked up when a tool needs them.
+
+Pairs. Providers reject a conversation that contains a call without a result, or a result without a call. So a plan that
+deletes one side is repaired to delete the other:
+
+    block of a call, or its entry  ──▶  every result of the call
+    result                         ──▶  every block of the call
+    every block of a calling entry ──▶  the entry instead
+    entry                          ──▶  its companions, by its agent's rules
+
+until nothing changes. Two blocks of one entry may have the same call id: deleting either deletes the results, and the
+other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
+last one owns it, in the place of the first. The order in which repair adds targets is part of the format: targets are
+recorded in it. A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; a
+`TargetPlan` is closed step by step, with a count of the visited objects.
+
+Warnings. In a damaged session several blocks carry the same call id. The agent deletes one of them with the results,
+and sends the others without an answer; so the airlock also accepts that, and `unanswered` names them. `moved` are the
+kept entries that the agent itself places before others when it orders the messages that remain between two replies:
+nothing in them is lost, but the model reads them in another order than before.
 """
-# WAS compaction_app/core/transcript_entries: """The deletable objects: entries and their content blocks, and their protections."""
-# WAS compaction_app/core/pairing: """Tool calls and the results that answer them, and the repair that keeps both sides together.
-#
-# Providers reject a conversation that contains a call without a result, or a result without a call. So a plan that
-# deletes one side is repaired to delete the other:
-#
-#     block of a call, or its entry  ──▶  every result of the call
-#     result                         ──▶  every block of the call
-#     every block of a calling entry ──▶  the entry instead
-#     entry                          ──▶  its companions, by its agent's rules
-#
-# until nothing changes. Two blocks of one entry may have the same call id: deleting either deletes the results, and the
-# other block stays, as in the agent; only a pinned block keeps its answer. If several entries make the same call id, the
-# last one owns it, in the place of the first. The order in which repair adds targets is part of the format: targets are
-# recorded in it.
-#
-# A repair visits only the calls that its targets touch. `Pairs` is made once per transcript; `TargetPlan` is one set of
-# targets, closed step by step, with a count of the visited objects.
-# """
-# WAS compaction_app/core/unanswered: """PURE: tool calls that an accepted plan leaves without an answer.
-#
-# In a damaged session several blocks carry the same call id. The agent deletes one of them with the results, and sends
-# the others without an answer; so the airlock also accepts that, and you are warned.
-# """
-# WAS compaction_app/core/moved: """PURE: the entries that an accepted plan moves, because the agent itself orders the messages that remain between two
-# replies. Nothing in them is lost, but the model reads them in another order than before, so you are warned.
-# """
 
 from __future__ import annotations
 
@@ -500,6 +496,11 @@ class Transcript:
         position = self._positions.get(entry_id)
         return None if position is None else self.entries[position]
 
+    def target(self, found: Object) -> Target:
+        """An object as a target, by its ids."""
+        entry = self.entries[found.position]
+        return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
+
     def text(self, entry: TranscriptEntry) -> str:
         """The text of an entry: its blocks' texts joined by newlines, or its string content."""
         return self._texts[entry.entry_id].joined(entry.blocks)
@@ -623,7 +624,7 @@ def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, t
     left: dict[Target, tuple[Target, ...]] = {}
     for call in transcript.pairs.shared:
         taken_by = {found: _taken_by(transcript, found, gone) for found in call.objects}
-        staying = tuple(_target(transcript, found) for found, taker in taken_by.items() if taker is None)
+        staying = tuple(transcript.target(found) for found, taker in taken_by.items() if taker is None)
         if not staying or any(taken_by[result] is None for result in call.results):
             continue
         for taker in filter(None, dict.fromkeys(taken_by.values())):
@@ -633,13 +634,8 @@ def unanswered(transcript: Transcript, plan: Iterable[Target]) -> dict[Target, t
 
 def _taken_by(transcript: Transcript, found: Object, gone: set[Target]) -> Target | None:
     """The target that deletes an object: its own, or its entry's; None if it is kept."""
-    target = _target(transcript, found)
+    target = transcript.target(found)
     return next((one for one in (target, Target(target.entry_id)) if one in gone), None)
-
-
-def _target(transcript: Transcript, found: Object) -> Target:
-    entry = transcript.entries[found.position]
-    return Target(entry.entry_id, None if found.slot == WHOLE else entry.blocks[found.slot].index)
 
 
 def moved(

@@ -11,58 +11,52 @@ rows of a database              ROWS: restored                  ROWS; not of a n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import Final
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Role, Target
 
+from .states import WordedEnum
 
-class UndoWay(StrEnum):
-    LEAF = "leaf"
-    SMALLER = "smaller"
-    EDITS = "edits"
-    FORK = "fork"
-    REMOVAL = "removal"
-    ROWS = "rows"
+
+class UndoWay(WordedEnum):
+    """A way to undo a compaction: its sentence is the effect on the file, and the agent's view of it."""
+
+    LEAF = (
+        "leaf",
+        "Nothing was said since. One line is appended to the session; the agent continues from it, on a branch without "
+        "the lines of the compaction.",
+    )
+    SMALLER = (
+        "smaller",
+        "Nothing was said since. One line is appended to the session: a compaction that deletes less and takes the "
+        "place of this one.",
+    )
+    EDITS = (
+        "edits",
+        "One or more lines are appended to the session; with them the model sees these entries again, in their place. "
+        "What was said since stays.",
+    )
+    FORK = (
+        "fork",
+        "A new session is written beside this one: the same conversation with these entries back. This session is not "
+        "changed.",
+    )
+    REMOVAL = (
+        "removal",
+        "The compaction made a new session, and nothing was written to it since. That file is deleted; the original "
+        "session was never changed.",
+    )
+    ROWS = (
+        "rows",
+        "The rows of the agent's database become what they were, if nobody has changed them since. "
+        "What was said since stays.",
+    )
 
     @property
     def appends(self) -> bool:
         """Whether it appends to the session."""
         return self in (UndoWay.LEAF, UndoWay.SMALLER, UndoWay.EDITS)
-
-    @property
-    def sentence(self) -> str:
-        """The effect on the file, and the agent's view of it."""
-        return _SENTENCES[self]
-
-
-_SENTENCES: Final = {
-    UndoWay.LEAF: (
-        "Nothing was said since. One line is appended to the session; the agent continues from it, on a branch without "
-        "the lines of the compaction."
-    ),
-    UndoWay.SMALLER: (
-        "Nothing was said since. One line is appended to the session: a compaction that deletes less and takes the "
-        "place of this one."
-    ),
-    UndoWay.EDITS: (
-        "One or more lines are appended to the session; with them the model sees these entries again, in their place. "
-        "What was said since stays."
-    ),
-    UndoWay.FORK: (
-        "A new session is written beside this one: the same conversation with these entries back. This session is not "
-        "changed."
-    ),
-    UndoWay.REMOVAL: (
-        "The compaction made a new session, and nothing was written to it since. That file is deleted; the original "
-        "session was never changed."
-    ),
-    UndoWay.ROWS: (
-        "The rows of the agent's database become what they were, if nobody has changed them since. "
-        "What was said since stays."
-    ),
-}
 
 
 NO_COMPANIONS: Final[Mapping[str, tuple[str, ...]]] = {}

@@ -6,26 +6,30 @@ longest line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from compaction_app.rendering.exported import ExportHead, SpokenEntry, markdown_pieces, page_pieces
-from compaction_app.rendering.pictures import Picture, pictures_in
+from compaction_app.rendering.pictures import Picture
 from sessions_app.agents.base import Agent
+from sessions_app.agents.registry import agent_at
 from sessions_app.disk.files import Fingerprint, SessionReader
+from sessions_app.document.document import Document
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Texts
 from sessions_app.sessionlog.jsjson import split_lines
+from sessions_app.sessionlog.text import plural
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import read_texts
+
+from .branches import VIEWS, messages_in
+from .view import LINE_BYTES, PICTURE_MARK, pictures_of_message
 
 BATCH_ENTRIES: Final = 200
 BATCH_BYTES: Final = 4_000_000
 """The limits of the data read at a time."""
-LINE_BYTES: Final = 32_000_000
-"""Longer lines are not searched for pictures."""
 
 
 class ExportForm(NamedTuple):
@@ -41,8 +45,6 @@ FORMS: Final = {
     "html": ExportForm(".html", "text/html; charset=utf-8", "HTML"),
     "jsonl": ExportForm(".jsonl", "application/x-ndjson", "JSONL"),
 }
-LABELS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
-"""The names of the views."""
 _IN_NAMES: Final = {"sees": "-context", "all": "", "removed": "-removed"}
 
 
@@ -59,11 +61,23 @@ class BranchExport:
     path: Path
     fingerprint: Fingerprint
     tree: SessionTree
-    leaf_id: str
     view: str
     messages: Sequence[Message]
-    """Those of the view: see `core.branch_views`."""
+    """Those of the view: see `messages_in`."""
     head: ExportHead
+
+    @classmethod
+    def of(cls, document: Document, leaf_id: str, view: str, title: str, about: Iterable[str]) -> BranchExport:
+        """The export of a branch of a document; its head has the title and what is said about the session.
+
+        Raises the errors of `Document.branch`.
+        """
+        branch = document.branch(leaf_id)
+        messages = messages_in(view, branch, document.reading.reader.rebuild(branch))
+        facts = [*filter(None, about), VIEWS[view].lower(), plural(len(messages), "entry"), f"leaf {leaf_id}"]
+        head = ExportHead(title, facts)
+        agent = agent_at(document.path)
+        return cls(agent, document.path, document.fingerprint, document.tree, view, messages, head)
 
     def pieces(self, form: str) -> Iterator[bytes]:
         """The file in one of FORMS. Raises Conflict if the session was rewritten."""
@@ -71,11 +85,6 @@ class BranchExport:
             return self._lines()
         make = markdown_pieces if form == "markdown" else page_pieces
         return (piece.encode("utf-8", "backslashreplace") for piece in make(self.head, self._spoken()))
-
-    @property
-    def note(self) -> str:
-        """The use of the recorded lines, as a sentence."""
-        return note_of(self.agent, self.path, self.view)
 
     def _lines(self) -> Iterator[bytes]:
         """The lines of the session without those that only have entries of other branches or views."""
@@ -103,11 +112,9 @@ class BranchExport:
     def _pictures(self, reader: SessionReader, message: Message, texts: Texts) -> Sequence[Picture]:
         entry = message.source
         has_images = any(block.type == BlockType.IMAGE for block in message.blocks or ())
-        if not entry.is_message or entry.length > LINE_BYTES or not (has_images or "image/" in (texts.whole or "")):
+        if not entry.is_message or entry.length > LINE_BYTES or not (has_images or PICTURE_MARK in (texts.whole or "")):
             return ()
-        line = reader.read_at(message.entry.offset, message.entry.length)
-        edit = reader.read_at(entry.offset, entry.length) if message.edit is not None else None
-        return tuple(pictures_in(dict(self.agent.format.message_json(message, line, edit))))
+        return pictures_of_message(self.agent, reader, message)
 
 
 def note_of(agent: Agent, path: Path, view: str) -> str:

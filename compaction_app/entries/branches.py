@@ -3,17 +3,21 @@
     entries of the index ─tree─▶ branch ─reader─▶ what the model sees ─┬─▶ token map
                                         └─prepare─▶ protections ───────┘
 
-All branches of one state of a file share its entries.
+All branches of one state of a file share its entries. A branch has three VIEWS:
+
+    sees      the active context, with the remaining blocks
+    all       every entry, as recorded
+    removed   the entries that are not completely in the context, with the missing blocks
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
-from compaction_app.core.branch_views import is_removed
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
@@ -23,10 +27,13 @@ from sessions_app.document.document import Document
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Basis, ContextSize, Message
 from sessions_app.sessionlog.diagnosis import Breakage, SentConversation
-from sessions_app.sessionlog.entries import DeletionControl, EditControl, Entry, Protection, Role, Texts
+from sessions_app.sessionlog.entries import Block, DeletionControl, EditControl, Entry, Protection, Role, Texts
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.session_loader import read_place, tally_of
+
+VIEWS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+"""The views, with their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class BranchState:
     """The sum of the map's tokens before each entry of the context, and the total at the end."""
     turns: list[tuple[int, Entry]]
     """The user's messages, by position in the branch."""
-    forks: list[tuple[int, Fork]]
+    forks: Mapping[int, list[Fork]]
     """Where other branches leave this one, by position in the branch."""
     last_summary: str
     """The last summary with which the agent replaced something; empty if there is none."""
@@ -106,6 +113,37 @@ def branch_state(session: Session, leaf_id: str = "") -> BranchState:
     return document.derived(
         ("branch", leaf), lambda: _work_out(session, document, leaf), lambda state: len(state.branch)
     )
+
+
+# ---- the views -------------------------------------------------------------------------------------------
+
+
+def is_removed(entry: Entry, message: Message | None) -> bool:
+    """Whether a recorded message, or a part of it, is missing from the context: `message` is its remaining part."""
+    if message is None:
+        return entry.is_message and not entry.empty
+    return message.blocks is not entry.blocks and (
+        message.edit is not None or len(message.blocks or ()) < len(entry.blocks or ())
+    )
+
+
+def messages_in(view: str, branch: Sequence[Entry], context: ActiveContext) -> list[Message]:
+    """The messages of one of VIEWS, in order."""
+    if view == "all":
+        return [Message(entry, entry.role, entry.blocks, entry.tokens) for entry in branch]
+    kept = {message.entry.id: message for message in context.messages}
+    if view == "sees":
+        return list(kept.values())
+    removed = [entry for entry in branch if is_removed(entry, kept.get(entry.id))]
+    return [Message(entry, entry.role, _removed_blocks(entry, kept.get(entry.id)), entry.tokens) for entry in removed]
+
+
+def _removed_blocks(entry: Entry, message: Message | None) -> tuple[Block, ...] | None:
+    """The recorded blocks that the model does not see: all of them, if an edit replaced the content."""
+    if entry.blocks is None or message is None or message.edit is not None:
+        return entry.blocks
+    left = {block.index for block in message.blocks or ()}
+    return tuple(block for block in entry.blocks if block.index not in left)
 
 
 # ---- the computation -------------------------------------------------------------------------------------
@@ -166,7 +204,7 @@ def _work_out(session: Session, document: Document, leaf: str) -> BranchState:
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
-        forks=list(_forks(tree, branch)),
+        forks=_forks(tree, branch),
         last_summary=next((entry.id for entry in reversed(summaries_on(branch, reading.reader))), ""),
     )
 
@@ -247,11 +285,12 @@ def _pieces(
     return pieces, before
 
 
-def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fork]]:
+def _forks(tree: SessionTree, branch: Sequence[Entry]) -> dict[int, list[Fork]]:
     """The points at which other branches with messages leave this one. A branch with every entry has none."""
     here = {entry.id for entry in branch}
     if all(entry.is_off_branch or entry.id in here for entry in tree.entries):
-        return
+        return {}
+    found: dict[int, list[Fork]] = {}
     on_branch = {tree.position(entry.id) for entry in branch}
     places = [NO_PARENT, *(tree.position(entry.id) for entry in branch)]
     for position, place in enumerate(places):
@@ -259,7 +298,8 @@ def _forks(tree: SessionTree, branch: Sequence[Entry]) -> Iterator[tuple[int, Fo
             if child not in on_branch:
                 fork = _fork(tree, child)
                 if fork.messages:
-                    yield max(0, position - 1), fork
+                    found.setdefault(max(0, position - 1), []).append(fork)
+    return found
 
 
 def _fork(tree: SessionTree, start: int) -> Fork:

@@ -32,23 +32,21 @@ def text_address(session: str, entry_id: str, block: int | None = None, **more: 
 
     `more` has the `form` of the text and the `part`.
     """
-    return _below(session, entry_id, "text", {"block": _digits(block), **more})
+    return _below(session, entry_id, "text", {"block": block, **more})
 
 
 def picture_address(session: str, entry_id: str, block: int | None, number: int, digest: str) -> str:
     """The address of one picture of an entry, or of one block of it, below the address of its session."""
-    return _below(session, entry_id, "picture", {"block": _digits(block), "number": str(number), "digest": digest})
+    return _below(session, entry_id, "picture", {"block": block, "number": number, "digest": digest})
 
 
-def _digits(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
-def _below(session: str, entry_id: str, name: str, more: Mapping[str, str]) -> str:
+def _below(session: str, entry_id: str, name: str, more: Mapping[str, str | int | None]) -> str:
     """The address of something that belongs to an entry."""
     is_plain = _is_plain(entry_id)
     values = {"entry": "" if is_plain else entry_id, **more}
-    query = urlencode({name: value for name, value in values.items() if value}, quote_via=quote, safe="")
+    query = urlencode(
+        {name: value for name, value in values.items() if value not in (None, "")}, quote_via=quote, safe=""
+    )
     path = f"{session}/entries/{entry_id}/{name}" if is_plain else f"{session}/{name}"
     return f"{path}?{query}" if query else path
 

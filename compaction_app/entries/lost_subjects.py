@@ -89,21 +89,18 @@ def bars_of(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[H
 def lost_lists(lost: Subjects, turns: Mapping[str, int], project: str) -> dict[str, LostList]:
     """The lost subjects, by measure. `turns` are the numbers of the entries' turns; paths in the directory of the
     project are shown relative to it."""
-    return {
-        measure: _lost(getattr(lost, measure), turns, measure, project if measure == "paths" else "")
-        for measure in MEASURES
-    }
+    lists = {}
+    for measure, at_once in _AT_ONCE.items():
+        found: Sequence[Subject] = getattr(lost, measure)
+        below = project if measure == "paths" else ""
+        items = [_item(subject, turns, below) for subject in found[: max(LISTED, at_once)]]
+        lists[measure] = LostList(items[:at_once], items[at_once:], len(found))
+    return lists
 
 
 def below_project(path: str, project: str) -> str:
     """A path, relative to the session's directory if it is inside."""
     return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
-
-
-def _lost(lost: Sequence[Subject], turns: Mapping[str, int], measure: str, project: str) -> LostList:
-    at_once = _AT_ONCE[measure]
-    items = [_item(subject, turns, project) for subject in lost[: max(LISTED, at_once)]]
-    return LostList(items[:at_once], items[at_once:], len(lost))
 
 
 def _item(subject: Subject, turns: Mapping[str, int], project: str) -> LostItem:

@@ -1,15 +1,18 @@
-"""An entry on a page: a view of each of its blocks, with notes and pictures.
+"""An entry in words, the same on every page: its author, its text or the beginning of it, and notes about it.
 
-The text is the recorded one, unless an edit has replaced it and the page shows what the model sees. It is cut; a link
-leads to the whole text."""
-# WAS compaction_app/entries/text: """A text as a page shows it: rendered or as recorded; in full, or its beginning with a link to the rest.
-#
-# user, assistant, summary ─▶ Markdown
-# call                     ─▶ a diff, or its arguments with one value on each line
-# output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
-# anything else            ─▶ as recorded
-# """
-# WAS compaction_app/entries/stretches: """Stretches of a branch in words: the beginning of the first message, or a description of the event."""
+    author_of, call_words, EntryWords   a line for an entry, a tool call in short
+    beginning, whole                    a text as shown: rendered or as recorded, with a link to the rest
+    EntriesInView.items                 the items of an entry on its session's page, with notes and pictures
+
+How a text is rendered depends on its kind:
+
+    user, assistant, summary ─▶ Markdown
+    call                     ─▶ a diff, or its arguments with one value on each line
+    output                   ─▶ a terminal's colours, JSON with one value on each line, a program that was read
+    anything else            ─▶ as recorded
+
+The text is the recorded one, unless an edit has replaced it and the page shows what the model sees.
+"""
 
 from __future__ import annotations
 
@@ -17,28 +20,14 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from compaction_app.core.summary_loss import is_summary
-from compaction_app.models import written_by_redline
-from compaction_app.rendering.code import (
-    DiffLine,
-    TextChange,
-    coloured,
-    counts,
-    diff_markup,
-    diff_of,
-    diff_of_patch,
-    highlighted,
-    highlighted_file,
-    is_patch,
-    language_of,
-    pretty_json,
-    without_styles,
-)
+from compaction_app.core.transcript import WHOLE, Object, Transcript
+from compaction_app.rendering import code
 from compaction_app.rendering.markdown import RenderedTexts, rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.pictures import Picture, pictures_in
@@ -49,7 +38,7 @@ from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import (
-    NO_TEXTS,
+    THINKING_TYPES,
     Block,
     BlockType,
     BoundaryControl,
@@ -63,17 +52,209 @@ from sessions_app.sessionlog.entries import (
     Protection,
     Role,
     SummaryControl,
+    Target,
     Texts,
     ThinkingLevelControl,
+    call_parts,
 )
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.text import is_noise, moment_of, plural, printable_lines, title_of
+from sessions_app.sessionlog.text import plural, printable_lines, spoken
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.sessionlog.tree_rows import RowKind, Stretch
 from sessions_app.storage.session_loader import reparse_entry
 
 from .branches import BranchState
-from .words import ARGUMENTS_READ, NAME_CHARACTERS, PATHS, author_of, call_parts, call_words, joined_in_short, path_read
+
+NAME_CHARACTERS: Final = 120
+"""The maximum length of a recorded name, a label or a model, in characters."""
+_AUTHORS: Final = {
+    Role.COMMAND: "your bash",
+    Role.CUSTOM: "added context",
+    Role.INJECTED: "added context",
+    Role.BRANCH_SUMMARY: "branch summary",
+    Role.COMPACTION_SUMMARY: "summary",
+}
+
+
+def author_of(role: str, tool_name: str = "", block_type: str = "", otherwise: str = "") -> str:
+    """The author of an entry, or of one of its blocks; `otherwise` if it has no role."""
+    if role == Role.TOOL_RESULT:
+        return (tool_name or "result")[:NAME_CHARACTERS]
+    if role == Role.ASSISTANT and block_type in THINKING_TYPES:
+        return "thinking"
+    if role == Role.ASSISTANT and block_type == BlockType.TOOL_CALL:
+        return "call"
+    return _AUTHORS.get(role, role or otherwise)[:NAME_CHARACTERS]
+
+
+# ---- tool calls in short --------------------------------------------------------------------------------
+
+ARGUMENT_CHARACTERS: Final = 240
+PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
+"""The names that agents give the argument with the file of a tool."""
+ARGUMENTS_READ: Final = 200_000
+"""Longer arguments are not parsed, in characters."""
+READS: Final = frozenset({"read", "read_file", "view"})
+"""Tools whose result is the text of a file."""
+COMMANDS: Final = ("command", "cmd")
+"""The names that agents give the argument with a command."""
+_PRINTED: Final = re.compile(
+    r"(?:cat(?: -n)?|nl -ba|(?:head|tail)(?: -n)?(?: -?\d+)?|sed -n ['\"]?\d+(?:,\d+)?p['\"]?)"
+    r" ['\"]?([\w@%+=:,./~-]+)['\"]?"
+)
+"""A command that prints a file, or a part of it."""
+
+
+def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
+    """A call block's text in short: the tool, and its arguments.
+
+    Paths below `project`, the session's directory, are shown relative to it.
+    """
+    name, arguments = call_parts(text, call_id)
+    return name, arguments_in_short(arguments, project)
+
+
+def arguments_in_short(arguments: str, project: str, *, only_file: bool = False) -> str:
+    """The arguments of a call, or only the file among them."""
+    values = {} if only_file else _object_of(arguments)
+    words = _file_in(arguments) if only_file else " ".join(filter(None, _values(values))) if values else arguments
+    words = words[:ARGUMENT_CHARACTERS]
+    return words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
+
+
+def call_path(text: str, call_id: str, project: str = "") -> str:
+    """The file that a call block names, relative to `project`; empty if it names none."""
+    path = _file_in(call_parts(text, call_id)[1])[:ARGUMENT_CHARACTERS]
+    return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
+
+
+def path_read(tool: str, arguments: str) -> str:
+    """The file that a call reads, by a tool or by a command that prints it; empty if there is none."""
+    if tool.lower() in READS:
+        return _file_in(arguments)
+    values = _object_of(arguments)
+    commands = (values[name] for name in COMMANDS if name in values)
+    words = (command[-1] if isinstance(command, list) and command else command for command in commands)
+    found = (_PRINTED.fullmatch(command.strip()) for command in words if isinstance(command, str))
+    return next((one[1] for one in found if one), "")
+
+
+def joined_in_short(texts: Texts, blocks: tuple[Block, ...] | None) -> str:
+    """The text of an entry with only these blocks, like `Texts.joined`, but with its tool calls in short."""
+    if blocks is None or texts.whole is not None:
+        return texts.joined(blocks)
+    return "\n".join(
+        (
+            " ".join(call_words(texts.block(block.index), block.call_id or ""))
+            if block.type == BlockType.TOOL_CALL
+            else texts.block(block.index)
+        )
+        for block in blocks
+    )
+
+
+def beginning_of(text: str, length: int) -> str:
+    """The first `length` characters of a text, with a mark if there are more."""
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def _file_in(arguments: str) -> str:
+    values = _object_of(arguments)
+    return next((value for name in sorted(PATHS) if isinstance(value := values.get(name), str)), "")
+
+
+def _object_of(arguments: str) -> Mapping[str, object]:
+    """The arguments by name; empty if they are not an object, or too long to parse."""
+    if len(arguments) > ARGUMENTS_READ:
+        return {}
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _values(values: Mapping[str, object]) -> Iterable[str]:
+    """The file, or the first argument, without its name, a range of lines as :from–to, the others by name."""
+    offset, limit = values.get("offset"), values.get("limit")
+    has_path = not PATHS.isdisjoint(values)
+    named = sorted(values.items(), key=lambda item: item[0] not in PATHS)
+    for number, (name, value) in enumerate(named):
+        if name in ("offset", "limit") and isinstance(value, int) and has_path:
+            continue
+        words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield words[:ARGUMENT_CHARACTERS] if number == 0 else f"{name}: {words[:80]}"
+    if has_path and isinstance(offset, int):
+        yield f":{offset}–{offset + limit}" if isinstance(limit, int) else f":{offset}–"
+    elif has_path and isinstance(limit, int):
+        yield f":1–{limit}"
+
+
+# ---- an entry in a line --------------------------------------------------------------------------------------
+
+ENTRY_PREVIEW_CHARS: Final = 160
+"""The length of the text, in characters."""
+
+
+class EntryWords(NamedTuple):
+    """One line for an entry, or for some of its blocks."""
+
+    entry_id: str
+    author: str
+    words: str
+    """The beginning of its text."""
+    tokens: int
+
+    @classmethod
+    def of_message(cls, message: Message, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
+        """An entry's message in the context; `texts` are those of `message.source`."""
+        entry, blocks = message.entry, message.blocks or ()
+        block_type = blocks[0].type if len(blocks) == 1 else ""
+        is_instruction = message.role == Role.SYSTEM and entry.kind is EntryKind.SUMMARY
+        text = message.text(texts) if is_instruction else joined_in_short(texts, message.blocks)
+        author = author_of(message.role, entry.tool_name, block_type)
+        return cls(entry.id, author, beginning_of(text, length), message.tokens)
+
+    @classmethod
+    def of_entry(cls, entry: Entry, texts: Texts, length: int = ENTRY_PREVIEW_CHARS) -> EntryWords:
+        """An entry as recorded."""
+        author = author_of(entry.role, entry.tool_name) if entry.is_message else entry.type
+        return cls(entry.id, author, beginning_of(joined_in_short(texts, entry.blocks), length), entry.tokens)
+
+
+UNIT_CHARACTERS_READ: Final = 1_000
+UNIT_CHARACTERS: Final = 160
+
+
+def named_object(transcript: Transcript, target: Target) -> Object | None:
+    """The object that best describes what a target deletes: for a result, its call; None if it is not in the
+    transcript."""
+    entry = transcript.entry(target.entry_id)
+    if entry is None:
+        return None
+    call = transcript.pairs.answered_by(entry) if target.block_index is None else None
+    if call is not None and call.blocks:
+        return call.blocks[0]
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    if slot is None and len(entry.blocks) == 1:
+        slot = 0
+    return Object(entry.position, slot if slot is not None else WHOLE)
+
+
+def unit_words(transcript: Transcript, found: Object, texts: Mapping[str, Texts], project: str) -> str:
+    """An object on one line; paths below the project are relative to it."""
+    entry = transcript.entries[found.position]
+    known = texts[entry.entry_id]
+    if found.slot == WHOLE:
+        text = known.joined(entry.blocks)
+    else:
+        block = entry.blocks[found.slot]
+        text = known.block(block.index)
+        if block.type == BlockType.TOOL_CALL:
+            return " ".join(call_words(text, block.call_id or "", project))[:UNIT_CHARACTERS]
+    return " ".join(spoken(text[:UNIT_CHARACTERS_READ], entry.role).split())[:UNIT_CHARACTERS]
+
+
+# ---- a text as shown ------------------------------------------------------------------------------------
 
 PROSE: Final = frozenset({"user", "text"})
 """The kinds of texts that are Markdown: see `EntryView`."""
@@ -123,7 +304,7 @@ class TextSource:
     """As in `EntryView`."""
     text: str
     """For a call: its arguments."""
-    changes: Sequence[DiffLine] = ()
+    changes: Sequence[code.DiffLine] = ()
     """For a call: the lines that it changes in files."""
     language: str = ""
     """For an output: the language of the file that was read."""
@@ -196,8 +377,8 @@ def _call(source: TextSource, limits: _Limits) -> ShownText:
     lines = source.changes
     if lines:
         more = f"Show all {len(lines):,} lines" if len(lines) > limits.diff else ""
-        markup = sanitized(diff_markup(lines[: limits.diff]))
-        return ShownText("", more, "diff", markup, counts(lines))
+        markup = sanitized(code.diff_markup(lines[: limits.diff]))
+        return ShownText("", more, "diff", markup, code.counts(lines))
     if limits is _BEGINNING:
         return ShownText("", "Show arguments" if len(source.text) > CALL_CHARACTERS else "")
     return _json(source.text, limits) or ShownText(source.text)
@@ -205,26 +386,28 @@ def _call(source: TextSource, limits: _Limits) -> ShownText:
 
 def _output(source: TextSource, limits: _Limits) -> ShownText:
     cut, more = clamp(source.text, *limits.output)
-    markup = _rendered.get("ansi", cut, lambda: coloured(cut))
+    markup = _rendered.get("ansi", cut, lambda: code.coloured(cut))
     if markup:
-        return ShownText(without_styles(cut), more, "ansi", markup)
+        return ShownText(code.without_styles(cut), more, "ansi", markup)
     if source.language in ("", "json") and (shown := _json(source.text, limits)):
         return shown
     printable = printable_lines(cut)
-    language = source.language or ("diff" if is_patch(cut) else "")
-    markup = _rendered.get(language, cut, lambda: highlighted_file(printable, language))
+    language = source.language or ("diff" if code.is_patch(cut) else "")
+    markup = _rendered.get(language, cut, lambda: code.highlighted_file(printable, language))
     return ShownText(cut, more, "code", markup) if markup else ShownText(cut, more)
 
 
 def _json(text: str, limits: _Limits) -> ShownText | None:
     """A text that is JSON; None if it is not."""
-    pretty = pretty_json(text)
+    pretty = code.pretty_json(text)
     if pretty is None:
         return None
     cut, more = clamp(printable_lines(pretty), *limits.output)
-    markup = _rendered.get("json", cut, lambda: highlighted(cut, "json") or spans([("", cut)]))
+    markup = _rendered.get("json", cut, lambda: code.highlighted(cut, "json") or spans([("", cut)]))
     return ShownText(cut, more, "code", markup or NO_MARKUP)
 
+
+# ---- the lines that a call changes ----------------------------------------------------------------------
 
 _OLD: Final = ("old_string", "oldString", "oldText", "old_text")
 _NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
@@ -234,7 +417,7 @@ _WRITES: Final = frozenset({"write"})
 _PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.DOTALL | re.MULTILINE)
 
 
-def changes_of(tool: str, arguments: str) -> list[DiffLine]:
+def changes_of(tool: str, arguments: str) -> list[code.DiffLine]:
     """The lines that a call of a tool changes, given its arguments as recorded; empty if it changes none."""
     if len(arguments) > ARGUMENTS_READ:
         return []
@@ -246,10 +429,10 @@ def changes_of(tool: str, arguments: str) -> list[DiffLine]:
     if not isinstance(values, Mapping):
         return []
     changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
-    return list(diff_of(changes)) if changes else _patched(_texts(values))
+    return list(code.diff_of(changes)) if changes else _patched(_texts(values))
 
 
-def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
+def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[code.TextChange]:
     edits = values.get(_EDITS_ARGUMENT)
     for edit in edits if isinstance(edits, list) else [values]:
         if not isinstance(edit, Mapping):
@@ -257,10 +440,10 @@ def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[TextChange]:
         old = _first(edit, _OLD)
         new = _first(edit, _NEW)
         if old is not None or new is not None:
-            yield TextChange(old or "", new or "")
+            yield code.TextChange(old or "", new or "")
     content = values.get(_CONTENT)
     if tool.lower() in _WRITES and isinstance(content, str):
-        yield TextChange("", content)
+        yield code.TextChange("", content)
 
 
 def _first(values: Mapping[str, Any], names: Sequence[str]) -> str | None:
@@ -274,9 +457,9 @@ def _texts(values: Mapping[str, Any]) -> Iterator[str]:
         yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
 
 
-def _patched(texts: Sequence[str] | Iterator[str]) -> list[DiffLine]:
+def _patched(texts: Sequence[str] | Iterator[str]) -> list[code.DiffLine]:
     patches = (found[1] for text in texts for found in _PATCH.finditer(text))
-    return [line for patch in patches for line in diff_of_patch(patch.removesuffix("\n").split("\n"))]
+    return [line for patch in patches for line in code.diff_of_patch(patch.removesuffix("\n").split("\n"))]
 
 
 def calls_of(state: BranchState, entries: Iterable[Entry]) -> list[Entry]:
@@ -292,7 +475,7 @@ def languages_of(calls: Iterable[Entry], texts: Mapping[str, Texts]) -> dict[str
         for block in entry.blocks or ():
             if block.call_id is not None:
                 parts = call_parts(texts[entry.id].block(block.index), block.call_id)
-                found[block.call_id] = language_of(path_read(*parts))
+                found[block.call_id] = code.language_of(path_read(*parts))
     return found
 
 
@@ -317,9 +500,11 @@ def source_of_text(
         return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
     tool, arguments = call_parts(text, block.call_id or "")
     changes = changes_of(tool, arguments)
-    words = call_words(text, block.call_id or "", project, only_file=bool(changes))
-    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words[1])
+    words = arguments_in_short(arguments, project, only_file=bool(changes))
+    return TextSource("call", arguments, changes), (tool[:NAME_CHARACTERS], words)
 
+
+# ---- notes ----------------------------------------------------------------------------------------------
 
 _SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 
@@ -374,7 +559,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
         case SummaryControl():
             return EntryNote("what is above was summarised")
         case BoundaryControl(kept=kept):
-            number = _plural(len(kept), "entry", "entries") or "nothing"
+            number = plural(len(kept), "entry") if kept else "nothing"
             return EntryNote(f"{number} of what is above {'remain' if len(kept) > 1 else 'remains'}")
         case EditControl(target_id=target, effect=effect):
             return _about(_EDITS[effect], target, tree)
@@ -403,9 +588,8 @@ def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: Session
         return []
     notes = [_about("summarises what was left at", found.from_id, tree)] if found.from_id else []
     if found.files is not None:
-        read = _plural(len(found.files.read), "file read", "files read")
-        modified = _plural(len(found.files.modified), "file modified", "files modified")
-        notes += [EntryNote(words) for words in (read, modified) if words]
+        files = (len(found.files.read), "read"), (len(found.files.modified), "modified")
+        notes += [EntryNote(f"{plural(number, 'file')} {done}") for number, done in files if number]
     if found.from_hook:
         notes.append(EntryNote("written by an extension"))
     return notes
@@ -420,22 +604,17 @@ def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:
 
 def _deleted(deletion: DeletionControl) -> str:
     blocks = sum(target.block_index is not None for target in deletion.targets)
-    parts = [
-        _plural(len(deletion.targets) - blocks, "entry", "entries"),
-        _plural(blocks, "block", "blocks"),
-    ]
-    note = " and ".join(filter(None, parts)) or "nothing"
+    counted = (len(deletion.targets) - blocks, "entry"), (blocks, "block")
+    note = " and ".join(plural(number, noun) for number, noun in counted if number) or "nothing"
     reduction = f", {deletion.percent:.1f}% of the tokens" if deletion.percent is not None else ""
     return f"{note} of what is above deleted{reduction}"
-
-
-def _plural(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}" if number else ""
 
 
 def _word(value: str | None) -> str:
     return well_formed(value[:NAME_CHARACTERS]) if value is not None else ""
 
+
+# ---- items ----------------------------------------------------------------------------------------------
 
 BLOCKS: Final = 60
 """The maximum number of blocks shown for one entry."""
@@ -496,89 +675,114 @@ class EntryView:
 
 
 @dataclass(frozen=True, slots=True)
-class _EntryInView:
-    """One entry in one view of the page."""
+class EntriesInView:
+    """Entries in one view of their branch, with the texts and sessions that their items need."""
 
+    session: Session
     state: BranchState
-    entry: Entry
     view: str
-    message: Message | None
-    """The message that the model sees, if any."""
-    seen: frozenset[int]
-    """The blocks that the model sees, by index."""
-    project: str
-    subagents: Mapping[str, Session]
-    languages: Mapping[str, str]
     as_recorded: bool
+    subagents: Mapping[str, Session]
+    """The sessions that calls started, by `Entry.subagent`."""
+    texts: Mapping[str, Texts]
+    """Those of `source` of each entry."""
+    languages: Mapping[str, str]
+    """Those of the files that calls read, by call id."""
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        state: BranchState,
+        view: str,
+        entries: Sequence[Entry],
+        subagents: Mapping[str, Session],
+        *,
+        as_recorded: bool,
+    ) -> EntriesInView:
+        """Read the texts of these entries. Raises Conflict if the file was rewritten."""
+        calls = calls_of(state, entries)
+        texts = indexed_texts(session, [*(_source(state, entry, view) for entry in entries), *calls])
+        return cls(session, state, view, as_recorded, subagents, texts, languages_of(calls, texts))
+
+    def items(self, entry: Entry, remarks: Iterable[EntryNote] = ()) -> Iterator[EntryView]:
+        """The items of an entry, with additional remarks."""
+        message = self.state.kept.get(entry.id)
+        texts = self.texts[_source(self.state, entry, self.view).id]
+        if not entry.is_message:
+            yield _note(self, entry, texts, message, remarks)
+            return
+        seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
+        yield from _message_items(_EntryInView(self, self.state, entry, message, seen), texts, remarks)
 
 
-def source_of(state: BranchState, entry: Entry, view: str) -> Entry:
+def _source(state: BranchState, entry: Entry, view: str) -> Entry:
     """The entry whose line contains the text of an entry in a view of the page."""
     message = state.kept.get(entry.id)
     return message.source if message is not None and view == "sees" else entry
 
 
-def items_of(
-    state: BranchState,
-    entry: Entry,
-    texts: Texts,
-    view: str,
-    *,
-    remarks: Sequence[EntryNote],
-    project: str,
-    subagents: Mapping[str, Session],
-    languages: Mapping[str, str],
-    as_recorded: bool,
-) -> Iterator[EntryView]:
-    """The items of an entry. `texts` are those of `source_of`, `remarks` are additional remarks.
+class _EntryInView(NamedTuple):
+    """One message in one view of the page."""
 
-    `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
-    calls started, by `Entry.subagent`; `languages` are those of the files that calls read, by call id.
-    """
-    message = state.kept.get(entry.id)
-    if not entry.is_message:
-        yield _note(state, entry, texts, message, list(remarks), as_recorded)
-        return
-    seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
-    look = _EntryInView(state, entry, view, message, seen, project, subagents, languages, as_recorded)
+    page: EntriesInView
+    state: BranchState
+    entry: Entry
+    message: Message | None
+    """The message that the model sees, if any."""
+    seen: frozenset[int]
+    """The blocks that the model sees, by index."""
+
+    @property
+    def view(self) -> str:
+        return self.page.view
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the page shows a text that an edit has replaced."""
+        return self.message is not None and self.message.edit is not None and self.view != "sees"
+
+    def standing(self, is_seen: bool) -> str:
+        """The style of text that the model does not see: deleted by a compaction, or omitted for another reason."""
+        if is_seen and self.message is not None and not self.is_replaced:
+            return ""
+        is_honoured = EntryKind.DELETION in self.state.reading.reader.honours
+        return "struck" if is_honoured and self.entry.id in self.state.removals else "faint"
+
+
+def _message_items(look: _EntryInView, texts: Texts, remarks: Iterable[EntryNote]) -> Iterator[EntryView]:
+    state, entry, message = look.state, look.entry, look.message
     blocks = _blocks(look)
     first = EntryView(
         kind_of(entry, None),
         _author(entry),
         entry.id,
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         protection=state.protections.get(entry.id),
         marks=[*_kind_of_context(entry), *_standing_marks(look), *_label(state, entry)],
         remarks=[*remarks, *_answer(look)],
         is_summary=is_summary(entry),
     )
+    took, answers = _took(look), entry.result_for or ""
     if not blocks:
-        source, _ = source_of_text(entry, None, texts.whole or "", project, languages)
-        tokens = message.tokens if message is not None and view == "sees" else entry.tokens
-        standing = "" if look.message is not None and not _is_replaced(look) else _lost(look)
-        yield _with_struck(
-            replace(
-                first,
-                shown=beginning(source, as_recorded=as_recorded),
-                tokens=tokens,
-                standing=standing,
-                took=_took(look),
-                answers=entry.result_for or "",
-            )
-        )
+        source, _ = source_of_text(entry, None, texts.whole or "", look.page.session.cwd, look.page.languages)
+        shown = beginning(source, as_recorded=look.page.as_recorded)
+        tokens = message.tokens if message is not None and look.view == "sees" else entry.tokens
+        item = replace(first, shown=shown, tokens=tokens, standing=look.standing(True), took=took, answers=answers)
+        yield _with_struck(item)
         return
+    last = min(len(blocks), BLOCKS) - 1
     for number, block in enumerate(blocks[:BLOCKS]):
         base = first if number == 0 else EntryView("", "", entry.id, first=False)
         item = _block(look, block, texts.block(block.index), base)
-        is_last = number == min(len(blocks), BLOCKS) - 1
-        if is_last and len(blocks) > BLOCKS:
+        if number == last and len(blocks) > BLOCKS:
             item.remarks.append(EntryNote(f"{len(blocks) - BLOCKS:,} more blocks are not shown here"))
-        yield replace(item, took=_took(look), answers=entry.result_for or "") if is_last else item
+        yield replace(item, took=took, answers=answers) if number == last else item
 
 
 def _blocks(look: _EntryInView) -> tuple[Block, ...]:
     recorded = look.entry.blocks or ()
-    if look.message is None or look.view == "all" or _is_replaced(look):
+    if look.message is None or look.view == "all" or look.is_replaced:
         return recorded
     if look.view == "sees":
         return look.message.blocks or ()
@@ -588,11 +792,10 @@ def _blocks(look: _EntryInView) -> tuple[Block, ...]:
 def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> EntryView:
     kind = kind_of(look.entry, block)
     marks, remarks = list(base.marks), list(base.remarks)
-    is_seen = look.message is not None and not _is_replaced(look) and block.index in look.seen
-    standing = "" if is_seen else _lost(look)
+    standing = look.standing(block.index in look.seen)
     if standing == "struck" and look.message is not None:
         marks.append(EntryNote("removed by", look.state.removals[look.entry.id].compaction_id))
-    source, call = source_of_text(look.entry, block, text, look.project, look.languages)
+    source, call = source_of_text(look.entry, block, text, look.page.session.cwd, look.page.languages)
     owner = None
     if block.call_id is not None:
         owner = _owner(look.state, block.call_id, look.view)
@@ -603,7 +806,7 @@ def _block(look: _EntryInView, block: Block, text: str, base: EntryView) -> Entr
             kind=kind,
             who=_author(look.entry, block),
             block=block.index,
-            shown=beginning(source, as_recorded=look.as_recorded),
+            shown=beginning(source, as_recorded=look.page.as_recorded),
             tokens=block.tokens,
             marks=marks,
             remarks=remarks,
@@ -621,17 +824,6 @@ def _with_struck(item: EntryView) -> EntryView:
 
 
 # ---- whether the model sees it ---------------------------------------------------------------------------
-
-
-def _is_replaced(look: _EntryInView) -> bool:
-    """Whether the page shows a text that an edit has replaced."""
-    return look.message is not None and look.message.edit is not None and look.view != "sees"
-
-
-def _lost(look: _EntryInView) -> str:
-    """The style of text that the model does not see: deleted by a compaction, or omitted for another reason."""
-    honoured = EntryKind.DELETION in look.state.reading.reader.honours
-    return "struck" if honoured and look.entry.id in look.state.removals else "faint"
 
 
 def _standing_marks(look: _EntryInView) -> list[EntryNote]:
@@ -690,7 +882,7 @@ def _results(look: _EntryInView, block: Block, owner: Entry | None) -> list[Entr
         return [EntryNote("its call id is used again in", owner.id)]
     results = state.answers.get(block.call_id or "", [])
     seen = [result for result in results if result.id in state.kept]
-    if block.index in look.seen and not seen and not _is_replaced(look):
+    if block.index in look.seen and not seen and not look.is_replaced:
         return [_without_result(state, look.entry)]
     return [EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]]
 
@@ -699,8 +891,8 @@ def _started(look: _EntryInView, call_id: str) -> Iterator[EntryNote]:
     """Links to the sessions of the subagents that a call started."""
     ids = dict.fromkeys(result.subagent for result in look.state.answers.get(call_id, ()))
     for subagent in ids:
-        if subagent in look.subagents:
-            yield EntryNote("started the subagent", session=look.subagents[subagent])
+        if subagent in look.page.subagents:
+            yield EntryNote("started the subagent", session=look.page.subagents[subagent])
 
 
 def _without_result(state: BranchState, entry: Entry) -> EntryNote:
@@ -717,8 +909,8 @@ def _took(look: _EntryInView) -> timedelta | None:
     """The time from the call to its result; None if the entry is not a result, the time was short, or the times are
     unknown."""
     owner = _owner(look.state, look.entry.result_for or "", "all")
-    called = moment_of(owner.timestamp) if owner is not None else None
-    answered = moment_of(look.entry.timestamp)
+    called = owner.moment if owner is not None else None
+    answered = look.entry.moment
     took = answered - called if called is not None and answered is not None else timedelta()
     return took if took >= MENTIONED else None
 
@@ -763,32 +955,37 @@ def tied(items: Sequence[EntryView]) -> list[EntryView]:
 
 
 def _note(
-    state: BranchState,
-    entry: Entry,
-    texts: Texts,
-    message: Message | None,
-    remarks: list[EntryNote],
-    as_recorded: bool,
+    page: EntriesInView, entry: Entry, texts: Texts, message: Message | None, remarks: Iterable[EntryNote]
 ) -> EntryView:
     """An entry other than a message: a line across the page, with the summary of a compaction below it."""
+    state = page.state
     text = (texts.whole or "") if entry.kind is EntryKind.SUMMARY else ""
     return EntryView(
         "note",
         name_of(entry),
         entry.id,
-        shown=beginning(TextSource("text", text), as_recorded=as_recorded) if text else NO_TEXT,
+        shown=beginning(TextSource("text", text), as_recorded=page.as_recorded) if text else NO_TEXT,
         tokens=message.tokens if message is not None else 0,
-        at=moment_of(entry.timestamp),
+        at=entry.moment,
         marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
-        remarks=remarks,
+        remarks=list(remarks),
         standing="" if entry.rebuilds else "quiet",
         is_summary=is_summary(entry) and not state.reading.reader.ignores(entry),
     )
 
 
-def is_minor(state: BranchState, entry: Entry) -> bool:
-    """Whether an entry is irrelevant to its branch: several of them in a row are shown as one line."""
-    return entry.kind is EntryKind.OTHER and entry.control is None and entry.id not in state.labels
+def minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
+    """The entries irrelevant to their branch with which these begin: several of them are shown as one line.
+
+    Damaged lines are shown before those at the places `damaged`.
+    """
+    run: list[Entry] = []
+    for place, entry in enumerate(entries):
+        is_minor = entry.kind is EntryKind.OTHER and entry.control is None and entry.id not in state.labels
+        if not is_minor or (run and place in damaged):
+            break
+        run.append(entry)
+    return run
 
 
 def minor_item(entries: Sequence[Entry]) -> EntryView:
@@ -796,7 +993,7 @@ def minor_item(entries: Sequence[Entry]) -> EntryView:
     names = Counter(map(name_of, entries))
     words = ", ".join(name if number == 1 else f"{number} {name}" for name, number in names.items())
     note = EntryNote("not part of the model's context", quoted=words)
-    return EntryView("note", f"{plural(len(entries), 'entry')}", entries[0].id, marks=[note], standing="quiet")
+    return EntryView("note", plural(len(entries), "entry"), entries[0].id, marks=[note], standing="quiet")
 
 
 def _author(entry: Entry, block: Block | None = None) -> str:
@@ -804,9 +1001,11 @@ def _author(entry: Entry, block: Block | None = None) -> str:
     return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
 
 
+# ---- pictures -------------------------------------------------------------------------------------------
+
 LINE_BYTES: Final = 32_000_000
 """Longer lines are not searched for pictures."""
-_NAMED: Final = "image/"
+PICTURE_MARK: Final = "image/"
 """The text with which agents mark a picture that belongs to a message."""
 
 
@@ -824,6 +1023,13 @@ class EntryPicture:
     size: int
 
 
+def pictures_of_message(agent: Agent, reader: SessionReader, message: Message) -> list[Picture]:
+    """The pictures of a message in the context, or of an entry as recorded."""
+    line = reader.read_at(message.entry.offset, message.entry.length)
+    edit = reader.read_at(message.source.offset, message.source.length) if message.edit is not None else None
+    return list(pictures_in(dict(agent.format.message_json(message, line, edit))))
+
+
 def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Picture]:
     """The pictures of an entry, or of one block of it. Raises Conflict if the file was rewritten."""
     if not entry.is_message or entry.length > LINE_BYTES:
@@ -831,9 +1037,8 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
     agent = session.agent
     with agent.store.open(session.real_path()) as reader:
         reparse_entry(agent, reader, entry, session.version)
-        line = reader.read_at(entry.offset, entry.length)
-    message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
-    found = list(pictures_in(dict(agent.format.message_json(message, line, None))))
+        message = Message(entry, entry.role, entry.blocks if block is None else (block,), 0)
+        found = pictures_of_message(agent, reader, message)
     if block is None or len(found) < 2:
         return found
     # A message that cannot be divided into its blocks.
@@ -844,7 +1049,7 @@ def pictures_of(session: Session, entry: Entry, block: Block | None) -> list[Pic
 
 def shown_pictures(session: Session, entry: Entry, block: Block | None, text: str) -> list[EntryPicture]:
     """The pictures that a page shows: those of an image block, or of an entry whose text names images."""
-    if block.type != BlockType.IMAGE if block is not None else _NAMED not in text:
+    if block.type != BlockType.IMAGE if block is not None else PICTURE_MARK not in text:
         return []
     return [
         EntryPicture(
@@ -862,79 +1067,3 @@ def shown_pictures(session: Session, entry: Entry, block: Block | None, text: st
 
 def digest_of(picture: Picture) -> str:
     return hashlib.sha256(picture.data).hexdigest()[:16]
-
-
-TITLE: Final = 160
-"""Characters of a text that a row shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowText:
-    """The words of a stretch: a user's text, or a description by Redline."""
-
-    words: str
-    is_said: bool = False
-    """Whether the user wrote them."""
-    author: str = ""
-
-
-TEXTLESS: Final = RowText("")
-
-
-def texts_of_stretches(
-    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
-) -> dict[int, RowText]:
-    """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
-    described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
-    texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
-    agent = session.agent_label or "the agent"
-    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
-    own = written_by_redline(session) if has_compactions else frozenset()
-    return {
-        start: (
-            _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
-            if kind is RowKind.COMPACTION
-            else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
-        )
-        for start, (kind, entry) in described.items()
-    }
-
-
-def _described(state: BranchState, stretch: Stretch) -> Entry:
-    """The entry whose text represents a stretch: for the rest of a turn, its first message."""
-    entries = state.tree.entries
-    start = entries[stretch.start]
-    if stretch.kind is not RowKind.REST:
-        return start
-    return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
-
-
-def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
-    text = joined_in_short(texts, entry.blocks)
-    if kind is RowKind.TURN:
-        words = _beginning(title_of(text, length + 1), length)
-        return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
-    if kind is RowKind.SUMMARY:
-        return RowText(_beginning(text, length), author="branch summary")
-    if entry.is_message:
-        author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
-        return RowText(_beginning(text, length), author=author)
-    if entry.control is None:
-        return RowText(name_of(entry))
-    note = meaning_of(entry, state.reading.reader, state.tree)
-    return RowText(f"{note.words} {note.quoted}".strip(), author=name_of(entry))
-
-
-def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowText:
-    reader = state.reading.reader
-    if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
-        turns = entry.control.turns
-        return RowText(f"{plural(turns, 'turn')} taken back")
-    note = meaning_of(entry, reader, state.tree)
-    meaning = f"a summary of {plural(len(texts.whole), 'character')}" if texts.whole else note.words
-    return RowText(f"Compaction by {by}: {meaning}{note.tail}")
-
-
-def _beginning(text: str, length: int) -> str:
-    words = " ".join(text[: 4 * length].split())
-    return words if len(words) <= length and len(text) <= 4 * length else f"{words[:length]}…"

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.changes.audit import AuditState, certificate_of, verify
 from compaction_app.entries.links import entry_address
-from compaction_app.entries.words import beginning_of, joined_in_short
+from compaction_app.entries.view import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
 from sessions_app.document.document import indexed_texts
 from sessions_app.index.index_store import entries_at

@@ -18,7 +18,7 @@ from compaction_app.core.review_fold import ReviewItem
 from compaction_app.core.side_by_side import LinePair, aligned, excerpts
 from compaction_app.core.transcript import WHOLE, Object, Transcript, TranscriptEntry
 from compaction_app.entries.links import entry_address
-from compaction_app.entries.words import author_of
+from compaction_app.entries.view import author_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of

@@ -35,10 +35,9 @@ from compaction_app.summaries.presenter import view_draft
 from sessions_app.document.document import Document, indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Basis, ContextSize, Tally, model_of
-from sessions_app.sessionlog.entries import Entry, tokens_of
+from sessions_app.sessionlog.entries import Entry, moment_of, tokens_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.jsjson import utf16_length
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.web.pages import redirect, status_of
 
 # WAS compaction_app/losses/service: """The loss of a summary of an indexed session: computed once, and cached for the last few until the file changes."""
@@ -241,7 +240,7 @@ def view_draft_loss(draft: SummaryDraft) -> LossView:
 def _view(session: Session, found: BranchSummary) -> LossView:
     loss, replacement = found.loss, found.loss.replacement
     plan, summary, before = loss.plan, replacement.summary, found.before
-    when, ended = moment_of(summary.entry.timestamp), moment_of(found.last.timestamp)
+    when, ended = summary.entry.moment, found.last.moment
     text = loss.text[:SUMMARY_SHOWN]
     lost = lost_lists(loss.lost, loss.turn_numbers, session.cwd)
     return LossView(

@@ -33,7 +33,7 @@ from compaction_app.changes.entries import (
 )
 from compaction_app.changes.fork import fork_session, plan_fork
 from compaction_app.changes.forms import ConfirmationField, missing_in
-from compaction_app.entries.words import EntryWords
+from compaction_app.entries.view import EntryWords
 from compaction_app.lookups import known_session
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session

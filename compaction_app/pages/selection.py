@@ -35,7 +35,7 @@ from compaction_app.core.selection import (
 from compaction_app.core.selection import select as select_units
 from compaction_app.core.transcript import Transcript
 from compaction_app.entries.links import entry_address
-from compaction_app.entries.words import named_object, unit_words
+from compaction_app.entries.view import named_object, unit_words
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters

@@ -1,10 +1,9 @@
-"""The page of a branch's timeline."""
+"""The page of a branch's timeline: a plot of the context's size, and each change with the entries that it removed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
@@ -16,7 +15,7 @@ from django.views.decorators.http import require_safe
 from compaction_app.changes.fork import fork_session
 from compaction_app.core.summary_loss import summary_of
 from compaction_app.entries.branches import branch_state
-from compaction_app.entries.words import ENTRY_PREVIEW_CHARS, EntryWords
+from compaction_app.entries.view import ENTRY_PREVIEW_CHARS, EntryWords
 from compaction_app.lookups import known_session
 from compaction_app.models import Compaction
 from sessions_app.document.document import indexed_texts
@@ -24,13 +23,8 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import ContextSize, Message
 from sessions_app.sessionlog.entries import BoundaryControl, EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 from sessions_app.web.pages import acts_on_post, redirect, status_of
-
-# WAS compaction_app/timeline/presenter: """The timeline of a branch on its page: a plot of the context's size, and each change with the entries that it
-# removed."""
-
 
 WIDTH, HEIGHT = 1000, 200
 COLUMNS: Final = 500
@@ -50,27 +44,37 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PointRow:
-    """A point of the timeline. `at` and `x` locate it: the entry that ends it, and its position in the plot."""
+    """A point of the timeline, and its position in the plot."""
 
     number: int
-    at: str
-    before: str
-    """The entry at which the context was still the previous one; empty if there is none."""
+    change: TimelinePoint
     x: float
-    name: str
-    when: datetime | None
-    edits: int
     tokens_before: int
     tokens_after: int
-    removed: int
-    returned: int
-    by_run: int | None
-    """The run for which Redline wrote it, if any."""
-    summary: str
-    """The entry with the summary that replaced something; empty if there is none."""
-    recorded: BoundaryControl | None
-    """The data that the agent's compaction records about itself, if any."""
+    compaction: Compaction | None
+    """Redline's own, if it is one."""
     is_selected: bool
+
+    @property
+    def name(self) -> str:
+        return _NAMES[self.change.kind]
+
+    @property
+    def summary(self) -> str:
+        """The entry with the summary that replaced something; empty if there is none."""
+        found = summary_of(self.change) if self.change.removed else None
+        return found.entry.id if found is not None else ""
+
+    @property
+    def at(self) -> str:
+        """The entry that ends it."""
+        return self.change.last.id
+
+    @property
+    def recorded(self) -> BoundaryControl | None:
+        """The data that the agent's compaction records about itself, if any."""
+        control = self.change.first.control
+        return control if self.compaction is None and isinstance(control, BoundaryControl) else None
 
     @property
     def tokens_removed(self) -> int:
@@ -85,7 +89,6 @@ class PointRow:
 class TimelineView:
     """The timeline of one branch."""
 
-    leaf_id: str
     path: str
     """The size over the entries, as the path of a drawing of WIDTH × HEIGHT."""
     largest: int
@@ -122,13 +125,14 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [
-        _row(
-            number,
-            point,
-            written,
-            places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
-            (state.size.at(point.tokens_before), sizes[places[point.last.id]]),
-            at,
+        PointRow(
+            number=number,
+            change=point,
+            x=round(places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH, 1),
+            tokens_before=state.size.at(point.tokens_before),
+            tokens_after=sizes[places[point.last.id]],
+            compaction=written.get(point.last.id),
+            is_selected=point.last.id == at,
         )
         for number, point in enumerate(found.points, 1)
     ]
@@ -136,10 +140,8 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     if at and selected is None:
         raise BadInput("unknown_entry", f"No change of this branch's context ends at entry {at}.")
     place = rows.index(selected) if selected is not None else 0
-    point = found.points[place] if selected is not None else None
-    removed, added = (point.removed, point.added) if point is not None else ((), ())
+    removed, added = (selected.change.removed, selected.change.added) if selected is not None else ((), ())
     return TimelineView(
-        leaf_id=state.leaf_id,
         path=_path(sizes, largest),
         largest=largest,
         size=state.size,
@@ -152,35 +154,6 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
         taken_back=[row for row in written.values() if row.entry_id not in places],
         is_in_database=is_in_database,
-    )
-
-
-def _row(
-    number: int,
-    point: TimelinePoint,
-    written: dict[str, Compaction],
-    x: float,
-    sizes: tuple[int, int],
-    at: str,
-) -> PointRow:
-    compaction, control = written.get(point.last.id), point.first.control
-    summary = summary_of(point) if point.removed else None
-    return PointRow(
-        number=number,
-        at=point.last.id,
-        before=point.before_id,
-        x=round(x, 1),
-        name=_NAMES[point.kind],
-        when=moment_of(point.last.timestamp),
-        edits=point.edits,
-        tokens_before=sizes[0],
-        tokens_after=sizes[1],
-        removed=len(point.removed),
-        returned=point.returned,
-        by_run=compaction.run_id if compaction is not None else None,
-        summary=summary.entry.id if summary is not None else "",
-        recorded=control if compaction is None and isinstance(control, BoundaryControl) else None,
-        is_selected=point.last.id == at,
     )
 
 

@@ -1,4 +1,9 @@
-"""The pages of a session's tree: its branches, and two of them side by side."""
+"""The pages of a session's tree: its rows with the selected entry, and two of its branches side by side.
+
+A row is a turn, or a compaction or summary between turns; each has its position in the drawing, and the beginning of
+its text or a description of the event. Tokens are in the measure of the session's context. A comparison shows the
+common part of two branches, and turn by turn what only one of them has.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -19,13 +24,21 @@ from compaction_app.changes.offers import Offers, offers_of
 from compaction_app.core.lanes import LANES, LaneDrawing, Lanes
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.entries.branches import BranchState, branch_state
-from compaction_app.entries.view import TEXTLESS, RowText, texts_of_stretches
+from compaction_app.entries.view import author_of, joined_in_short, meaning_of, name_of
 from compaction_app.lookups import known_session
+from compaction_app.models import written_by_redline
+from sessions_app.document.document import indexed_texts
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import UNKNOWN_SIZE, Basis, ContextSize
-from sessions_app.sessionlog.entries import BoundaryControl, Entry, Role
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    BoundaryControl,
+    Entry,
+    Role,
+    Texts,
+)
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import moment_of
+from sessions_app.sessionlog.text import is_noise, plural, title_of
 from sessions_app.sessionlog.tree_rows import (
     Below,
     FoldedRows,
@@ -38,10 +51,6 @@ from sessions_app.sessionlog.tree_rows import (
 )
 from sessions_app.web.pages import status_of, wants_fragment
 
-# WAS compaction_app/tree_page/figures: """Tokens on the pages of a tree: all in the measure of the session's context."""
-# WAS compaction_app/tree_page/presenter: """The page of a session's tree: some of its rows, each with its position in the drawing, and the selected entry."""
-# WAS compaction_app/tree_page/comparison: """Two branches of a session side by side, turn by turn: their common part, and the turns that only one of them has."""
-
 
 def measure_of(session: Session) -> ContextSize:
     """The size of the session's context, whose measure converts estimates of other parts."""
@@ -53,6 +62,81 @@ def in_measure(session: Session, row: TreeRow | FoldedRows) -> int:
     measure = measure_of(session)
     return measure.of(row.tokens_above + row.tokens) - measure.of(row.tokens_above)
 
+
+TITLE: Final = 160
+"""Characters of a text that a row shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """The words of a stretch: a user's text, or a description by Redline."""
+
+    words: str = ""
+    is_said: bool = False
+    """Whether the user wrote them."""
+    author: str = ""
+
+
+def texts_of_stretches(
+    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
+) -> dict[int, RowText]:
+    """The words of stretches, by the position at which each begins. Raises Conflict if the file was rewritten."""
+    described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
+    texts = indexed_texts(session, [entry for _, entry in described.values() if entry.has_text])
+    agent = session.agent_label or "the agent"
+    has_compactions = any(kind is RowKind.COMPACTION for kind, _ in described.values())
+    own = written_by_redline(session) if has_compactions else frozenset()
+    return {
+        start: (
+            _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
+            if kind is RowKind.COMPACTION
+            else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
+        )
+        for start, (kind, entry) in described.items()
+    }
+
+
+def _described(state: BranchState, stretch: Stretch) -> Entry:
+    """The entry whose text represents a stretch: for the rest of a turn, its first message."""
+    entries = state.tree.entries
+    start = entries[stretch.start]
+    if stretch.kind is not RowKind.REST:
+        return start
+    return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
+
+
+def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
+    text = joined_in_short(texts, entry.blocks)
+    if kind is RowKind.TURN:
+        words = _beginning(title_of(text, length + 1), length)
+        return RowText(words, author="command") if is_noise(text) else RowText(words, is_said=True)
+    if kind is RowKind.SUMMARY:
+        return RowText(_beginning(text, length), author="branch summary")
+    if entry.is_message:
+        author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
+        return RowText(_beginning(text, length), author=author)
+    if entry.control is None:
+        return RowText(name_of(entry))
+    note = meaning_of(entry, state.reading.reader, state.tree)
+    return RowText(f"{note.words} {note.quoted}".strip(), author=name_of(entry))
+
+
+def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowText:
+    reader = state.reading.reader
+    if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
+        turns = entry.control.turns
+        return RowText(f"{plural(turns, 'turn')} taken back")
+    note = meaning_of(entry, reader, state.tree)
+    meaning = f"a summary of {plural(len(texts.whole), 'character')}" if texts.whole else note.words
+    return RowText(f"Compaction by {by}: {meaning}{note.tail}")
+
+
+def _beginning(text: str, length: int) -> str:
+    words = " ".join(text[: 4 * length].split())
+    return words if len(words) <= length and len(text) <= 4 * length else f"{words[:length]}…"
+
+
+# ---- the tree ----------------------------------------------------------------------------------------------
 
 WINDOW: Final = 200
 """Rows on one page."""
@@ -71,20 +155,17 @@ class KnotRow:
     """A row of the tree, or several folded ones."""
 
     row: TreeRow | FoldedRows
-    entry_id: str
-    """The entry that is selected with it."""
+    entry: Entry
+    """Its first entry, which is selected with it."""
     drawing: LaneDrawing
     tokens: int
-    began: datetime | None
     is_apart: bool = False
     """Whether a separate tree begins here, after the first one."""
     is_selected: bool = False
-    text: RowText = TEXTLESS
+    text: RowText = RowText()
     labels: Sequence[str] = ()
     summary: str = ""
     """The first summary in it that has a page of its loss; empty if there is none."""
-    ended: datetime | None = None
-    """For folded rows, the time of the last entry."""
 
     @property
     def is_fold(self) -> bool:
@@ -117,7 +198,6 @@ class SelectedEntry:
     name: str
     text: RowText
     tokens: int
-    at: datetime | None
     below: Below
     reported: int | None
     """The context's tokens in the last report of a provider in its row."""
@@ -130,8 +210,8 @@ class SelectedEntry:
     """Why the others are impossible, as sentences."""
     own_label: str
     """The label of the entry itself; empty if it has none."""
-    branches: list[BranchEnd]
-    """The branches that it can be compared with, besides the active one."""
+    branches: list[tuple[str, str]]
+    """The branches that it can be compared with, besides the active one: the last entry, and the words of the turn."""
 
     @property
     def is_said(self) -> bool:
@@ -142,21 +222,6 @@ class SelectedEntry:
     def has_plain_id(self) -> bool:
         """Whether its id can be in a form: not every character can."""
         return self.entry.id.isprintable()
-
-
-@dataclass(frozen=True, slots=True)
-class BranchEnd:
-    """A branch that is offered for a comparison, named by its last turn."""
-
-    entry_id: str
-    words: str
-
-
-class LabelledEntry(NamedTuple):
-    """An entry that has a label."""
-
-    entry_id: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +247,8 @@ class TreeView:
     forks: list[Session]
     """Sessions that were forked from this one, the first FORKS_SHOWN."""
     fork_count: int
-    labels: list[LabelledEntry]
-    """The labels in the order of their entries, the first LABELS_SHOWN."""
+    labels: list[tuple[str, str]]
+    """The labelled entries in their order, each with its label; the first LABELS_SHOWN."""
     found: int | None
     """The number of rows that match a search; None without one."""
 
@@ -201,14 +266,15 @@ def view_tree(
     selected = tree.row_of(at or state.leaf_id)
     shown = _shown(tree, state, selected, [tree.row_of(one) for one in opened])
     found = _matching(session, state, query) if query else None
-    page = _page(tree, shown, selected, start) if found is None else _Page(found[:FOUND], 0, len(shown))
+    first, end = _page(tree, shown, selected, start) if found is None else (0, len(shown))
+    rows = shown[first:end] if found is None else found[:FOUND]
     children = Session.objects.shown().children_of(session).filter(is_subagent=False)
     entries = state.tree.entries
     placed = [position for row in tree.rows for position in row.stretch.positions]
     return TreeView(
-        rows=list(_knots(session, state, page.rows, tree.rows[selected], are_apart=found is not None)),
-        earlier=_first_id(state, shown[max(0, page.start - WINDOW)]) if page.start else "",
-        later=_first_id(state, shown[page.end]) if page.end < len(shown) else "",
+        rows=list(_knots(session, state, rows, tree.rows[selected], are_apart=found is not None)),
+        earlier=_first_id(state, shown[max(0, first - WINDOW)]) if first else "",
+        later=_first_id(state, shown[end]) if end < len(shown) else "",
         total=len(shown),
         selected=_selected(session, state, at, selected),
         branches=tree.branches,
@@ -216,8 +282,8 @@ def view_tree(
         turns=sum(row.stretch.turns for row in tree.rows),
         entries=len(placed),
         tokens=measure_of(session).of(tree.tokens),
-        began=moment_of(entries[placed[0]].timestamp),
-        ended=moment_of(entries[max(placed)].timestamp),
+        began=entries[placed[0]].moment,
+        ended=entries[max(placed)].moment,
         leaf_id=state.leaf_id,
         forks=list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
         fork_count=children.count(),
@@ -226,22 +292,13 @@ def view_tree(
     )
 
 
-def _labelled(state: BranchState) -> list[LabelledEntry]:
+def _labelled(state: BranchState) -> list[tuple[str, str]]:
     known = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
     known.sort(key=state.tree.position)
-    return [LabelledEntry(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
+    return [(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
 
 
 # ---- the rows ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """Some of the shown rows: from `start` up to `end`."""
-
-    rows: Sequence[TreeRow | FoldedRows]
-    start: int
-    end: int
 
 
 def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int]) -> list[TreeRow | FoldedRows]:
@@ -249,7 +306,8 @@ def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int])
     return folded(tree.rows, {selected, *labelled}, opened)
 
 
-def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> _Page:
+def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, start: str) -> tuple[int, int]:
+    """The first and the end of the rows of a page."""
     sought = tree.rows[tree.row_of(start) if start else selected]
     place = next(
         index
@@ -257,8 +315,7 @@ def _page(tree: TreeRows, shown: Sequence[TreeRow | FoldedRows], selected: int, 
         if one is sought or (isinstance(one, FoldedRows) and sought in one.rows)
     )
     begin = place if start else max(0, min(place - WINDOW // 2, len(shown) - WINDOW))
-    end = min(begin + WINDOW, len(shown))
-    return _Page(shown[begin:end], begin, end)
+    return begin, min(begin + WINDOW, len(shown))
 
 
 def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]:
@@ -291,18 +348,14 @@ def _knots(
     entries = state.tree.entries
     for one in shown:
         if isinstance(one, FoldedRows):
-            first, last = one.first.stretch, one.last.stretch
-            began, ended = (moment_of(entries[at].timestamp) for at in (first.start, last.positions[-1]))
-            drawing = lanes.fold(one)
-            yield KnotRow(one, entries[first.start].id, drawing, in_measure(session, one), began, ended=ended)
+            yield KnotRow(one, entries[one.first.stretch.start], lanes.fold(one), in_measure(session, one))
             continue
         start = one.stretch.start
         yield KnotRow(
             one,
-            entries[start].id,
+            entries[start],
             lanes.dot(one) if are_apart else lanes.row(one),
             in_measure(session, one),
-            moment_of(entries[start].timestamp),
             is_apart=one.is_start and one.lane == 0 and one is not state.rows.rows[0],
             is_selected=one is selected,
             text=texts[start],
@@ -358,7 +411,6 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
         text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
         tokens=in_measure(session, row),
-        at=moment_of(entry.timestamp),
         below=state.rows.below(last),
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
@@ -370,14 +422,14 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
     )
 
 
-def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[BranchEnd]:
+def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[tuple[str, str]]:
     """The branches other than the active one and the selected row's, the latest ones first."""
     leaf = state.rows.rows[state.rows.row_of(state.leaf_id)]
     ends = [row for row in state.rows.ends() if row is not leaf and row is not selected]
     ends.sort(key=lambda row: row.stretch.positions[-1], reverse=True)
     offered = [row.stretch for row in ends[:BRANCHES_OFFERED]]
     texts = texts_of_stretches(session, state, offered, length=60)
-    return [BranchEnd(state.tree.entries[one.positions[-1]].id, texts[one.start].words) for one in offered]
+    return [(state.tree.entries[one.positions[-1]].id, texts[one.start].words) for one in offered]
 
 
 COMPARED_TURNS: Final = 100
@@ -389,7 +441,7 @@ TOOLS_SHOWN: Final = 4
 class ComparedTurn:
     """A turn that only one of the branches has."""
 
-    entry_id: str
+    entry: Entry
     number: int
     """The number of the turn on its branch; 0 for entries outside of turns."""
     text: RowText
@@ -397,7 +449,6 @@ class ComparedTurn:
     tokens: int
     tools: str
     """The tools that it used most, with the number of their results."""
-    began: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +509,7 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
         start=start,
         later=start + COMPARED_TURNS if longest > start + COMPARED_TURNS else 0,
         ancestor_id=common[-1].id if common else "",
-        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(""),
+        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(),
         common_turns=found.turns_before,
         common_entries=len(common),
         common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
@@ -479,8 +530,8 @@ def _side(session: Session, state: BranchState, letter: str, end_id: str, only: 
         entries=sum(len(stretch.positions) for stretch in only),
         tokens=measure.of(sum(stretch.tokens for stretch in only)),
         context=measure if is_active else _context_at(state, end_id, measure),
-        began=moment_of(entries[only[0].positions[0]].timestamp) if only else None,
-        ended=moment_of(entries[only[-1].positions[-1]].timestamp) if only else None,
+        began=entries[only[0].positions[0]].moment if only else None,
+        ended=entries[only[-1].positions[-1]].moment if only else None,
     )
 
 
@@ -506,13 +557,12 @@ def _turns(
         entry = state.tree.entries[stretch.start]
         turns.append(
             ComparedTurn(
-                entry_id=entry.id,
+                entry=entry,
                 number=before if stretch.turns else 0,
                 text=texts[stretch.start],
                 entries=len(stretch.positions),
                 tokens=measure.of(above + stretch.tokens) - measure.of(above),
                 tools=_tools(state, stretch),
-                began=moment_of(entry.timestamp),
             )
         )
         above += stretch.tokens

@@ -22,7 +22,7 @@ from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.changes.undo import UndoPlan, planned, undo_of_run, undo_rows
 from compaction_app.changes.undo import undo as undo_compaction
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.entries.words import EntryWords
+from compaction_app.entries.view import EntryWords
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.context import Message

@@ -1,17 +1,16 @@
-"""PURE: programs with their keywords, strings, names and comments marked. Four classes, so that code stays quiet.
+"""PURE: programs, terminal output and diffs as HTML, which has to be sanitized. Few classes, so that code stays quiet.
 
-The language comes from a file's name or from a fence; it is guessed only for JSON and diffs. Other texts, long texts
-and long lines stay plain: highlighting takes about a microsecond for each character.
+Programs: keywords, strings, names and comments are marked. The language comes from a file's name or from a fence; it is
+guessed only for JSON and diffs. Other texts, long texts and long lines stay plain: highlighting takes about a
+microsecond for each character.
+
+Terminal output: colours and styles become classes. Only sequences that set a style, or erase to the end of a line, are
+removed from the text: all others, which could make a terminal hide or move text, are shown as escapes. Red is only for
+deletions, so an ANSI red is plum.
+
+Diffs: a sign begins each line, because colour alone carries no information. A call that edits a file names its old and
+its new text but not their position, so that a diff has no line numbers.
 """
-# WAS compaction_app/rendering/ansi: """PURE: the colours and styles of a terminal's output, as classes.
-#
-# Only sequences that set a style, or erase to the end of a line, are removed from the text: all others, which could make
-# a terminal hide or move text, are shown as escapes. Red is only for deletions, so an ANSI red is plum.
-# """
-# WAS compaction_app/rendering/diffs: """PURE: changes of files as diffs, line by line. A sign begins each line: colour alone carries no information.
-#
-# A call that edits a file names its old and its new text but not their position, so that a diff has no line numbers.
-# """
 
 from __future__ import annotations
 

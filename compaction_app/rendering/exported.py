@@ -1,10 +1,9 @@
-"""PURE: an entry of an exported branch, and the head of the file."""
-# WAS compaction_app/rendering/exported_markdown: """PURE: a branch as Markdown.
-#
-# Texts of people and models stay Markdown if nothing in them could act, or affect another section, when they are shown;
-# everything else is in a fence.
-# """
-# WAS compaction_app/rendering/exported_page: """PURE: a branch as a self-contained page, which fetches nothing and runs nothing: its policy forbids both."""
+"""PURE: an exported branch, as Markdown and as a page.
+
+Markdown: texts of people and models stay Markdown if nothing in them could act, or affect another section, when they
+are shown; everything else is in a fence. The page is self-contained: it fetches nothing and runs nothing, and its
+policy forbids both.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from typing import Any, Final, NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.entries import Block, BlockType, Entry, Role, Texts, call_parts
 from sessions_app.sessionlog.handoff import fenced
-from sessions_app.sessionlog.text import moment_of, plural, printable, printable_lines
+from sessions_app.sessionlog.text import plural, printable, printable_lines
 
 from .code import without_styles
 from .markdown import rendered_markdown
@@ -56,7 +55,7 @@ class SpokenEntry(NamedTuple):
     def heading(self) -> str:
         """The author of the entry, and its time."""
         who = self.entry.tool_name if self.entry.role == Role.TOOL_RESULT else self.entry.role
-        at = moment_of(self.entry.timestamp)
+        at = self.entry.moment
         when = f", {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
         return f"{who or self.entry.type}{when}"
 
@@ -69,8 +68,7 @@ class SpokenEntry(NamedTuple):
             if block.type == BlockType.IMAGE or not text.strip():
                 continue
             if block.type == BlockType.TOOL_CALL:
-                rest = text.removeprefix(f"{BlockType.TOOL_CALL} {block.call_id} ")
-                tool, _, arguments = rest.partition(" ")
+                tool, arguments = call_parts(text, block.call_id or "")
                 yield SpokenText("call", arguments, tool)
             else:
                 yield SpokenText(self._kind(block), text)

@@ -1,9 +1,9 @@
 """PURE: texts of people and models, as Markdown. Markup in them is text: tags are shown, nothing is loaded.
 
 Links lead to the web or to a mail address, and show their target; any other target is plain text. The same applies to
-images, which would be loaded. Headings begin at the level below the page's own.
+images, which would be loaded. Headings begin at the level below the page's own. `RenderedTexts` caches rendered texts
+in memory, by a hash of their sources; the oldest ones are dropped first.
 """
-# WAS compaction_app/rendering/memory: """PURE: a cache of rendered texts in memory, by a hash of their sources. The oldest ones are dropped first."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewStatus, Step
-from compaction_app.entries.words import beginning_of
+from compaction_app.entries.view import beginning_of
 from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.text import plural

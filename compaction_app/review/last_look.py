@@ -11,7 +11,7 @@ from typing import Final
 
 from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
 from compaction_app.core.token_map import KINDS
-from compaction_app.entries.words import joined_in_short
+from compaction_app.entries.view import joined_in_short
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from sessions_app.sessionlog.context import apportion
 from sessions_app.sessionlog.entries import Target, Texts

@@ -25,7 +25,7 @@ from compaction_app.core.file_touches import FileHistory, Standing, StandingLate
 from compaction_app.core.reasons import supersession_in
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem
 from compaction_app.core.transcript import WHOLE, Object, ToolPair, Transcript, TranscriptEntry
-from compaction_app.entries.words import ARGUMENT_CHARACTERS, author_of, call_path, call_words
+from compaction_app.entries.view import ARGUMENT_CHARACTERS, author_of, call_path, call_words
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed

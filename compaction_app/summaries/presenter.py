@@ -26,7 +26,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import Basis, ContextSize
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
 from sessions_app.sessionlog.jsjson import utf16_length
-from sessions_app.sessionlog.text import moment_of
 
 from .drafts import plan_draft, shown_task_of
 from .summary_task import SummaryTask
@@ -253,7 +252,7 @@ def _kept(task: SummaryTask, branch: Sequence[Entry]) -> list[Entry]:
 def _written_at(branch: Iterable[Entry]) -> datetime | None:
     """The time of the newest compaction of a branch."""
     found = [entry for entry in branch if entry.role == Role.COMPACTION_SUMMARY]
-    return moment_of(found[-1].timestamp) if found else None
+    return found[-1].moment if found else None
 
 
 def _below_project(files: FileLists, project: str) -> FileLists:

@@ -20,7 +20,7 @@ from compaction_app.changes.entries import NOT_APPENDED, EntryChange, MakeChange
 from compaction_app.changes.proof import ReadLine
 from compaction_app.core.summary_loss import (
     DraftCheck,
-    DraftJudgement,
+    JudgedSubjects,
     Replacement,
     drafted_branch_summary,
     drafted_compaction,
@@ -147,7 +147,7 @@ class SummaryTask:
         """The replacement with a draft and its lists, as if it were written."""
         return with_draft(self.replacement, self.complete(text))
 
-    def judge(self, text: str) -> DraftJudgement:
+    def judge(self, text: str) -> JudgedSubjects:
         """The subjects of the replaced range that a draft, with its lists, keeps."""
         return self.check.judge(self.complete(text))
 
@@ -365,4 +365,4 @@ def _previous(form: SummaryFormat, entry: Entry | None, line: ReadLine) -> str:
 
 def _check(present: LoadedSession, replacement: Replacement) -> DraftCheck:
     sources = [message.source for message in (*replacement.replaced, *replacement.kept)]
-    return DraftCheck.of(replacement, present.texts(sources), present.log.cwd)
+    return DraftCheck(replacement.replaced, replacement.kept, present.texts(sources), present.log.cwd)

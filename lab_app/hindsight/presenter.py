@@ -24,7 +24,6 @@ from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
-from sessions_app.sessionlog.text import moment_of
 
 from .service import Figures, due_sessions, figures_of, look_back
 
@@ -339,7 +338,7 @@ def _look_row(one: Hindsight, figures: Figures, leaf: str, *, by_redline: bool, 
     return LookRow(
         entry_id=one.entry_id,
         name="summary" if one.is_summary else name,
-        when=moment_of(one.point.last.timestamp),
+        when=one.point.last.moment,
         figures=figures,
         until_id=one.until_id,
         by_redline=by_redline,

@@ -25,7 +25,6 @@ from sessions_app.models import HAS_ENTRIES, Session
 from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.model_facts import InputPrices
-from sessions_app.sessionlog.text import moment_of
 
 VERSION: Final = 2
 """The version of the figures: rows of another version are computed again."""
@@ -154,7 +153,7 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
         rows[one.entry_id] = CompactionCost(
             session=session,
             entry_id=one.entry_id,
-            at=moment_of(one.point.last.timestamp),
+            at=one.point.last.moment,
             agent=session.agent_key,
             by_redline=one.entry_id in own,
             requests=figures.requests,

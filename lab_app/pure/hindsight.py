@@ -33,7 +33,7 @@ from compaction_app.core.file_touches import comparable, decoded_path, new_text,
 from compaction_app.core.mentions import decoded
 from compaction_app.core.summary_loss import summary_of
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, BlockType, Entry, Role, Texts, call_parts
 from sessions_app.sessionlog.timeline import ContextChange, ContextReader, TimelinePoint, changes_of
 
 from .names import NameIndex, ReplayMeasure
@@ -259,7 +259,7 @@ class _Aftermath:
     def _call_parts(self, message: Message, index: int, call_id: str) -> tuple[str, str]:
         """The tool of a call, and its arguments as JSON."""
         text = self._texts[message.source.id].block(index)
-        tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+        tool, arguments = call_parts(text, call_id)
         return tool, arguments
 
     # ---- calls -----------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.session import SCHEMA, pack, unpack
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
@@ -263,7 +262,7 @@ def _rows_of(session: Session, entries: Iterable[Entry]) -> list[tuple[Any, ...]
 def _recorded_at(entry: Entry) -> str | None:
     """The time of an entry in the form in which Django stores it in SQLite; Django's own conversion takes ten times as
     long."""
-    moment = moment_of(entry.timestamp)
+    moment = entry.moment
     return moment.isoformat(" ").removesuffix("+00:00") if moment is not None else None
 
 

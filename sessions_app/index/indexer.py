@@ -39,11 +39,11 @@ from sessions_app.models import Session
 from sessions_app.server.children import in_two_processes, may_fork
 from sessions_app.sessionlog.context import ActiveContext, Measured, Tally, model_of
 from sessions_app.sessionlog.diagnosis import SentConversation
-from sessions_app.sessionlog.entries import Entry, NameControl, Role, Texts
+from sessions_app.sessionlog.entries import Entry, NameControl, Role, Texts, moment_of
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.jsjson import Line, split_lines
 from sessions_app.sessionlog.session import SCHEMA, Damage, ParserState, Recorded, require_session
-from sessions_app.sessionlog.text import is_noise, moment_of, title_of, title_of_prompt
+from sessions_app.sessionlog.text import is_noise, title_of, title_of_prompt
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import branch_sample, read_place
 

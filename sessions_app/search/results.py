@@ -41,7 +41,7 @@ from sessions_app.search.pure.query import SearchQuery, SnippetPart, TermPattern
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.passages import PassageKind, PassageState, passages
-from sessions_app.sessionlog.text import moment_of, printable
+from sessions_app.sessionlog.text import printable
 from sessions_app.storage.session_loader import reparse_entry
 
 from .filters import KINDS, STATES, SearchFilters
@@ -408,7 +408,7 @@ def _hits(
 
 def _hit(place: MatchPlace, entry: Entry, parts: list[SnippetPart], fault: str = "") -> SearchHit:
     kind, state = place.kind, PassageState(place.state)
-    return SearchHit(entry.id, entry.number, kind, place.tool, state, moment_of(entry.timestamp), parts, fault)
+    return SearchHit(entry.id, entry.number, kind, place.tool, state, entry.moment, parts, fault)
 
 
 # ---- within one session ----------------------------------------------------------------------------------

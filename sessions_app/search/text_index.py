@@ -40,7 +40,6 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.passages import PassageState, index_text, passages, states_of
 from sessions_app.sessionlog.session import SCHEMA, unpack
-from sessions_app.sessionlog.text import moment_of
 from sessions_app.storage.session_loader import reparse_entry
 
 CHARACTERS_AT_ONCE: Final = 300_000
@@ -231,7 +230,7 @@ class _TextsRead(_Passages):
         noted = first_key
         for key, (entry, texts) in enumerate(self._taken, first_key):
             if entry.has_text:
-                self._add_passages(key, entry, texts, moment_of(entry.timestamp))
+                self._add_passages(key, entry, texts, entry.moment)
             if self._characters >= CHARACTERS_AT_ONCE:
                 self._write_to(key, key + 1 - noted)
                 noted = key + 1

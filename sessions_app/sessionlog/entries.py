@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -255,6 +256,23 @@ class Block(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.type in THINKING_TYPES
 
 
+def call_parts(text: str, call_id: str) -> tuple[str, str]:
+    """The tool and its arguments as recorded, from the text that `Block.of_call` made."""
+    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+    return tool, arguments
+
+
+def moment_of(timestamp: str) -> datetime | None:
+    """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        if moment.tzinfo is UTC:
+            return moment
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """The digest of one recorded entry. `number` counts the file's lines from 1; `offset` and `length` are bytes."""
 
@@ -299,6 +317,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """Of a tool result: the id of the session of the subagent that the call started, as in its header."""
     control: Control | None = None
     """The content of an entry of the kinds DELETION to THINKING_LEVEL and BOUNDARY."""
+
+    @property
+    def moment(self) -> datetime | None:
+        """Its time: see `moment_of`."""
+        return moment_of(self.timestamp)
 
     @property
     def is_message(self) -> bool:

@@ -77,17 +77,6 @@ def timestamp_of(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def moment_of(timestamp: str) -> datetime | None:
-    """The time that an entry records, in UTC; None if it records none. A time without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(timestamp)
-        if moment.tzinfo is UTC:
-            return moment
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
 def duration_words(took: timedelta) -> str:
     """A duration in its two largest units: 0.4 s, 33 s, 14 min 43 s, 3 h 5 min, 2 days 4 h."""
     seconds = max(0.0, took.total_seconds())

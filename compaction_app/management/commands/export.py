@@ -5,13 +5,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.core.branch_views import VIEWS, messages_in
-from compaction_app.entries.branch_export import FORMS, LABELS, BranchExport, export_name
-from compaction_app.rendering.exported import ExportHead
+from compaction_app.entries.branch_export import FORMS, BranchExport, export_name, note_of
+from compaction_app.entries.branches import VIEWS
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable
 from sessions_app.disk.copies import create_beside
-from sessions_app.document.document import Document
 from sessions_app.sessionlog.text import plural
 
 
@@ -42,24 +40,12 @@ class Command(RedlineCommand):
         document = self.open_document(options["path"])
         leaf = options["leaf"] or document.leaf_id
         form, view = options["format"], options["view"]
-        export = _export_of(document, leaf, view)
+        agent = agent_at(document.path)
+        export = BranchExport.of(document, leaf, view, document.path.name, [agent.label])
         output = options["output"] or Path(export_name(document.path, form, view))
         size = create_beside(output.absolute(), export.pieces(form), output.absolute().parent.stat())
-        note = export.note if form == "jsonl" else ""
+        note = note_of(agent, document.path, view) if form == "jsonl" else ""
         written = {"path": str(output), "format": form, "view": view, "bytes": size}
         self.show_json({**written, "entries": len(export.messages), "leafId": leaf, "note": note})
         self.say(f"{printable(output)}: {plural(size, 'byte')}. {note}".rstrip())
         return None
-
-
-def _export_of(document: Document, leaf: str, view: str) -> BranchExport:
-    messages = messages_in(view, document.branch(leaf), document.context(leaf))
-    agent = agent_at(document.path)
-    facts = [
-        agent.label,
-        LABELS[view].lower(),
-        plural(len(messages), "entry"),
-        f"leaf {leaf}",
-    ]
-    head = ExportHead(document.path.name, facts)
-    return BranchExport(agent, document.path, document.fingerprint, document.tree, leaf, view, messages, head)

@@ -14,7 +14,7 @@ from compaction_app.changes.entries import (
     plan_append,
 )
 from compaction_app.core.mentions import MEASURES
-from compaction_app.core.summary_loss import DraftJudgement
+from compaction_app.core.summary_loss import JudgedSubjects
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from compaction_app.management.plan_display import RequestScreen
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
@@ -216,7 +216,7 @@ def _require_new(path: Path | None) -> None:
         raise BadInput("cannot_save", f"{path} {why}. Nothing was sent. Choose another file.")
 
 
-def _mentions(judged: DraftJudgement) -> list[str]:
+def _mentions(judged: JudgedSubjects) -> list[str]:
     """The share of the replaced subjects that a draft still mentions."""
     numbers = (
         f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}" for name in MEASURES
@@ -252,7 +252,7 @@ def _task_document(task: SummaryTask) -> dict[str, Any]:
     }
 
 
-def _judgement_document(judged: DraftJudgement) -> dict[str, Any]:
+def _judgement_document(judged: JudgedSubjects) -> dict[str, Any]:
     return {
         name: {"still": len(getattr(judged.still, name)), "of": len(getattr(judged.subjects, name))}
         for name in MEASURES

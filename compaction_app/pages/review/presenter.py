@@ -24,8 +24,7 @@ from compaction_app.core.review_fold import ACCEPTED, Kind, Review, Reviewer, Re
 from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.entries.links import entry_address, text_address
-from compaction_app.entries.view import BLOCKS, clamp
-from compaction_app.entries.words import author_of, call_words
+from compaction_app.entries.view import BLOCKS, author_of, call_words, clamp
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot

@@ -22,7 +22,7 @@ from compaction_app.core.review_fold import Kind, ReviewItem, ReviewStatus, Step
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.entries.links import entry_address
-from compaction_app.entries.words import beginning_of
+from compaction_app.entries.view import beginning_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of

@@ -16,16 +16,14 @@ from django.db import DatabaseError
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from compaction_app.core.branch_views import VIEWS
-from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.entries.branches import VIEWS, BranchState, branch_state
 from sessions_app.models import Session
 from sessions_app.server.broadcast import SESSIONS
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.page_socket import PageConsumer
 
-from .presenter import live_signs, title_of
-from .surroundings import surroundings_of, version_of, view_address
+from .presenter import live_signs, page_title, surroundings_of, version_of, view_address
 
 IDLE_SECONDS: Final = 30
 PAUSE_SECONDS: Final = 1.0
@@ -143,12 +141,12 @@ def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
         "session": session,
         "size": state.size,
         "activity": activity,
-        "title": title_of(session, activity),
+        "title": page_title(session, activity),
         "news": news,
         "tokens": sum(state.kept[entry.id].tokens for entry in news.entries if entry.id in state.kept),
         "page": view_address(session, shown.view),
         "apart": True,
     }
     if news.change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
-        context["around"] = surroundings_of(session, state, shown.view, "", start, end)
+        context["sidebar"] = surroundings_of(session, state, shown.view, "", start, end)
     return render_to_string("session_page/news.html", context)

@@ -1,215 +1,57 @@
-"""The page of a session: one page of a branch's entries, the turns beside it, damaged lines, bypassed compactions.
+"""The page of a session: the entries of a view, and their surroundings.
 
-The state of the branch comes from `branches`; the texts of a page are read from the file by offset.
+    entries         one page of a view, with the times between them, damaged lines, and bypassed compactions
+    surroundings    the views, the turns beside the text with their events, the token map, the parts of the context
+    relatives       the parent of the session, its forks, and the subagents that it started
+
+The state of the branch comes from `branches`; the texts of a page are read from the file by offset. The surroundings
+change while a session grows, so an open page gets them again with the new entries.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import islice
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+import msgspec
 from django.utils import timezone
 
-from compaction_app.entries.branches import BranchState, branch_state
+from compaction_app.core.stats import percent
+from compaction_app.core.token_map import Share
+from compaction_app.entries.branches import VIEWS, BranchState, branch_state
 from compaction_app.entries.view import (
+    NAME_CHARACTERS,
+    EntriesInView,
     EntryNote,
     EntryView,
     ShownText,
-    calls_of,
+    author_of,
+    beginning_of,
     clamp,
-    is_minor,
-    items_of,
-    languages_of,
+    joined_in_short,
     minor_item,
+    minor_run,
     shown_pictures,
-    source_of,
     summary_notes,
     tied,
 )
 from compaction_app.models import Compaction
 from compaction_app.session_activity import Activity, activity_of
-from sessions_app.disk.files import SessionReader
+from sessions_app.disk.files import Fingerprint, SessionReader
 from sessions_app.document.document import indexed_texts
 from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
-from sessions_app.sessionlog.diagnosis import Breakage
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.session import DamageKind
-from sessions_app.sessionlog.text import duration_words, moment_of, plural
+from sessions_app.sessionlog.text import duration_words, plural, spoken, title_of
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.templatetags.formatting import heading
-
-# WAS compaction_app/session_page/time_lines: """The times of a page's entries: pauses between them, and the duration of each turn."""
-# WAS compaction_app/session_page/relatives: """The sessions related to a session: its parent, its forks, and the subagents that it started."""
-# WAS compaction_app/session_page/live_signs: """Whether a session is live, as its page shows it: by its file and by its agent's own signs."""
-
-
-PAUSE: Final = timedelta(minutes=30)
-"""A shorter time between two entries is not mentioned."""
-SEARCHED: Final = 50
-STOPPED: Final = frozenset({"error", "aborted"})
-
-
-class TimeSpan(NamedTuple):
-    """The times of the first and the last of some entries that record one."""
-
-    first: datetime
-    last: datetime
-
-    @property
-    def words(self) -> str:
-        return duration_words(self.last - self.first)
-
-    @property
-    def is_one_day(self) -> bool:
-        return day_of(self.first) == day_of(self.last)
-
-
-class TurnFacts(NamedTuple):
-    """The facts about one turn."""
-
-    span: TimeSpan | None
-    """None if its entries record no times."""
-    tokens: int
-    """The tokens of its part in the context."""
-    calls: int
-    failed: int
-    """The number of failed calls."""
-    is_troubled: bool
-    """Whether an answer stopped or failed."""
-
-
-def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
-    """The span of the entries that record a time; None if none does."""
-    first = next((at for entry in entries if (at := moment_of(entry.timestamp)) is not None), None)
-    last = next((at for entry in reversed(entries) if (at := moment_of(entry.timestamp)) is not None), None)
-    return TimeSpan(first, last) if first is not None and last is not None else None
-
-
-def turn_facts(state: BranchState, number: int) -> TurnFacts:
-    """The facts of a turn of the branch, counted from 1."""
-    begin = state.turns[number - 1][0]
-    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
-    entries = state.branch[begin:end]
-    kept = state.kept
-    return TurnFacts(
-        span_of(entries),
-        sum(kept[one.id].tokens for one in entries if one.id in kept),
-        sum(one.result_for is not None for one in entries),
-        sum(one.result_for is not None and one.failed for one in entries),
-        any(one.role == Role.ASSISTANT and one.stop_reason in STOPPED for one in entries),
-    )
-
-
-def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
-    """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
-
-    For the first entry of a branch it is the day, if the branch has several.
-    """
-    at = moment_of(listed[position].timestamp)
-    if at is None:
-        return None
-    before = _last_moment(listed, position)
-    if before is None:
-        span = span_of(state.branch)
-        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
-    words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
-    is_next_day = day_of(at) != day_of(before)
-    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
-
-
-def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
-    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
-    times."""
-    place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
-    if place == len(state.turns) or state.turns[place][1].id != entry.id:
-        return None
-    facts = turn_facts(state, place + 1)
-    if facts.span is None or facts.span.first == facts.span.last:
-        return None
-    words = [f"turn {place + 1:,} took {facts.span.words}"]
-    if facts.calls:
-        words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
-    if facts.failed:
-        words.append(f"{facts.failed:,} failed")
-    return EntryView("time", ", ".join(words))
-
-
-def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
-    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
-    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
-        at = moment_of(listed[place].timestamp)
-        if at is not None:
-            return at
-    return None
-
-
-def day_of(at: datetime | None) -> date | None:
-    """The day of a time in the zone of this computer."""
-    return timezone.localtime(at).date() if at is not None else None
-
-
-RELATIVES_SHOWN: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Relatives:
-    """The indexed sessions that are related to one."""
-
-    parent: Session | None
-    """The session from which it was forked, or that started it."""
-    subagents: list[Session]
-    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
-    forks: list[Session]
-    start: StartingCall | None
-    """The call that started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartingCall:
-    """The call that started a subagent, in the session of this call."""
-
-    session: Session
-    entry_id: str
-    tool: str
-
-
-def relatives_of(session: Session) -> Relatives:
-    """The shown sessions that are related to this one."""
-    shown = Session.objects.shown().for_display()
-    children = shown.children_of(session).order_by("mtime_ns", "pk")
-    parent = shown.parent_of(session)
-    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
-    return Relatives(
-        parent,
-        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
-        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
-        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
-    )
-
-
-def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
-    """The call in these sessions that started a subagent; None if none of them has one."""
-    if not subagent.header_id:
-        return None
-    for session, result in entries_naming(sessions, subagent.header_id):
-        if result.subagent == subagent.header_id and result.result_for is not None:
-            naming = (entry for _, entry in entries_naming([session], result.result_for))
-            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
-            return StartingCall(session, call.id, result.tool_name)
-    return None
-
-
-def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
-    """The sessions that calls of these entries started, by `Entry.subagent`."""
-    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
-    ids = {result.subagent for result in results if result.subagent}
-    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
-
+from sessions_app.storage.session_loader import read_texts
+from sessions_app.templatetags.formatting import escape_line, heading, in_measure
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
@@ -248,7 +90,7 @@ class SessionView:
     later: str
     last: str
     """The first entry of the last page."""
-    upto: str
+    last_entry: str
     """The last entry of the view."""
     count: int
     """The entries of the view."""
@@ -257,8 +99,6 @@ class SessionView:
     damaged_at: str
     """The entry after the first damaged line."""
     bypassed: list[Bypassed]
-    broken: Breakage | None
-    """Why the branch cannot be continued; None if it can."""
 
 
 def row_compactions(session: Session) -> list[Compaction]:
@@ -269,35 +109,36 @@ def row_compactions(session: Session) -> list[Compaction]:
 
 
 def view_session(
-    session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "", as_recorded: bool = False
+    session: Session, *, leaf_id: str = "", view: str = "sees", start_entry: str = "", as_recorded: bool = False
 ) -> SessionView:
     """The page of a view that begins at an entry, or with the branch.
 
-    Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry `at`.
+    Raises the errors of `branch_state`, and BadInput `unknown_entry` if the session lacks the entry.
     """
     state = branch_state(session, leaf_id)
     listed = state.listed[view]
-    start = _start(state, listed, at)
+    start = _start(state, listed, start_entry)
     end = _end(listed, start)
     shown = listed[start:end]
     damage = _Damage(session.damage)
     here = shown[0] if shown else None
-    items = tied([*_items(session, state, view, listed, start, end, damage, as_recorded)])
+    page = EntriesInView.of(session, state, view, shown, subagents_of(session, state, shown), as_recorded=as_recorded)
+    items = list(_items(page, listed, start, end, damage))
+    items = tied(items if as_recorded else list(with_pictures(session, state, view, items)))
     return SessionView(
         state=state,
         view=view,
-        items=items if as_recorded else with_pictures(session, state, view, items),
+        items=items,
         start=start,
         end=end,
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
-        upto=listed[-1].id if listed else "",
+        last_entry=listed[-1].id if listed else "",
         count=len(listed),
         here=here.id if here is not None else "",
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
-        broken=state.broken,
     )
 
 
@@ -337,23 +178,9 @@ def _start_before(listed: Sequence[Entry], end: int) -> int:
     return first
 
 
-def _items(
-    session: Session,
-    state: BranchState,
-    view: str,
-    listed: Sequence[Entry],
-    start: int,
-    end: int,
-    damage: _Damage,
-    as_recorded: bool,
-) -> Iterator[EntryView]:
-    shown = listed[start:end]
-    sources = [source_of(state, entry, view) for entry in shown]
-    calls = calls_of(state, shown)
-    texts = indexed_texts(session, [*sources, *calls])
-    languages = languages_of(calls, texts)
-    subagents = subagents_of(session, state, shown)
-    between = damage.between(listed, start, end) if view == "all" else {}
+def _items(page: EntriesInView, listed: Sequence[Entry], start: int, end: int, damage: _Damage) -> Iterator[EntryView]:
+    session, state = page.session, page.state
+    between = damage.between(listed, start, end) if page.view == "all" else {}
     with session.agent.store.open(session.real_path()) as reader:
         position = start
         while position < end:
@@ -362,40 +189,18 @@ def _items(
             if pause is not None:
                 yield pause
             yield from _damaged(reader, between.get(position, ()))
-            minor = _minor_run(state, listed[position:end], frozenset(place - position for place in between))
+            minor = minor_run(state, listed[position:end], frozenset(place - position for place in between))
             if len(minor) > 1:
                 yield minor_item(minor)
                 position += len(minor)
                 continue
-            yield from items_of(
-                state,
-                entry,
-                texts[sources[position - start].id],
-                view,
-                remarks=[
-                    *(EntryNote(words, icon="broken") for words in damage.faults.get(entry.number, ())),
-                    *summary_notes(session.agent, entry, state.tree, reader),
-                ],
-                project=session.cwd,
-                subagents=subagents,
-                languages=languages,
-                as_recorded=as_recorded,
-            )
+            faults = (EntryNote(words, icon="broken") for words in damage.faults.get(entry.number, ()))
+            yield from page.items(entry, [*faults, *summary_notes(session.agent, entry, state.tree, reader)])
             turn = turn_line(state, entry)
             if turn is not None:
                 yield turn
             position += 1
         yield from _damaged(reader, between.get(end, ()))
-
-
-def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
-    """The sequence of minor entries with which these begin; damaged lines are shown before those at `damaged`."""
-    run: list[Entry] = []
-    for place, entry in enumerate(entries):
-        if not is_minor(state, entry) or (run and place in damaged):
-            break
-        run.append(entry)
-    return run
 
 
 # ---- damage ----------------------------------------------------------------------------------------------
@@ -464,7 +269,7 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         yield EntryView("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
 
 
-# ---- bypassed compactions--------------------------------------------------------------------------------
+# ---- bypassed compactions --------------------------------------------------------------------------------
 
 
 def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
@@ -486,24 +291,22 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
 
 
-def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> list[EntryView]:
+# ---- pictures and title ---------------------------------------------------------------------------------
+
+
+def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryView]) -> Iterator[EntryView]:
     """The items with their pictures, unless an edit has replaced the recorded content."""
-    return [
-        item
-        if not item.entry_id or (view == "sees" and item.entry_id in state.edits)
-        else _with_pictures(session, state, item)
-        for item in items
-    ]
+    for item in items:
+        if not item.entry_id or (view == "sees" and item.entry_id in state.edits):
+            yield item
+            continue
+        entry = state.tree.entry(item.entry_id)
+        block = next((one for one in entry.blocks or () if one.index == item.block), None)
+        pictures = shown_pictures(session, entry, block, item.shown.text)
+        yield replace(item, pictures=pictures) if pictures else item
 
 
-def _with_pictures(session: Session, state: BranchState, item: EntryView) -> EntryView:
-    entry = state.tree.entry(item.entry_id)
-    block = next((one for one in entry.blocks or () if one.index == item.block), None)
-    pictures = shown_pictures(session, entry, block, item.shown.text)
-    return replace(item, pictures=pictures) if pictures else item
-
-
-def title_of(session: Session, activity: Activity) -> str:
+def page_title(session: Session, activity: Activity) -> str:
     """The title of its page: the session and its states."""
     states = {"due": session.due, "live": activity.is_live}
     return ", ".join([heading(session), *(state for state, applies in states.items() if applies)])
@@ -515,3 +318,467 @@ def live_signs(session: Session, now: datetime) -> Activity:
     Raises the errors of opening it.
     """
     return activity_of(session, session.agent.store.state(session.real_path()), now, with_writers=False)
+
+
+# ---- times ----------------------------------------------------------------------------------------------
+
+PAUSE: Final = timedelta(minutes=30)
+"""A shorter time between two entries is not mentioned."""
+SEARCHED: Final = 50
+STOPPED: Final = frozenset({"error", "aborted"})
+
+
+class TimeSpan(NamedTuple):
+    """The times of the first and the last of some entries that record one."""
+
+    first: datetime
+    last: datetime
+
+    @property
+    def words(self) -> str:
+        return duration_words(self.last - self.first)
+
+    @property
+    def is_one_day(self) -> bool:
+        return day_of(self.first) == day_of(self.last)
+
+
+class TurnFacts(NamedTuple):
+    """The facts about one turn."""
+
+    span: TimeSpan | None
+    """None if its entries record no times."""
+    tokens: int
+    """The tokens of its part in the context."""
+    calls: int
+    failed: int
+    """The number of failed calls."""
+    is_troubled: bool
+    """Whether an answer stopped or failed."""
+
+
+def span_of(entries: Sequence[Entry]) -> TimeSpan | None:
+    """The span of the entries that record a time; None if none does."""
+    first = next((at for entry in entries if (at := entry.moment) is not None), None)
+    last = next((at for entry in reversed(entries) if (at := entry.moment) is not None), None)
+    return TimeSpan(first, last) if first is not None and last is not None else None
+
+
+def turn_facts(state: BranchState, number: int) -> TurnFacts:
+    """The facts of a turn of the branch, counted from 1."""
+    begin = state.turns[number - 1][0]
+    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
+    entries = state.branch[begin:end]
+    kept = state.kept
+    return TurnFacts(
+        span_of(entries),
+        sum(kept[one.id].tokens for one in entries if one.id in kept),
+        sum(one.result_for is not None for one in entries),
+        sum(one.result_for is not None and one.failed for one in entries),
+        any(one.role == Role.ASSISTANT and one.stop_reason in STOPPED for one in entries),
+    )
+
+
+def pause_before(listed: Sequence[Entry], position: int, state: BranchState) -> EntryView | None:
+    """A line before an entry: the time since the previous one if it is long, and the day if it is another one.
+
+    For the first entry of a branch it is the day, if the branch has several.
+    """
+    at = listed[position].moment
+    if at is None:
+        return None
+    before = _last_moment(listed, position)
+    if before is None:
+        span = span_of(state.branch)
+        return EntryView("time", "", day=at) if span is not None and not span.is_one_day else None
+    words = f"{duration_words(at - before)} later" if at - before >= PAUSE else ""
+    is_next_day = day_of(at) != day_of(before)
+    return EntryView("time", words, day=at if is_next_day else None) if words or is_next_day else None
+
+
+def turn_line(state: BranchState, entry: Entry) -> EntryView | None:
+    """A line below the message that begins a turn: the duration of the turn; None for other entries, or without
+    times."""
+    place = bisect_left(state.turns, entry.number, key=lambda turn: turn[1].number)
+    if place == len(state.turns) or state.turns[place][1].id != entry.id:
+        return None
+    facts = turn_facts(state, place + 1)
+    if facts.span is None or facts.span.first == facts.span.last:
+        return None
+    words = [f"turn {place + 1:,} took {facts.span.words}"]
+    if facts.calls:
+        words.append(f"{facts.calls:,} call{'s' if facts.calls > 1 else ''}")
+    if facts.failed:
+        words.append(f"{facts.failed:,} failed")
+    return EntryView("time", ", ".join(words))
+
+
+def _last_moment(listed: Sequence[Entry], position: int) -> datetime | None:
+    """The time of the nearest entry before a position that records one, of the last SEARCHED."""
+    for place in range(position - 1, max(-1, position - 1 - SEARCHED), -1):
+        at = listed[place].moment
+        if at is not None:
+            return at
+    return None
+
+
+def day_of(at: datetime | None) -> date | None:
+    """The day of a time in the zone of this computer."""
+    return timezone.localtime(at).date() if at is not None else None
+
+
+# ---- relatives ------------------------------------------------------------------------------------------
+
+RELATIVES_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Relatives:
+    """The indexed sessions that are related to one."""
+
+    parent: Session | None
+    """The session from which it was forked, or that started it."""
+    subagents: list[Session]
+    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
+    forks: list[Session]
+    start: StartingCall | None
+    """The call that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingCall:
+    """The call that started a subagent, in the session of this call."""
+
+    session: Session
+    entry_id: str
+    tool: str
+
+
+def relatives_of(session: Session) -> Relatives:
+    """The shown sessions that are related to this one."""
+    shown = Session.objects.shown().for_display()
+    children = shown.children_of(session).order_by("mtime_ns", "pk")
+    parent = shown.parent_of(session)
+    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
+    return Relatives(
+        parent,
+        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
+        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
+    )
+
+
+def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
+    """The call in these sessions that started a subagent; None if none of them has one."""
+    if not subagent.header_id:
+        return None
+    for session, result in entries_naming(sessions, subagent.header_id):
+        if result.subagent == subagent.header_id and result.result_for is not None:
+            naming = (entry for _, entry in entries_naming([session], result.result_for))
+            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
+            return StartingCall(session, call.id, result.tool_name)
+    return None
+
+
+def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
+    """The sessions that calls of these entries started, by `Entry.subagent`."""
+    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
+    ids = {result.subagent for result in results if result.subagent}
+    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
+
+
+# ---- the turns beside the text --------------------------------------------------------------------------
+
+TURNS_SHOWN: Final = 60
+EVENTS_SHOWN: Final = 6
+"""Branches, labels and compactions that are shown for one turn."""
+TITLE_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class SidebarEvent:
+    """An event of a turn, with its own line."""
+
+    kind: str
+    """`fork`, `compaction`, `summary` or `label`."""
+    words: str
+    entry_id: str = ""
+    leaf_id: str = ""
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SidebarTurn:
+    """A user's message and the entries up to the next one."""
+
+    number: int
+    entry: Entry
+    title: str
+    facts: TurnFacts
+    begins_day: bool
+    """Whether the previous shown turn began on another day."""
+    events: list[SidebarEvent]
+    more: int
+    """The number of events that are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSidebar:
+    """Some of the turns, around the present one."""
+
+    turns: list[SidebarTurn]
+    current: int
+    """Counted from 1; 0 before the first turn."""
+    earlier: str
+    """The user's message to link to for earlier turns; empty if there are none."""
+    later: str
+    before: list[SidebarEvent]
+    """Events before the first turn."""
+
+
+def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSidebar:
+    """The turns around an entry of the branch. Raises Conflict if the file was rewritten."""
+    numbers = [entry.number for _, entry in state.turns]
+    current = bisect_right(numbers, here.number) if here is not None else 0
+    first = max(0, min(current - TURNS_SHOWN // 3, len(state.turns) - TURNS_SHOWN))
+    shown = state.turns[first : first + TURNS_SHOWN]
+    last = first + len(shown)
+    titles = _titles(session, state, [entry for _, entry in shown])
+    events: dict[int, list[SidebarEvent]] = {}
+    for number, event in _events(state, first, last):
+        events.setdefault(number, []).append(event)
+    days = [day_of(entry.moment) for _, entry in shown]
+    is_one_day = len(set(days)) < 2
+    turns = [
+        SidebarTurn(
+            number=number,
+            entry=entry,
+            title=titles[entry.id],
+            facts=turn_facts(state, number),
+            begins_day=not is_one_day and (not place or days[place] != days[place - 1]),
+            events=events.get(number, [])[:EVENTS_SHOWN],
+            more=max(0, len(events.get(number, ())) - EVENTS_SHOWN),
+        )
+        for place, (number, (_, entry)) in enumerate(enumerate(shown, first + 1))
+    ]
+    return TurnSidebar(
+        turns=turns,
+        current=current,
+        earlier=state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
+        later=state.turns[last][1].id if last < len(state.turns) else "",
+        before=events.get(0, [])[:EVENTS_SHOWN],
+    )
+
+
+def _events(state: BranchState, first: int, last: int) -> Iterator[tuple[int, SidebarEvent]]:
+    """The events of a range of turns, each with the number of its turn."""
+    begins = [position for position, _ in state.turns]
+    begin = begins[first] if first else 0
+    end = begins[last] if last < len(begins) else len(state.branch)
+    for position in range(begin, end):
+        entry = state.branch[position]
+        turn = bisect_right(begins, position)
+        if entry.is_compaction:
+            ignored = state.reading.reader.ignores(entry)
+            yield (
+                turn,
+                SidebarEvent("compaction", "compaction, ignored" if ignored else "compaction", entry.id),
+            )
+        elif entry.role == Role.BRANCH_SUMMARY:
+            yield turn, SidebarEvent("summary", "branch summary", entry.id)
+        if state.labels and entry.id in state.labels:
+            yield turn, SidebarEvent("label", state.labels[entry.id][:NAME_CHARACTERS], entry.id)
+        for fork in state.forks.get(position, ()):
+            yield turn, SidebarEvent("fork", "", leaf_id=fork.leaf_id, entries=fork.entries)
+
+
+def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[str, str]:
+    unknown = [entry for entry in users if entry.id not in state.titles]
+    fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
+    for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
+        blocks = state.tree.entry(entry_id).blocks
+        state.titles[entry_id] = title_of(texts.joined(blocks), TITLE_CHARACTERS)
+    return {entry.id: state.titles.get(entry.id, "") for entry in users}
+
+
+# ---- a place on the token map ---------------------------------------------------------------------------
+
+WORDS: Final = 60
+"""The maximum length of an entry's text in its name, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlace:
+    """One entry of the context, by its position on the map."""
+
+    number: int
+    """Counted from 1."""
+    total: int
+    entry_id: str
+    name: str
+    top: int
+    height: int
+    """Its height on the map."""
+    previous_turn: int
+    """The numbers of the entries that begin this turn (or the previous one) and the next one: the targets of the page
+    keys."""
+    next_turn: int
+
+
+def place_at_point(session: Session, state: BranchState, x: int, y: int) -> MapPlace | None:
+    """The place at a point of the map; None if the context is empty."""
+    tokens = state.token_map.tokens_at(x, y)
+    return place_of(session, state, bisect_right(state.tokens_before, tokens))
+
+
+def place_of(session: Session, state: BranchState, number: int) -> MapPlace | None:
+    """The entry of the context with this number, or the nearest one; None if the context is empty."""
+    seen = state.listed["sees"]
+    if not seen:
+        return None
+    number = min(max(number, 1), len(seen))
+    entry, before = seen[number - 1], state.tokens_before
+    tokens = before[number] - before[number - 1]
+    top, height = state.token_map.frame(before[number - 1], tokens)
+    turn = bisect_right(state.turns, entry.number, key=lambda one: one[1].number)
+    where = f"turn {turn:,}" if turn else "before the first turn"
+    begun = _beginning(state, turn, 1)
+    return MapPlace(
+        number=number,
+        total=len(seen),
+        entry_id=entry.id,
+        name=f"{where}, {_name(session, state, entry)}, about {in_measure(tokens, state.size)} tokens",
+        top=top,
+        height=height,
+        previous_turn=begun if begun < number else _beginning(state, turn - 1, 1),
+        next_turn=_beginning(state, turn + 1, len(seen)),
+    )
+
+
+def _beginning(state: BranchState, turn: int, otherwise: int) -> int:
+    """The number in the context of the first entry of a turn that the model sees."""
+    if not 1 <= turn <= len(state.turns):
+        return otherwise
+    begin = state.turns[turn - 1][0]
+    seen = (state.places[entry.id] + 1 for entry in islice(state.branch, begin, None) if entry.id in state.places)
+    return next(seen, otherwise)
+
+
+def _name(session: Session, state: BranchState, entry: Entry) -> str:
+    """The author of the entry and the beginning of its text; for a result, the tool and its arguments."""
+    if entry.role == Role.TOOL_RESULT:
+        maker = next(iter(state.makers.get(entry.result_for or "", ())), None)
+        calls = [block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for]
+        words = _beginning_of(session, maker, tuple(calls[:1])) if maker is not None and calls else ""
+        return " ".join(filter(None, (author_of(entry.role, entry.tool_name), words.partition(" ")[2])))
+    message = state.kept[entry.id]
+    kind = message.blocks[0].type if message.blocks else ""
+    words = _beginning_of(session, message.source, message.blocks)
+    return ": ".join(filter(None, (author_of(entry.role, "", kind, entry.type), words)))
+
+
+def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | None) -> str:
+    text = spoken(joined_in_short(indexed_texts(session, [entry])[entry.id], blocks)[:4_000], entry.role)
+    if session.cwd.strip("/"):
+        text = text.replace(f"{session.cwd.rstrip('/')}/", "")
+    return escape_line(beginning_of(" ".join(text.split()), WORDS))
+
+
+# ---- the surroundings -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTab:
+    """A link to one view of the branch, with the number of its entries."""
+
+    view: str
+    label: str
+    count: int
+    address: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The surroundings of a page of a view."""
+
+    state: BranchState
+    version: str
+    """Changes whenever they do."""
+    view: str
+    leaf: str
+    """The leaf of the branch; empty for the one from which the session continues."""
+    tabs: list[ViewTab]
+    rail: TurnSidebar
+    place: MapPlace | None
+    """The position of the page's beginning on the token map; None if the context is empty."""
+    frame: tuple[int, int] | None
+    """Top and height of the page on the token map; None if it does not show the context."""
+    shares: list[Share]
+    """The parts of the context, in its measure."""
+    rest: int
+    """The tokens that the provider counts and the session lacks."""
+    span: TimeSpan | None
+    """The time of the branch; None if its entries record no times."""
+    at: str
+    """The address of an entry in this view, up to its id."""
+    all_at: str
+    """The same in the full history."""
+    branch: str
+    """The address of another branch in this view, up to the id of its leaf."""
+
+
+def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, start: int, end: int) -> Surroundings:
+    """The surroundings of the page with these entries of a view, given as positions in it.
+
+    Raises Conflict if the file was rewritten.
+    """
+    listed = state.listed[view]
+    here = listed[start] if start < end else None
+    first = here.id if here is not None and start else ""
+    shares, rest = _contents(state)
+    before = state.tokens_before
+    seen_before = next((state.places[one.id] for one in listed[start:] if one.id in state.places), len(state.places))
+    return Surroundings(
+        state=state,
+        version=version_of(session, start, end),
+        view=view,
+        leaf=leaf,
+        tabs=[
+            ViewTab(name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view)
+            for name, label in VIEWS.items()
+        ],
+        rail=rail_of(session, state, here),
+        place=place_of(session, state, seen_before + 1),
+        frame=state.token_map.frame(before[start], before[end] - before[start]) if view == "sees" and here else None,
+        shares=shares,
+        rest=rest,
+        span=span_of(state.branch),
+        # In a path, these are followed by an entry's id.
+        at=view_address(session, view, leaf) + "&at=",
+        all_at=view_address(session, "all", leaf) + "&at=",
+        branch=view_address(session, view) + "&leaf=",
+    )
+
+
+def version_of(session: Session, start: int, end: int) -> str:
+    """The version of the surroundings of a page, between these positions of a view."""
+    return f"{session.entry_count}.{start}.{end}"
+
+
+def view_address(session: Session, view: str, leaf: str = "", at: str = "") -> str:
+    """The address of a view of a branch, from an entry on."""
+    parameters = {"view": view, "leaf": leaf, "at": at}
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return f"{session.get_absolute_url()}?{query}"
+
+
+def _contents(state: BranchState) -> tuple[list[Share], int]:
+    """The kinds of content in the measure of the context, and the rest."""
+    size, shares = state.size, state.token_map.shares
+    tokens, rest = size.contents([share.tokens for share in shares])
+    found = [
+        Share(share.kind, share.name, part, percent(part, size.tokens))
+        for share, part in zip(shares, tokens, strict=True)
+    ]
+    return found, rest

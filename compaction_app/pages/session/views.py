@@ -1,4 +1,8 @@
-"""The pages of one session. Each view is a page; htmx gets a part of the page's own template."""
+"""The pages of one session, and the actions on reading it: choosing the agent whose reader is used, and reindexing.
+
+Each view is a page; htmx gets a part of the page's own template. `whole_text` is one text of a session in full: of an
+entry, or of one of its blocks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from django import forms
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -18,10 +21,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.changes.offers import offers_of
-from compaction_app.core.branch_views import VIEWS, messages_in
 from compaction_app.core.states import FINISHED
-from compaction_app.entries.branch_export import FORMS, LABELS, BranchExport, export_name, note_of
-from compaction_app.entries.branches import branch_state, find_leaf
+from compaction_app.entries.branch_export import FORMS, BranchExport, export_name, note_of
+from compaction_app.entries.branches import VIEWS, branch_state, find_leaf
 from compaction_app.entries.links import place_address
 from compaction_app.entries.view import (
     EntryPicture,
@@ -37,28 +39,32 @@ from compaction_app.entries.view import (
 )
 from compaction_app.lookups import known_session
 from compaction_app.models import Run
-from compaction_app.rendering.exported import ExportHead
 from compaction_app.rendering.pictures import Picture
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import reader_named, readers_of
-from sessions_app.disk.files import Fingerprint, opened, pread
-from sessions_app.document.document import indexed_texts
+from sessions_app.disk.files import opened, pread
+from sessions_app.document.document import Document, indexed_texts
 from sessions_app.index.indexer import index_file, select_reader
 from sessions_app.index.session_copies import write_version_3
 from sessions_app.models import Session
 from sessions_app.search.results import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_text
 from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .presenter import SessionView, live_signs, relatives_of, row_compactions, title_of, view_session
-from .surroundings import place_at_point, place_of, surroundings_of, view_address
-
-# WAS compaction_app/session_page/reader_selection: """The user's actions on reading a session: choosing the agent whose reader is used, and reindexing."""
-# WAS compaction_app/session_page/whole_text: """One text of a session in full: of an entry, or of one of its blocks."""
-
+from .presenter import (
+    SessionView,
+    live_signs,
+    page_title,
+    place_at_point,
+    place_of,
+    relatives_of,
+    row_compactions,
+    surroundings_of,
+    view_address,
+    view_session,
+)
 
 WHOLE_CHARACTERS: Final = 400_000
 """Characters of one text that are shown; the page states the number of the others."""
@@ -136,28 +142,11 @@ def _text_of_file(path: Path) -> str:
 def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:
     """The export of a view of a branch; an empty `leaf_id` means the session's last entry.
 
-    Raises the errors of `branch_state`.
+    Raises the errors of `Document.of_index` and `Document.branch`.
     """
-    state = branch_state(session, leaf_id)
-    messages = messages_in(view, state.branch, state.context)
-    facts = [
-        session.agent_label,
-        session.cwd,
-        session.model,
-        LABELS[view].lower(),
-        plural(len(messages), "entry"),
-        f"leaf {state.leaf_id}",
-    ]
-    return BranchExport(
-        agent=session.agent,
-        path=session.real_path(),
-        fingerprint=msgspec.convert(session.fingerprint, Fingerprint),
-        tree=state.tree,
-        leaf_id=state.leaf_id,
-        view=view,
-        messages=messages,
-        head=ExportHead(session.heading, [fact for fact in facts if fact]),
-    )
+    document = Document.of_index(session)
+    about = [session.agent_label, session.cwd, session.model]
+    return BranchExport.of(document, leaf_id or document.leaf_id, view, session.heading, about)
 
 
 RENDERED: Final = "rendered"
@@ -173,11 +162,6 @@ def form_of(request: HttpRequest, parameter: str) -> str:
         if form in OTHER:
             return str(form)
     return RENDERED
-
-
-def keep_form(response: HttpResponse, form: str) -> None:
-    """Store a form as the browser's preference."""
-    response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
 
 
 class ReaderForm(forms.Form):
@@ -225,9 +209,9 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     view = view if view in VIEWS else "sees"
     leaf = request.GET.get("leaf", "")
     form = form_of(request, TEXTS)
-    within = _search(request, found, entry)
-    if within is not None and within.entries and not entry:
-        return redirect(place_address(found.get_absolute_url(), within.next, within.typed))
+    search = _search(request, found, entry)
+    if search is not None and search.entries and not entry:
+        return redirect(place_address(found.get_absolute_url(), search.next, search.typed))
     try:
         if entry and not leaf:
             leaf = find_leaf(found, entry)
@@ -235,10 +219,10 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
             found,
             leaf_id=leaf,
             view=view,
-            at=entry or request.GET.get("at", ""),
+            start_entry=entry or request.GET.get("at", ""),
             as_recorded=form == RECORDED,
         )
-        around = {} if wants_fragment(request) else _around(found, shown, leaf, form)
+        beside = {} if wants_fragment(request) else _page_context(found, shown, leaf, form)
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
@@ -250,30 +234,30 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "session": found,
         "shown": shown,
         "selected": entry,
-        "within": within,
+        "search": search,
         "form": form,
         "other_form": OTHER[form],
         # In a path, this is followed by an entry's id.
         "at": view_address(found, view, leaf) + "&at=",
         "row_compactions": row_compactions(found) if view == "removed" else [],
-        **around,
+        **beside,
     }
     response = render(request, part, context)
     if request.GET.get(TEXTS) in OTHER:
-        keep_form(response, form)
+        response.set_cookie(COOKIE, form, max_age=COOKIE_SECONDS, httponly=True, samesite="Strict")
     return response
 
 
-def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
-    """The surroundings of a page's entries. Raises BadInput and SystemFailure."""
+def _page_context(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
+    """The parts of a page beside its entries. Raises BadInput and SystemFailure."""
     begin = view_address(found, shown.view, leaf)
     here = shown.here if shown.earlier else ""
     activity = live_signs(found, timezone.now())
     return {
-        "around": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
+        "sidebar": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
         "leaf": leaf,
         "activity": activity,
-        "title": title_of(found, activity),
+        "title": page_title(found, activity),
         "begin": begin,
         "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,

@@ -335,7 +335,7 @@ def a_call_is_left_unanswered_by_what_keeps_its_answer(_: Any, transcript_: Tran
     left: dict[Target, tuple[Target, ...]] = {}
     for shared in transcript_.pairs.shared:
         takers = {found: transcript._taken_by(transcript_, found, gone) for found in shared.objects}
-        staying = tuple(transcript._target(transcript_, found) for found in takers if takers[found] is None)
+        staying = tuple(transcript_.target(found) for found in takers if takers[found] is None)
         left.update({taker: staying for taker in takers.values() if taker is not None and staying})
     return left
 

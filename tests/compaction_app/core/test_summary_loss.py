@@ -405,7 +405,7 @@ def test_a_draft_is_compared_as_the_summary_that_it_becomes():
         assert getattr(drafted, fact) == getattr(replacement, fact), fact
     assert (loss.still, loss.in_context, loss.lost) == (wanted.still, wanted.in_context, wanted.lost)
     assert loss.plan == wanted.plan is not None
-    judged = DraftCheck.of(drafted, texts).judge(draft)
+    judged = DraftCheck(drafted.replaced, drafted.kept, texts).judge(draft)
     assert (judged.still, judged.in_context, judged.lost) == (loss.still, loss.in_context, loss.lost)
 
 
@@ -418,5 +418,5 @@ def test_a_draft_of_a_left_branch_is_compared_with_what_was_left():
     assert [one.entry.id for one in drafted.kept] == ["e1", "other"]
     assert (drafted.is_of_branch, drafted.entries, drafted.before_id) == (True, 8, "e9")
     _, texts = branch_and_texts(session_bytes(lines))
-    judged = DraftCheck.of(drafted, texts).judge("parseLine")
+    judged = DraftCheck(drafted.replaced, drafted.kept, texts).judge("parseLine")
     assert (words(judged.still)[1], words(judged.lost)[1]) == (["parseLine"], ["readFile"])

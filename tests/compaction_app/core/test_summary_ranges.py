@@ -139,7 +139,7 @@ def test_where_a_range_is_cut(recorded, keep, cut):
     found = range_of(*recorded, keep=keep)
     replaced, prefix, kept = (part.split() for part in cut.split("|"))
     assert parts(found) == (replaced, prefix, kept)
-    assert (found.first_kept_id, found.is_split_turn) == (kept[0], prefix != [])
+    assert (found.first_kept_id, found.prefix != ()) == (kept[0], prefix != [])
     compactions = [f"e{at}" for at, one in enumerate(recorded, 1) if one.get("type") == "compaction"]
     assert (found.previous_summary and [found.previous_summary.id]) == (compactions or None)
 

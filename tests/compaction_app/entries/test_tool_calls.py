@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from compaction_app.entries.view import changes_of
-from compaction_app.entries.words import call_words, path_read
+from compaction_app.entries.view import arguments_in_short, call_words, changes_of, path_read
+from sessions_app.sessionlog.entries import call_parts
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n x\n-y\n+z\n*** End Patch"
 EDITS = [{"old_string": "y", "new_string": "z"}, {"old_string": "a", "new_string": "b"}, 7]
@@ -72,4 +72,4 @@ def test_the_file_whose_text_a_call_asks_for(tool, arguments, path):
 def test_the_file_stands_first_in_the_words_of_a_call():
     text = 'toolCall c1 Edit {"replace_all":false,"file_path":"/home/dev/a.py","old_string":"x"}'
     assert call_words(text, "c1", "/home/dev") == ("Edit", "a.py replace_all: false old_string: x")
-    assert call_words(text, "c1", "/home/dev", only_file=True) == ("Edit", "a.py")
+    assert arguments_in_short(call_parts(text, "c1")[1], "/home/dev", only_file=True) == "a.py"

@@ -12,7 +12,7 @@ from compaction_app.core.effects import removed_estimate
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind, ReviewStatus
 from compaction_app.core.states import RunState
-from compaction_app.entries.words import call_words
+from compaction_app.entries.view import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.pages.review import presenter as review_pages
 from compaction_app.pages.review.presenter import ReviewDesk

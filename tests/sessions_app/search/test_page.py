@@ -154,7 +154,7 @@ def test_every_page_has_the_field(browser, sessions):
 
 
 def within(browser: Client, address: str) -> Any:
-    return browser.get(address).context["within"]
+    return browser.get(address).context["search"]
 
 
 def test_a_search_within_a_session_goes_to_its_first_place(browser, sessions):

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sessions_app.sessionlog.text import duration_words, moment_of
+from sessions_app.sessionlog.entries import moment_of
+from sessions_app.sessionlog.text import duration_words
 
 
 @pytest.mark.parametrize(
