@@ -25,7 +25,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -37,6 +37,7 @@ from sessions_app.disk.files import file_state
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Measure
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
@@ -45,7 +46,7 @@ from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage import backups as files
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
-from . import audit as audit
+from . import audit
 
 logger = logging.getLogger("redline")
 
@@ -71,6 +72,28 @@ _COLUMNS: Final = (
 
 
 # ---- notes ---------------------------------------------------------------------------------------------------
+
+
+class MadeChange(NamedTuple):
+    """A change that was made or is about to be made."""
+
+    entry_id: str
+    """The new leaf of the session, or the id of the new session."""
+    size: int = 0
+    """The size of the changed or new session in bytes; 0 before it is made."""
+    lines: tuple[bytes, ...] = ()
+    """The appended lines, without their newlines."""
+    created: Path | None = None
+    """The new session, if one was made."""
+    sha256: str = ""
+    """The digest of the changed or new file; empty if unknown."""
+    certificate: Certificate | None = None
+    """The result of the checks; None before they ran."""
+
+    @property
+    def first_id(self) -> str:
+        """The id of the first appended entry: a label from a hook follows the summary that it labels."""
+        return str(json.loads(self.lines[0])["id"])
 
 
 class BackupNote(msgspec.Struct, frozen=True):
@@ -113,6 +136,12 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     certificate: dict[str, Any] | None = None
     measure: Measure | None = None
     """The measure of the context from which it deleted; None if it deleted nothing."""
+
+    def of_made(self, made: MadeChange) -> Self:
+        """The note, completed with the change as it was made."""
+        certificate = made.certificate.to_json() if made.certificate is not None else None
+        created = str(made.created or "")
+        return msgspec.structs.replace(self, entry_id=made.entry_id, created=created, certificate=certificate)
 
     def session_path(self, locked: Path) -> Path:
         """The changed session, given the one whose lock is held."""
@@ -304,6 +333,10 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
     summary_id: str = ""
     """The id of that summary."""
 
+    def of_made(self, made: MadeChange) -> Self:
+        summary_id = made.first_id if self.draft is not None else ""
+        return msgspec.structs.replace(super().of_made(made), summary_id=summary_id)
+
     @property
     def key(self) -> str:
         return f"{self.action} {self.entry_id} {self.backup.path}"
@@ -360,21 +393,18 @@ def record(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
         row = session_row(session)
         backup = _record_backup(row, note.backup, note.REASON) if note.backup is not None else None
         note.save(row, backup)
-        audit.append(
-            audit.AuditFacts(
-                change=note.key,
-                at=note.written_at,
-                session=Path(note.removed or session),
-                action=note.audit_action,
-                writer=note.audit_writer,
-                targets=note.targets,
-                before=note.content_before,
-                after=audit.FileContent(size, sha256) if sha256 else None,
-                new_file=note.created,
-                backup=note.backup.path if note.backup is not None else "",
-                certificate=note.certificate,
-            )
+        entry = AuditEntry(
+            change=note.key,
+            at=note.written_at,
+            session=note.removed or str(session),
+            action=note.audit_action,
+            writer=note.audit_writer,
+            targets=list(note.targets),
+            new_file=note.created,
+            backup=note.backup.path if note.backup is not None else "",
+            certificate=note.certificate,
         )
+        audit.append(entry, note.content_before, audit.FileContent(size, sha256) if sha256 else None)
     if not note.removed:
         made_from = session if note.created else None
         remember_own_write(note.changed_path(session), size, note.measure, made_from=made_from)
@@ -417,30 +447,26 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
             _record_backup(session, one, Backup.Reason.RESTORE)
         _record_compactions_left(session, path)
         if size is not None and note.restored_at is not None:
-            audit.append(_restore_facts(path, note, note.restored_at, size))
+            # A backup that is made after the step, of bytes written at the same moment, is missing from the note of a
+            # settled one.
+            first = note.backups[0] if note.backups else None
+            backup = first.path if first is not None else ""
+            entry = AuditEntry(
+                change=f"restore {note.source} {backup or note.restored_at.isoformat()}",
+                at=note.restored_at,
+                session=str(path),
+                action=AuditEntry.Action.RESTORE,
+                restored_from=note.source,
+                backup=backup,
+            )
+            before = first.content if first is not None else None
+            audit.append(entry, before, audit.FileContent(size, note.sha256))
     if size is not None:
         remember_own_write(path, size)
 
 
 def _key_of_commit(entry_id: str, backup: str) -> str:
     return f"commit {entry_id} {backup}"
-
-
-def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:
-    # A backup that is made after the step, of bytes written at the same moment, is missing from the note of a settled
-    # one.
-    first = note.backups[0] if note.backups else None
-    made = first.path if first is not None else restored_at.isoformat()
-    return audit.AuditFacts(
-        change=f"restore {note.source} {made}",
-        at=restored_at,
-        session=path,
-        action=AuditEntry.Action.RESTORE,
-        before=first.content if first is not None else None,
-        after=audit.FileContent(size, note.sha256),
-        restored_from=note.source,
-        backup=first.path if first is not None else "",
-    )
 
 
 def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:

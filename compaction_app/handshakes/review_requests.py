@@ -35,8 +35,8 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
 
+from .approval import report_failed
 from .lifecycle import change_handshake, end_handshake, publish_change, wait_for
-from .outcomes import report_failed
 
 NOTHING: Final = "nothing"
 COMPACTS: Final = "The agent compacts as usual."

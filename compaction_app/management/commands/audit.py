@@ -5,8 +5,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.proof import certificate_in
 from compaction_app.models import AuditEntry
-from compaction_app.pages.audit import certificate_of
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.text import plural
 from sessions_app.terminal import Column
@@ -73,7 +73,7 @@ def _document(entry: AuditEntry) -> dict[str, Any]:
 
 
 def _cells(entry: AuditEntry) -> list[str]:
-    certificate = certificate_of(entry)
+    certificate = certificate_in(entry)
     return [
         str(entry.number),
         entry.at.strftime("%Y-%m-%d %H:%M:%S"),

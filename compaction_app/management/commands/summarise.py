@@ -15,8 +15,7 @@ from compaction_app.changes.entries import (
 )
 from compaction_app.core.mentions import MEASURES
 from compaction_app.core.summary_loss import DraftJudgement
-from compaction_app.management.change_command import ChangeCommand, flags_of
-from compaction_app.management.plan_display import RequestScreen
+from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.model_request import Summarizer
 from compaction_app.providers.usage import UsageTotals

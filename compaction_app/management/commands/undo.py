@@ -10,7 +10,7 @@ from compaction_app.changes.change import Applied
 from compaction_app.changes.undo import UndoPlan, UndoRequest, planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.change_command import ChangeCommand, flags_of
-from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
+from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.text import plural
@@ -78,7 +78,7 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
     if undone.made.created is not None:
-        resume = " ".join(map(shell_quoted, plan.present.reading.agent.client.resume_command(undone.made.created)))
+        resume = resume_line(plan.present.agent, undone.made.created)
         return [
             f"Made {printable(undone.made.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",
