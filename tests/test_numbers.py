@@ -133,12 +133,12 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert account.struck == size.tokens - account.after.tokens
     commit_page_agrees(browser, account)
     promised = view_commit(run, timezone.now())
-    assert promised.file_bytes == path.stat().st_size
+    assert promised.preflight.present.state.size == path.stat().st_size
     exports_agree(browser, redline, account)
 
     commit_run(run, ALL, preflight_of(approval(run), timezone.now()).digest(), timezone.now())
     compaction = Compaction.objects.get(run=run)
-    if promised.appends:
+    if promised.preflight.writer.appends:
         assert promised.file_bytes_after == path.stat().st_size
     result = page(browser, reverse("compaction:result", args=(run.pk,)))
     assert values(result, "data[title]") == {size.tokens, account.after.tokens}

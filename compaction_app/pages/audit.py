@@ -1,4 +1,4 @@
-"""The page of the audit log."""
+"""The page of the audit log: the state of its chain, and its entries, newest first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.proof import certificate_in
 from compaction_app.entries.links import entry_address
 from compaction_app.entries.words import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
@@ -24,11 +24,7 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.text import plural
 
-# WAS compaction_app/audit/presenter: """The audit log on its page: the state of its chain, and its entries, newest first."""
-
-
 PAGE_SIZE: Final = 100
-HASH_SHOWN: Final = 12
 WORDS_SHOWN: Final = 60
 """The maximum length of an entry that a change names, in characters."""
 _NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
@@ -70,14 +66,6 @@ class AuditRow:
         return " and ".join(words)
 
     @property
-    def hash_before(self) -> str:
-        return self.entry.sha256_before[:HASH_SHOWN]
-
-    @property
-    def hash_after(self) -> str:
-        return self.entry.sha256_after[:HASH_SHOWN]
-
-    @property
     def backup_name(self) -> str:
         return Path(self.entry.backup).name
 
@@ -116,17 +104,12 @@ def view_audit(number: str | None) -> AuditView:
     )
 
 
-def certificate_of(entry: AuditEntry) -> Certificate | None:
-    """The certificate of a change, if any."""
-    return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None
-
-
 def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> AuditRow:
     return AuditRow(
         entry=entry,
         session=session,
         run_id=run_id if entry.action == AuditEntry.Action.COMMIT else None,
-        certificate=certificate_of(entry),
+        certificate=certificate_in(entry),
         said=_said(entry, session) if session is not None and entry.action in _NAMING else None,
     )
 

@@ -20,8 +20,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import OUTCOMES, HandshakeState, NextStep
+from compaction_app.handshakes.approval import cancel_approved
 from compaction_app.handshakes.lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
-from compaction_app.handshakes.outcomes import cancel_approved
 from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
 from compaction_app.planning.model_registry import models
 from compaction_app.planning.planners import PLANNERS

@@ -1,4 +1,4 @@
-"""The pages of a move, a label and a fork: its effect, and the form that does it."""
+"""The pages of a move, a label and a fork: its effect, how it is undone, and the form that does it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.entries import (
     LONGEST_LABEL,
     AppendPlan,
     Destination,
+    ForkPlan,
     any_label,
     append_entries,
     destination_of,
+    fork_session,
     move_to,
     plan_append,
+    plan_fork,
     set_label,
 )
-from compaction_app.changes.fork import fork_session, plan_fork
-from compaction_app.changes.forms import ConfirmationField, missing_in
+from compaction_app.changes.forms import ConfirmationField, ConfirmForm, missing_in
 from compaction_app.entries.words import EntryWords
 from compaction_app.lookups import known_session
-from sessions_app.cli import shell_quoted
+from sessions_app.cli import resume_line
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.web.pages import InlineField, redirect, require_valid, status_of
-
-# WAS compaction_app/navigation/presenter: """A move, a label or a fork on its page: its effect and how to undo it, before anything is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,6 @@ class MoveView:
     """Whether a summary of the left branch is offered."""
     skips_summary: bool
     """Whether it is not, because of the agent's settings."""
-    confirmations: list[RequiredConfirmation]
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +68,9 @@ class LabelView:
     """The effect of a label."""
 
     chosen: EntryWords
+    plan: AppendPlan
     label: str
     """The present label; empty if it has none."""
-    confirmations: list[RequiredConfirmation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +78,9 @@ class ForkView:
     """The effect of a fork."""
 
     chosen: EntryWords
-    destination: Destination
-    entries: int
-    """The number of entries of the branch up to there."""
+    plan: ForkPlan
     is_copy: bool
-    """Whether the new session has every recorded line of them."""
+    """Whether the new session has every recorded line of the branch."""
 
 
 def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
@@ -111,35 +106,24 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
         messages=len(plan.present.reading.reader.rebuild(branch).messages),
         can_summarise=is_summarised and not skips,
         skips_summary=is_summarised and skips,
-        confirmations=plan.confirmations,
-        digest=plan.digest(),
     )
 
 
 def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
     """An entry to be labelled. Raises the errors of `plan_append` and `any_label`."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
-    label = labels(plan.present.tree).get(entry_id, "")
-    return LabelView(_chosen(plan.present, entry_id), label, plan.confirmations)
+    return LabelView(_chosen(plan.present, entry_id), plan, labels(plan.present.tree).get(entry_id, ""))
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
     """The effect a fork at an entry would have now. Raises the errors of `plan_fork`."""
     plan = plan_fork(session.real_path(), entry_id, now)
-    chosen = _chosen(plan.present, entry_id)
-    return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)
+    return ForkView(_chosen(plan.present, entry_id), plan, plan.is_copy)
 
 
 def _chosen(present: LoadedSession, entry_id: str) -> EntryWords:
     entry = present.tree.entry(entry_id)
     return EntryWords.of_entry(entry, present.texts([entry]).get(entry_id, NO_TEXTS))
-
-
-class AppendForm(forms.Form):
-    """The confirmations, and the digest of the plan that the page showed."""
-
-    plan = forms.CharField(required=False)
-    yes = ConfirmationField()
 
 
 class LabelForm(forms.Form):
@@ -168,8 +152,8 @@ def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
     is_leaf = "leaf" in (request.POST if request.method == "POST" else request.GET)
     view_of = partial(view_move, is_leaf=is_leaf)
     if request.method != "POST":
-        return _show(request, found, entry_id, MOVE, view_of, AppendForm())
-    form = AppendForm(request.POST)
+        return _show(request, found, entry_id, MOVE, view_of, ConfirmForm())
+    form = ConfirmForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
@@ -211,11 +195,11 @@ def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if request.method != "POST":
         return _show(request, found, entry_id, FORK, view_fork, None)
     try:
-        is_before = view_fork(found, entry_id, timezone.now()).destination.is_before
+        is_before = view_fork(found, entry_id, timezone.now()).plan.destination.is_before
         made = fork_session(found.real_path(), entry_id, timezone.now())
     except RedlineError as fault:
         return _show(request, found, entry_id, FORK, view_fork, None, fault)
-    resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
+    resume = resume_line(made.agent, made.path)
     _say(request, "fork", made=made, resume=resume)
     return redirect(_tree(found, at=entry_id, again=entry_id) if is_before else made)
 
@@ -238,12 +222,11 @@ def _show(
         fault = fault or unshown
     if isinstance(view, LabelView) and form is None:
         form = LabelForm(initial={"label": view.label})
-    elif isinstance(view, MoveView) and form is not None and form["plan"].value() != view.digest:
-        # Boxes ticked for another plan do not confirm this one.
-        form = AppendForm()
+    elif isinstance(view, MoveView) and isinstance(form, ConfirmForm):
+        form = form.of_shown(view.plan)
     missing = []
-    if isinstance(view, MoveView | LabelView) and isinstance(fault, ConfirmationNeeded) and form is not None:
-        missing = missing_in(form, view.confirmations)
+    if view is not None and isinstance(fault, ConfirmationNeeded) and form is not None:
+        missing = missing_in(form, view.plan.confirmations)
     context = {
         "session": found,
         "entry_id": entry_id,

@@ -1,4 +1,4 @@
-"""The undo of a compaction: its effect, and the undo itself."""
+"""The page of an undo: the entries that would come back, the way, the required confirmations; and the undo itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,10 +15,8 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.change import RequiredConfirmation
-from compaction_app.changes.compaction_state import texts_with
-from compaction_app.changes.forms import ConfirmationField, missing_in
-from compaction_app.changes.undo import UndoPlan, planned, undo_of_run, undo_rows
+from compaction_app.changes.forms import ConfirmForm
+from compaction_app.changes.undo import UndoPlan, planned, texts_with, undo_of_run, undo_rows
 from compaction_app.changes.undo import undo as undo_compaction
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.entries.words import EntryWords
@@ -27,12 +24,8 @@ from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Target, Texts
-from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of
-
-# WAS compaction_app/undo/presenter: """An undo on its page: the entries that would come back, the way, the required confirmations; and the undos of a
-# compaction."""
-
 
 SHOWN: Final = 200
 """Deleted entries that the page shows."""
@@ -64,8 +57,6 @@ class UndoView:
     """Whether entries were chosen."""
     partners: int
     """The deletions that are reverted because they belong with the chosen ones, such as a result with its call."""
-    confirmations: list[RequiredConfirmation]
-    digest: str
 
     @property
     def removed(self) -> str:
@@ -96,8 +87,6 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
         more=len(order) - len(shown),
         is_part=bool(chosen),
         partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
-        confirmations=plan.confirmations,
-        digest=plan.digest(),
     )
 
 
@@ -128,13 +117,6 @@ def _deleted_entry(
     return DeletedEntry(said, blocks, entry_id in chosen, entry_id in back, is_reachable=message is not None)
 
 
-class UndoForm(forms.Form):
-    """The confirmations, and the digest of the plan that the page showed."""
-
-    plan = forms.CharField(required=False)
-    yes = ConfirmationField()
-
-
 CHOICE: Final = "choice"
 """The name of the button that shows which entries would come back: a request with it needs chosen entries."""
 
@@ -147,7 +129,7 @@ def undo(request: HttpRequest, run: int) -> HttpResponse:
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")
     if request.method != "POST":
         return _show(request, found, compaction, chosen, is_choice_missing=CHOICE in request.GET and not chosen)
-    form = UndoForm(request.POST)
+    form = ConfirmForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
@@ -164,7 +146,7 @@ def _show(
     compaction: Compaction,
     chosen: list[str],
     fault: RedlineError | None = None,
-    form: UndoForm | None = None,
+    form: ConfirmForm | None = None,
     *,
     is_choice_missing: bool = False,
 ) -> HttpResponse:
@@ -173,12 +155,8 @@ def _show(
         view = view_undo(compaction, chosen, timezone.now())
     except RedlineError as unshown:
         fault = fault or unshown
-    if form is None or view is None or form["plan"].value() != view.digest:
-        # Boxes ticked for another plan do not confirm this one.
-        form = UndoForm()
-    missing = []
-    if view is not None and isinstance(fault, ConfirmationNeeded):
-        missing = missing_in(form, view.confirmations)
+    plan = view.plan if view is not None else None
+    form = (form or ConfirmForm()).of_shown(plan)
     context = {
         "run": run,
         "compaction": compaction,
@@ -187,7 +165,7 @@ def _show(
         "chosen": chosen,
         "fault": fault,
         "form": form,
-        "missing": missing,
+        "missing": form.missing(plan, fault),
         "is_choice_missing": is_choice_missing,
         "active_nav": "runs",
     }

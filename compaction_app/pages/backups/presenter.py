@@ -1,4 +1,5 @@
-"""Backups on their pages: the list, the changes of a restore, and the results of verifications."""
+"""Backups on their pages: the list of one session or of all, with the disk space that they take; the changes of a
+restore; and the results of verifications."""
 
 from __future__ import annotations
 
@@ -13,19 +14,20 @@ from typing import Final
 
 from django.utils import timezone
 
-from compaction_app.changes.backups import ListedBackup, find_backup, list_backups
-from compaction_app.changes.change import RequiredConfirmation
-from compaction_app.changes.restore import (
+from compaction_app.changes.backups import (
     DAMAGED,
+    ListedBackup,
     NewerEntry,
     RestoreDifference,
+    RestorePlan,
     difference,
+    find_backup,
     keeps_its_bytes,
+    list_backups,
     plan_restore,
 )
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup
-from compaction_app.session_activity import Activity
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.discovery import resolve_inside
 from sessions_app.disk.files import FileState, file_state, other_names_note
@@ -34,9 +36,6 @@ from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import backups as files
 
-# WAS compaction_app/backups/overview: """The backups of all sessions on one page: their disk space, and whether each has the content that was written."""
-
-
 COMPARED_BYTES: Final = 256_000_000
 """The maximum number of bytes that the list reads to show the effect of restores: some 0.2 s. Beyond it only each
 backup's page shows it."""
@@ -44,6 +43,12 @@ NEWER_SHOWN: Final = 50
 REMEMBERED: Final = 1_000
 """The number of cached verifications."""
 
+WHY: Final[Mapping[str, str]] = {
+    Backup.Reason.COMPACT: "before a compaction",
+    Backup.Reason.RESTORE: "before a restore",
+    Backup.Reason.UNDO: "before an undo",
+    Backup.Reason.ENTRIES: "before a label or a move",
+}
 _KINDS: Final[Mapping[object, tuple[str, str]]] = {
     Role.USER: ("user message", "user messages"),
     Role.ASSISTANT: ("assistant message", "assistant messages"),
@@ -171,14 +176,8 @@ class BackupRow:
 
     @property
     def why(self) -> str:
-        if self.listed.reason == Backup.Reason.COMPACT:
-            return "before a compaction"
-        if self.listed.reason == Backup.Reason.RESTORE:
-            return "before a restore"
-        if self.listed.reason == Backup.Reason.UNDO:
-            return "before an undo"
-        if self.listed.reason == Backup.Reason.ENTRIES:
-            return "before a label or a move"
+        if self.listed.reason in WHY:
+            return WHY[self.listed.reason]
         if self.listed.recorded:
             return "by Redline, for a reason that is not recorded"
         return f"not made by Redline: {self.listed.file.label}"
@@ -281,17 +280,10 @@ class RestoreView:
     """The effect the restore of a backup would have now, and the required confirmations."""
 
     row: BackupRow
-    path: str
-    size: int | None
-    """The session's current size; None if it is gone."""
+    plan: RestorePlan
     newer: list[NewerEntry]
     """The first of the lines that would be removed."""
     more: int
-    confirmations: list[RequiredConfirmation]
-    activity: Activity
-    """The activity of other processes in the session."""
-    shown: str
-    """The state of both files on which this is based."""
     other_names: str
     """The effect on the hard links of the session, as a sentence; empty if it has none."""
 
@@ -302,19 +294,10 @@ def view_restore(session: Session, name: str) -> RestoreView:
     path = session_file(session)
     listed = find_backup(path, name)
     plan = plan_restore(listed.file.path, timezone.now())
-    change, state = plan.change, plan.present
-    back = _brought_back(change) if state is not None else "the session comes back"
-    return RestoreView(
-        row=BackupRow(listed, remembered(listed), in_words(change), back),
-        path=str(path),
-        size=state.size if state is not None else None,
-        newer=change.newer[:NEWER_SHOWN],
-        more=len(change.newer[NEWER_SHOWN:]),
-        confirmations=plan.confirmations,
-        activity=plan.activity,
-        shown=plan.digest(),
-        other_names=other_names_note(path),
-    )
+    newer = plan.change.newer
+    back = _brought_back(plan.change) if plan.present is not None else "the session comes back"
+    row = BackupRow(listed, remembered(listed), in_words(plan.change), back)
+    return RestoreView(row, plan, newer[:NEWER_SHOWN], len(newer[NEWER_SHOWN:]), other_names_note(path))
 
 
 @dataclass(frozen=True, slots=True)

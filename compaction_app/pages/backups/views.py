@@ -22,15 +22,15 @@ from django.views.decorators.http import require_http_methods, require_safe
 from django_htmx.http import HttpResponseClientRedirect
 
 from compaction_app.changes.backups import delete as delete_backup
-from compaction_app.changes.forms import ConfirmationField, missing_in
-from compaction_app.changes.restore import restore as restore_backup
+from compaction_app.changes.backups import restore as restore_backup
+from compaction_app.changes.forms import ConfirmForm
 from compaction_app.lookups import known_session
 from compaction_app.runs.streaming import disposition
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.files import CHUNK, open_regular, reported
 from sessions_app.disk.rendered import DOCUMENT_SUFFIX
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError
+from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of, wants_fragment
 
@@ -45,9 +45,6 @@ from .presenter import (
     view_deletion,
     view_restore,
 )
-
-# WAS compaction_app/backups/download: """Downloads of files as stored on disk: byte for byte, never whole in memory."""
-
 
 NOT_SENT: Final = "It was not sent."
 
@@ -160,13 +157,6 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-class RestoreForm(forms.Form):
-    """The confirmations, and the state of session and backup that the page showed."""
-
-    shown = forms.CharField(required=False)
-    yes = ConfirmationField()
-
-
 class BackupDeletionForm(forms.Form):
     """Whether the page stated that this was the only backup."""
 
@@ -190,11 +180,11 @@ def restore(request: HttpRequest, root: int, path: str, name: str) -> HttpRespon
     session = known_session(root, path)
     if request.method != "POST":
         return _show_restore(request, session, name)
-    form = RestoreForm(request.POST)
+    form = ConfirmForm(request.POST)
     try:
         require_valid(form)
         listed = backup_of(session, name)
-        confirmed, shown = form.cleaned_data["yes"], form.cleaned_data["shown"]
+        confirmed, shown = form.cleaned_data["yes"], form.cleaned_data["plan"]
         restored = restore_backup(listed.file.path, confirmed, timezone.now(), shown=shown)
     except RedlineError as fault:
         return _show_restore(request, session, name, fault, form)
@@ -208,21 +198,19 @@ def _show_restore(
     session: Session,
     name: str,
     fault: RedlineError | None = None,
-    form: RestoreForm | None = None,
+    form: ConfirmForm | None = None,
 ) -> HttpResponse:
     try:
         view = view_restore(session, name)
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
-    if form is None or form["shown"].value() != view.shown:
-        # Boxes ticked for another state of the session do not confirm this one.
-        form = RestoreForm()
+    form = (form or ConfirmForm()).of_shown(view.plan)
     context = {
         "session": session,
         "view": view,
         "fault": fault,
         "form": form,
-        "missing": missing_in(form, view.confirmations) if isinstance(fault, ConfirmationNeeded) else [],
+        "missing": form.missing(view.plan, fault),
         "active_nav": "sessions",
     }
     return render(request, "backups/restore.html", context, status=status_of(fault))

@@ -1,6 +1,9 @@
-"""The certificate of a written compaction, made again from the present file, with the agent's own package if
-installed."""
-# WAS compaction_app/commit/presenter: """A commit on its page: the lines to be written, the place, the required confirmations; and its result."""
+"""A commit on its pages: before it, the lines to be written, the place, the required confirmations and the cost; after
+it, the result, the removed units by reason with their proposers and approvals, and the context before and after.
+
+The certificate of a written compaction can be made again from the present file, with the agent's own package if it is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.changes.change import RequiredConfirmation, lines_of, write_facts
+from compaction_app.changes.change import lines_of, write_facts
 from compaction_app.changes.compaction import Preflight, approval, preflight_of
-from compaction_app.changes.proof import approved_messages
-from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.changes.proof import approved_messages, certificate_in
 from compaction_app.core.effects import tokens_back
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import InputCost, input_cost
@@ -30,11 +32,11 @@ from compaction_app.review.last_look import LastLook, last_look
 from compaction_app.review.notes import SHOWN, DeletedSpan, spans_of
 from compaction_app.review.review_map import StruckMap, struck_map
 from compaction_app.review.units import ReviewAccount, ReviewUnit
-from compaction_app.session_activity import Activity, effect_of
+from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
-from sessions_app.cli import shell_quoted
+from sessions_app.cli import resume_line
 from sessions_app.document.document import Document
 from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
@@ -46,39 +48,6 @@ from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.storage.session_certificate import certify
-
-
-def stored_certificate(compaction: Compaction) -> Certificate | None:
-    """The certificate of a compaction; None for one that was written before certificates existed."""
-    return msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
-
-
-def certify_again(compaction: Compaction, now: datetime) -> None:
-    """Check the context from which the agent would continue now, and store the result.
-
-    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
-    compaction is no longer in the file, and the errors of reading the session.
-    """
-    created = compaction.created
-    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
-    reading = document.reading
-    found = certify(
-        document,
-        reading.agent,
-        reading.reader,
-        now,
-        leaf_id="" if compaction.created else compaction.entry_id,
-        package=reading.agent.client.find_package(None),
-    )
-    before = stored_certificate(compaction)
-    found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)
-    Compaction.objects.filter(pk=compaction.pk).update(certificate=found.to_json())
-
-
-# WAS compaction_app/commit/removals: """The units that a compaction removed, by reason, with their proposers and approvals, and the context before and
-# after."""
-# WAS compaction_app/commit/cost_plot: """The saving of a compaction with each request and its single cost, with a drawing of when it pays."""
-
 
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
@@ -102,45 +71,26 @@ class CommitView:
     """The lines to be written, the place, and the requirements."""
 
     run: Run
-    path: str
-    validated: ValidatedDeletion
+    preflight: Preflight
     writers: list[WriterChoice]
-    refused: tuple[str, ...]
-    """Why other writers cannot be used."""
-    appends: bool
     lines: str
     """The beginning of the text that would be appended."""
     line_count: int
     line_bytes: int
-    file_bytes: int
-    """The present size of the session's file in bytes."""
     file_bytes_after: int
-    """Its size with the lines appended, in bytes."""
+    """The size of the session's file with the lines appended, in bytes."""
     rows: int
     """The number of database rows that would be changed, or copied into a new session."""
-    server: str
-    """The address of the agent's server that would change them, if any."""
     created: str
     """The name of the new session, if one would be made."""
     backup: str
-    confirmations: list[RequiredConfirmation]
-    brought_back: tuple[str, ...]
+    brought_back: Sequence[str]
     tokens_back: int
     """The struck tokens that are nevertheless kept, in the measure of the context."""
-    reader: str
-    reader_reason: str
-    activity: Activity
-    """The activity of other processes in the session."""
-    appended_after: str
-    holds_notes: bool
-    """Whether the writer writes the user's notes in place of deleted entries."""
     spans: Sequence[DeletedSpan]
-    """The deleted spans, if it does."""
+    """The deleted spans in whose place the writer writes the user's notes, if it does."""
     moved: Sequence[Moved]
     """The messages that are sent before something that precedes them now."""
-    digest: str
-    """Identifies this plan: a confirmation is valid for this plan only."""
-    preflight: Preflight
 
     @property
     def more_spans(self) -> int:
@@ -155,75 +105,54 @@ class CommitView:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
-        return self.appends and self.activity.is_open_elsewhere and not self.preflight.approved.is_awaited
+        plan = self.preflight
+        return plan.writer.appends and plan.activity.is_open_elsewhere and not plan.approved.is_awaited
 
     @property
     def is_cut(self) -> bool:
         """Whether the appended text is longer than the part that the page shows."""
         return self.line_bytes > LINES_SHOWN
 
-    @property
-    def writer(self) -> str:
-        return next(choice.name for choice in self.writers if choice.is_chosen)
-
 
 def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     """The effect a commit of this run by a writer would have now. Raises the errors of `preflight_of`."""
-    approved = approval(run)
-    preflight = preflight_of(approved, now, writer)
-    validated, path = preflight.validated, approved.document.path
+    preflight = preflight_of(approval(run), now, writer)
+    present, targets, transcript = preflight.present, preflight.validated.targets, snapshot_of(run).transcript
+    path = present.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
-    branch = preflight.present.tree.branch(preflight.parent_id)
-    unapplied = preflight.writer.unapplied(branch, validated.targets)
-    with lines_of(preflight.present) as line:
-        change = preflight.make(write_facts(preflight.present, line, backup, now))
-        lines = change.lines if isinstance(change, Append) else ()
+    branch = present.branch(preflight.parent_id)
+    unapplied = preflight.writer.unapplied(branch, targets)
+    with lines_of(present) as line:
+        change = preflight.make(write_facts(present, line, backup, now))
         moves = moved(
-            snapshot_of(run).transcript.entries,
-            validated.targets,
-            preflight.present.reading.generation.turns,
-            lambda entry_id: line(preflight.present.tree.entry(entry_id)),
+            transcript.entries,
+            targets,
+            present.reading.generation.turns,
+            lambda entry_id: line(present.tree.entry(entry_id)),
         )
+    lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
-    present = preflight.present
     ends_with_newline = present.fingerprint.size == present.state.size
     return CommitView(
         run=run,
-        path=str(path),
-        validated=validated,
+        preflight=preflight,
         writers=[
             WriterChoice(
-                one.name,
-                effect_of(one, preflight.activity),
-                one.undo,
-                one.name == preflight.writer.name,
-                one.appends,
+                one.name, effect_of(one, preflight.activity), one.undo, one.name == preflight.writer.name, one.appends
             )
-            for one in preflight.present.reading.writers
+            for one in present.reading.writers
         ],
-        refused=tuple(preflight.present.reading.refused.values()),
-        appends=preflight.writer.appends,
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
-        file_bytes=present.state.size,
         file_bytes_after=present.state.size + (not ends_with_newline) + len(text) + 1,
         rows=_row_count(change, preflight.server),
-        server=preflight.server.address if preflight.server is not None else "",
         created=_created(change),
         backup=backup.name,
-        confirmations=preflight.confirmations,
         brought_back=tuple(map(str, unapplied)),
-        tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
-        reader=preflight.present.reading.reader.name,
-        reader_reason=preflight.present.reading.reason,
-        activity=preflight.activity,
-        appended_after=preflight.parent_id,
-        holds_notes=preflight.writer.holds_notes,
-        spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
+        tokens_back=tokens_back(run.context_size, transcript, targets, unapplied),
+        spans=spans_of(branch, targets, run.notes) if preflight.writer.holds_notes else (),
         moved=moves,
-        digest=preflight.digest(),
-        preflight=preflight,
     )
 
 
@@ -330,7 +259,8 @@ def view_result(compaction: Compaction) -> ResultView:
     """The result of a compaction."""
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
-    is_in_database = compaction.session.agent.store.database(compaction.session.path) is not None
+    agent = compaction.session.agent
+    is_in_database = agent.store.database(compaction.session.path) is not None
     return ResultView(
         compaction=compaction,
         entries=sum(target.block_index is None for target in targets),
@@ -338,18 +268,34 @@ def view_result(compaction: Compaction) -> ResultView:
         line=line,
         line_number=number,
         line_bytes=length,
-        resume=_resume_command(compaction),
+        resume=resume_line(agent, Path(compaction.created) if compaction.created else compaction.session.path),
         is_in_database=is_in_database,
-        can_restore=not (is_in_database or compaction.session.agent.store.is_append_only),
+        can_restore=not (is_in_database or agent.store.is_append_only),
         new_session=_new_session(compaction),
-        certificate=stored_certificate(compaction),
+        certificate=certificate_in(compaction),
     )
 
 
-def _resume_command(compaction: Compaction) -> str:
-    path = Path(compaction.created) if compaction.created else compaction.session.path
-    command = compaction.session.agent.client.resume_command(path)
-    return " ".join(map(shell_quoted, command))
+def certify_again(compaction: Compaction, now: datetime) -> None:
+    """Check the context from which the agent would continue now, and store the result.
+
+    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
+    compaction is no longer in the file, and the errors of reading the session.
+    """
+    created = compaction.created
+    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
+    reading = document.reading
+    found = certify(
+        document,
+        reading.agent,
+        reading.reader,
+        now,
+        leaf_id="" if created else compaction.entry_id,
+        package=reading.agent.client.find_package(None),
+    )
+    before = certificate_in(compaction)
+    found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)
+    Compaction.objects.filter(pk=compaction.pk).update(certificate=found.to_json())
 
 
 def _new_session(compaction: Compaction) -> Session | None:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.changes.change import CHANGE_IS_MADE
 from compaction_app.changes.compaction import commit_run
-from compaction_app.changes.forms import ConfirmationField, missing_in
+from compaction_app.changes.forms import ConfirmForm
 from compaction_app.changes.records import NOT_RECORDED
 from compaction_app.changes.undo import undo_rows
 from compaction_app.core.handshake_states import HandshakeState
@@ -58,12 +58,10 @@ WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""
 
 
-class CommitForm(forms.Form):
+class CommitForm(ConfirmForm):
     """The confirmations, the writer, and the digest of the plan that the page showed."""
 
     writer = forms.CharField(required=False)
-    plan = forms.CharField(required=False)
-    yes = ConfirmationField()
 
 
 class RestForm(forms.Form):
@@ -113,9 +111,7 @@ def _show(
             look = last_look(account_of(run))
         except RedlineError as unshown:
             fault = fault or unshown
-    missing = []
-    if view is not None and isinstance(fault, ConfirmationNeeded | TargetNotMet):
-        missing = missing_in(form, view.confirmations)
+    plan = view.preflight if view is not None else None
     context: dict[str, Any] = {
         "run": run,
         "view": view,
@@ -125,11 +121,12 @@ def _show(
         "is_read_only": fault is not None and fault.code == READ_ONLY,
         "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
         "form": form,
-        "missing": missing,
+        "missing": form.missing(plan, fault),
+        "plan": plan,
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "active_nav": "runs",
         "asked": asked,
-        "applied_by": applied_by(asked, view.preflight.writer).name if asked is not None and view is not None else "",
+        "applied_by": applied_by(asked, plan.writer).name if asked is not None and plan is not None else "",
     }
     if view is not None and look is not None:
         context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}

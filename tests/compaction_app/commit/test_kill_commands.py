@@ -15,9 +15,9 @@ import pytest
 from django.db import connection
 
 from compaction_app.changes import change as changes
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
-from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
 from compaction_app.pages.session.views import select_reader
 from sessions_app.disk.files import BACKUP_SUFFIX
