@@ -86,14 +86,12 @@ def _move_head() -> None:
             last = AuditEntry.objects.order_by("-number").first()
             if head is None and last is None:
                 _write_head(EMPTY_CHAIN)
-            elif head is not None and last is not None and last.number > head.count and _is_in_log(head):
-                _write_head(ChainHead(last.number, last.sha256))
+            elif head is not None and last is not None and last.number > head.count:
+                in_log = AuditEntry.objects.filter(number=head.count, sha256=head.sha256)
+                if head == EMPTY_CHAIN or in_log.exists():
+                    _write_head(ChainHead(last.number, last.sha256))
     except (OSError, filelock.Timeout) as fault:
         logger.warning("The head of the audit log was not written: %s. The next entry does it.", fault)
-
-
-def _is_in_log(head: ChainHead) -> bool:
-    return head == EMPTY_CHAIN or AuditEntry.objects.filter(number=head.count, sha256=head.sha256).exists()
 
 
 def _head_path() -> Path:

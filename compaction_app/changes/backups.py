@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -56,6 +56,13 @@ class ListedBackup:
     has_rows: bool = False
     """Whether it has rows of an agent's database, which an undo restores. Other backups have a whole session."""
 
+    @classmethod
+    def of(cls, file: backup_files.Backup, row: Backup | None, *, has_rows: bool) -> Self:
+        """A backup with its row, if Redline recorded it."""
+        if row is None:
+            return cls(file, file.recorded_sha256, "", has_rows=has_rows)
+        return cls(file, row.sha256, row.reason, getattr(row, "compaction", None), has_rows)
+
     @property
     def name(self) -> str:
         return self.file.path.name
@@ -70,14 +77,7 @@ def list_backups(session: Path) -> list[ListedBackup]:
         row.path: row
         for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related("compaction__run")
     }
-    return [_listed(one, rows.get(str(one.path)), has_rows) for one in found]
-
-
-def _listed(found: backup_files.Backup, row: Backup | None, has_rows: bool) -> ListedBackup:
-    if row is None:
-        return ListedBackup(found, found.recorded_sha256, "", has_rows=has_rows)
-    compaction = row.compaction if hasattr(row, "compaction") else None
-    return ListedBackup(found, row.sha256, row.reason, compaction, has_rows)
+    return [ListedBackup.of(one, rows.get(str(one.path)), has_rows=has_rows) for one in found]
 
 
 def find_backup(session: Path, name: str) -> ListedBackup:
@@ -155,22 +155,6 @@ def keeps_its_bytes(session: Path) -> bool:
     return agent_at(session).store.is_append_only and file_state(session) is not None
 
 
-def require_replaceable(session: Path) -> None:
-    """Raise Conflict `append_only` if a session must not be replaced."""
-    if keeps_its_bytes(session):
-        raise Conflict(
-            "append_only",
-            f"{agent_at(session).label} and other sessions refer to positions in {session}, so it must not lose bytes. "
-            f"{NOT_RESTORED} Undo the compaction instead, which appends what it deleted.",
-        )
-
-
-def recorded_hash(backup: Path) -> str | None:
-    """The expected hash of a backup: from the database, otherwise from the record beside it."""
-    row = Backup.objects.filter(path=str(backup)).first()
-    return row.sha256 if row is not None else backup_files.recorded_sha256(backup)
-
-
 def difference(session: Path, backup: Path) -> RestoreDifference:
     """The effect of the restore of a backup. Reads both files, and parses only the lines after their common beginning:
     0.1 s for 100 MB that only grew, 1 s if they differ from the start."""
@@ -197,14 +181,8 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
                 made_for = entries[0].id
             else:
                 entry = entries[0]
-                newer.append(
-                    NewerEntry(
-                        line.number,
-                        entry.id,
-                        entry.role or entry.type,
-                        deletes=entry.kind is EntryKind.DELETION,
-                    )
-                )
+                is_compaction = entry.kind is EntryKind.DELETION
+                newer.append(NewerEntry(line.number, entry.id, entry.role or entry.type, deletes=is_compaction))
     return RestoreDifference(newer, made_for, len(missing))
 
 
@@ -324,9 +302,16 @@ def plan_restore(backup: Path, now: datetime) -> RestorePlan:
     errors of reading both files."""
     session = restored_session(backup)
     require_name(session)
-    require_replaceable(session)
+    if keeps_its_bytes(session):
+        raise Conflict(
+            "append_only",
+            f"{agent_at(session).label} and other sessions refer to positions in {session}, so it must not lose bytes. "
+            f"{NOT_RESTORED} Undo the compaction instead, which appends what it deleted.",
+        )
     states = _states_of(session, backup)
-    present, recorded = file_state(session), recorded_hash(backup)
+    row = Backup.objects.filter(path=str(backup)).first()
+    recorded = row.sha256 if row is not None else backup_files.recorded_sha256(backup)
+    present = file_state(session)
     change = difference(session, backup) if present is not None else RestoreDifference([], "", 0)
     activity = activity_of(session_row(session), present, now)
     needs = dict(_needs(session, backup, recorded, change, activity))

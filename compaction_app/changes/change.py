@@ -233,6 +233,11 @@ class ChangePlan(PlannedChange):
     def path(self) -> str:
         return str(self.present.path)
 
+    @property
+    def server_address(self) -> str:
+        """The address of that server; empty without one."""
+        return self.server.address if self.server is not None else ""
+
     def rows(self) -> RowPlan | None:
         """The changed rows; None if the session is a file of lines.
 

@@ -145,7 +145,7 @@ class Preflight(ChangePlan):
             self.parent_id,
             self.present.leaf_id,
             self.writer.name,
-            self.server.address if self.server is not None else "",
+            self.server_address,
         ]
 
     @property
@@ -211,7 +211,7 @@ class Preflight(ChangePlan):
             run=approved.run.pk if approved.run is not None else None,
             leaf_id=self.parent_id,
             writer=self.writer.name,
-            server=self.server.address if self.server is not None else "",
+            server=self.server_address,
             planner=approved.planner,
             reason=approved.reason,
             written_at=self.now,

@@ -193,11 +193,7 @@ def any_label(entry_id: str) -> MakeChange:
 
     It raises BadInput `unknown_entry` and `no_label`.
     """
-
-    def make(present: Document) -> EntryChange:
-        return _label_change(present, entry_id, "")
-
-    return make
+    return lambda present: _label_change(present, entry_id, "")
 
 
 def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
@@ -313,16 +309,12 @@ def append_entries(
         plan = plan_append(path, make, now)
         if plan.change.move is not None and (shown is None or shown == plan.digest()):
             plan.require_confirmed(confirmations)
-            wanted = _label_of_hooks(plan, plan.change.move) if label is None else label
-            make, shown = labelled(make, wanted), plan.digest()
+            if label is None:
+                answers = ask_tree_hooks(plan.present, plan.change.move, plan.present.row)
+                require_move_not_cancelled(answers)
+                label = answers.label
+            make, shown = labelled(make, label), plan.digest()
     return apply(path, lambda: plan_append(path, make, now, draft), confirmations, shown=shown)
-
-
-def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
-    """Call the hooks for a move that is possible now; returns the label that they request, empty if none."""
-    answers = ask_tree_hooks(plan.present, move, plan.present.row)
-    require_move_not_cancelled(answers)
-    return answers.label
 
 
 def words_again(session: Session, entry_id: str) -> str:
@@ -397,9 +389,19 @@ def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False
     """The content a fork at an entry would have now. Raises the errors of `fork_session` in BadInput."""
     present = Document.to_change(path)
     require_writable(present)
-    writer = _forking_writer(path, present.reading)
+    reading = present.reading
+    makes_file = next((writer for writer in reading.honoured_writers if not writer.appends), None)
+    if makes_file is None:
+        raise _no_fork(path, reading)
+    writer = reading.writer(makes_file.name)
     destination = destination_of(present.tree, entry_id, is_leaf=is_leaf)
-    leaf_id = _last_entry(present, destination)
+    leaf_id = destination.leaf_id
+    if leaf_id is None:
+        raise BadInput(
+            "nothing_before",
+            f"Nothing comes before {printable(entry_id)}, the first message of {present.path}. {NOT_MADE} Start a new "
+            "session in the agent instead.",
+        )
     return ForkPlan(activity_of(present.row, None, now), {}, None, now, present, destination, leaf_id, writer)
 
 
@@ -413,23 +415,6 @@ def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = Fa
     """
     applied = apply(path, lambda: plan_fork(path, entry_id, now, is_leaf=is_leaf), Confirmations())
     return session_row(applied.made.created or path)
-
-
-def _last_entry(present: LoadedSession, destination: Destination) -> str:
-    if destination.leaf_id is None:
-        raise BadInput(
-            "nothing_before",
-            f"Nothing comes before {printable(destination.entry.id)}, the first message of {present.path}. {NOT_MADE} "
-            "Start a new session in the agent instead.",
-        )
-    return destination.leaf_id
-
-
-def _forking_writer(path: Path, reading: Reading) -> SessionWriter:
-    writer = next((writer for writer in reading.honoured_writers if not writer.appends), None)
-    if writer is None:
-        raise _no_fork(path, reading)
-    return reading.writer(writer.name)
 
 
 def _no_fork(path: Path, reading: Reading) -> BadInput:

@@ -54,21 +54,12 @@ NOT_RECORDED: Final = "not_recorded"
 """The failure after which the change is made and will be recorded with the session's next lock."""
 _TARGET: Final = frozenset(Target("", 0).to_json())
 _COLUMNS: Final = (
-    "entry_id",
-    "leaf_id",
-    "writer",
-    "created",
-    "server",
-    "certificate",
-    "planner",
-    "reason",
-    "written_at",
-    "parameters",
-    "stats",
-    "context",
-    "origins",
+    *("entry_id", "leaf_id", "writer", "created", "server", "certificate", "planner", "reason", "written_at"),
+    *("parameters", "stats", "context", "origins"),
 )
 """The fields of a note that are also columns of a compaction's row."""
+_UNDO_COLUMNS: Final = ("way", "is_whole", "leaf_id", "created", "server", "written_at")
+"""The same for an undo's row."""
 
 
 # ---- notes ---------------------------------------------------------------------------------------------------
@@ -119,6 +110,8 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
 
     REASON: ClassVar[str] = ""
     """The `Backup.Reason` of its backup."""
+    ACTION: ClassVar[str] = ""
+    """Its `AuditEntry.Action`, if all of its kind have the same."""
 
     written_at: datetime
     session: str = ""
@@ -151,7 +144,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
         """The file that was made or deleted, otherwise the session that was changed."""
         return Path(self.created or self.removed or session)
 
-    # The next three are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
+    # The next two are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
 
     @property
     def key(self) -> str:
@@ -166,7 +159,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def audit_action(self) -> str:
         """An `AuditEntry.Action`."""
-        raise NotImplementedError
+        return self.ACTION
 
     @property
     def audit_writer(self) -> str:
@@ -191,6 +184,7 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     """The data of a compaction's rows."""
 
     REASON = Backup.Reason.COMPACT
+    ACTION = AuditEntry.Action.COMMIT
 
     backup: BackupNote
     run: int | None
@@ -217,10 +211,6 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     @property
     def summary(self) -> str:
         return f"The compaction {self.entry_id}"
-
-    @property
-    def audit_action(self) -> str:
-        return AuditEntry.Action.COMMIT
 
     @property
     def audit_writer(self) -> str:
@@ -281,17 +271,8 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
             session=session,
             undone=self.undone,
             entry_id=self.entry_id,
-            defaults={
-                "compaction": compaction,
-                "way": self.way,
-                "is_whole": self.is_whole,
-                "targets": list(self.targets),
-                "leaf_id": self.leaf_id,
-                "created": self.created,
-                "server": self.server,
-                "backup": backup,
-                "written_at": self.written_at,
-            },
+            defaults={name: getattr(self, name) for name in _UNDO_COLUMNS}
+            | {"compaction": compaction, "targets": list(self.targets), "backup": backup},
         )
         if self.is_whole and compaction is not None and compaction.run_id is not None:
             Run.change(compaction.run_id, RunState.RESTORED)
@@ -301,6 +282,8 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
 
 class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
     """A new session that was made from another one without deleting anything."""
+
+    ACTION = AuditEntry.Action.FORK
 
     leaf_id: str
     """The entry at which it was made."""
@@ -312,10 +295,6 @@ class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
     @property
     def summary(self) -> str:
         return f"The fork {self.created}"
-
-    @property
-    def audit_action(self) -> str:
-        return AuditEntry.Action.FORK
 
 
 class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
@@ -540,26 +519,19 @@ def _read(locked: LockedSession) -> Note | None:
 def _settle(locked: LockedSession, note: ChangeNote) -> None:
     session, recovery = note.session_path(locked.path), locked.recovery
     if recovery.kind is RecoveryKind.MADE:
-        sha256 = "" if note.removed else _digest(note.changed_path(session), recovery.size)
+        sha256 = ""
+        if not note.removed:
+            with suppress(RedlineError):  # others may have shortened or removed the file since
+                sha256 = files.digest_up_to(note.changed_path(session), recovery.size)
         record(session, note, recovery.size, sha256)
     elif recovery.kind is RecoveryKind.UNRESOLVED:
         if entries_in(session, {note.entry_id} - {""}):
             record(session, note, recovery.size, "")
     elif note.backup is not None:
-        _delete_backup(note.backup)
-
-
-def _digest(path: Path, size: int) -> str:
-    """The digest of the file after a change; empty if others have shortened or removed the file since."""
-    with suppress(RedlineError):
-        return files.digest_up_to(path, size)
-    return ""
-
-
-def _delete_backup(note: BackupNote) -> None:
-    """Delete the backup of a change that is not in the session, unless the change was recorded with it."""
-    if file_state(Path(note.path)) is not None and not Backup.objects.filter(path=note.path).exists():
-        files.delete_backup(Path(note.path))
+        # The change is not in the session, and was not recorded with its backup.
+        path = Path(note.backup.path)
+        if file_state(path) is not None and not Backup.objects.filter(path=note.backup.path).exists():
+            files.delete_backup(path)
 
 
 def unsettled() -> list[Path]:

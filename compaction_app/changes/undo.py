@@ -195,7 +195,7 @@ class UndoPlan(ChangePlan):
             self.way,
             [target.to_json() for target in self.back],
             self.present.leaf_id,
-            self.server.address if self.server is not None else "",
+            self.server_address,
         ]
 
     def rows(self) -> RowPlan | None:
@@ -278,7 +278,7 @@ class UndoPlan(ChangePlan):
             written_at=self.now,
             writer=self.writer.name,
             removed=str(state.created) if is_removed else "",
-            server=self.server.address if self.server is not None else "",
+            server=self.server_address,
         )
 
 
@@ -455,6 +455,10 @@ class LineRange(NamedTuple):
     after: str
     last: str
 
+    @classmethod
+    def of(cls, undo: Undo) -> Self:
+        return cls(undo.leaf_id, undo.entry_id)
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionState:
@@ -509,7 +513,7 @@ def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState
     if version is None:
         raise _not_in_force(row, present)
     partly = [undo for undo in row.undos.filter(way=UndoWay.EDITS).order_by("pk") if undo.entry_id in places]
-    ours = [version.lines, *map(_lines_of, partly), *_taken_back(row.session, row.pk)]
+    ours = [version.lines, *map(LineRange.of, partly), *_taken_back(row.session, row.pk)]
     back = {target for undo in partly for target in targets_of(undo.targets)}
     targets = tuple(target for target in version.targets if target not in back)
     if not targets or any(undo.is_whole for undo in partly):
@@ -649,7 +653,7 @@ def _versions(row: Compaction) -> list[_Version]:
     for undo in row.undos.filter(way=UndoWay.SMALLER).order_by("pk"):
         back = set(targets_of(undo.targets))
         left = tuple(target for target in versions[-1].targets if target not in back)
-        versions.append(_Version(_lines_of(undo), left))
+        versions.append(_Version(LineRange.of(undo), left))
     return versions
 
 
@@ -657,14 +661,10 @@ def _taken_back(session: Session, besides: int) -> Iterator[LineRange]:
     """The lines of other compactions that were undone completely, and of their undos: together they change nothing."""
     for undo in session.undos.filter(is_whole=True, created="").exclude(compaction=besides):
         if undo.way in (UndoWay.LEAF, UndoWay.EDITS):
-            yield _lines_of(undo)
+            yield LineRange.of(undo)
         if undo.way == UndoWay.EDITS and undo.compaction is not None:
             yield from (version.lines for version in _versions(undo.compaction))
-            yield from map(_lines_of, undo.compaction.undos.filter(way=UndoWay.EDITS))
-
-
-def _lines_of(undo: Undo) -> LineRange:
-    return LineRange(undo.leaf_id, undo.entry_id)
+            yield from map(LineRange.of, undo.compaction.undos.filter(way=UndoWay.EDITS))
 
 
 def _places_of(lines: LineRange, places: dict[str, int]) -> range:

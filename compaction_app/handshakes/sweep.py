@@ -75,7 +75,10 @@ def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
         try:
             is_gone = handshake.pk in silent
             if is_gone:
-                _end(handshake, now)
+                # If it comes back, it continues as without an answer.
+                step = NextStep.CONTINUE if handshake.is_manual else NextStep.COMPACT
+                words = f"{handshake.agent_label} does not ask for the answer any more."
+                end_handshake(handshake, HandshakeState.FAILED, step, words, now)
             start_requested(handshake, now)
             approve_by_rule(advance(handshake, now), now)
             settle_approved(handshake, now, is_gone=is_gone)
@@ -95,13 +98,6 @@ def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
     return {pk for pk, (_, since) in _polls.items() if clock - since > SILENT_SECONDS}
 
 
-def _end(handshake: Handshake, now: datetime) -> None:
-    """End the open review request of an agent that is gone; if it comes back, it continues as without an answer."""
-    step = NextStep.CONTINUE if handshake.is_manual else NextStep.COMPACT
-    words = f"{handshake.agent_label} does not ask for the answer any more."
-    end_handshake(handshake, HandshakeState.FAILED, step, words, now)
-
-
 # ---- plans that pass without a review ----------------------------------------------------------------------
 
 
@@ -111,7 +107,8 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
     if handshake.state != HandshakeState.WAITING or run is None:
         return
     rule = PassRule.objects.filter(root=handshake.session.root_id).first()
-    if rule is None or not _is_on(rule) or _decisions(run):
+    is_on = rule is not None and rule.most_tokens > 0 and (rule.superseded or rule.repeated or rule.empty)
+    if rule is None or not is_on or _decisions(run):
         return
     try:
         if _refuses(run, rule):
@@ -142,10 +139,6 @@ def _refuses(run: Run, rule: PassRule) -> bool:
     while len(_refused) > REFUSED:
         _refused.popitem(last=False)
     return True
-
-
-def _is_on(rule: PassRule) -> bool:
-    return rule.most_tokens > 0 and (rule.superseded or rule.repeated or rule.empty)
 
 
 def describe_rule(rule: PassRule) -> str:

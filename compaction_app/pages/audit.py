@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.audit import verify
 from compaction_app.changes.proof import certificate_in
 from compaction_app.entries.links import entry_address
 from compaction_app.entries.words import beginning_of, joined_in_short
@@ -78,16 +78,7 @@ class AuditRow:
         return Path(self.entry.restored_from).name
 
 
-@dataclass(frozen=True, slots=True)
-class AuditView:
-    """One page of the log."""
-
-    state: AuditState
-    page: Page[AuditEntry]
-    rows: list[AuditRow]
-
-
-def view_audit(number: str | None) -> AuditView:
+def view_audit(number: str | None) -> dict[str, Any]:
     """The page with this number; the first one if there is none."""
     page = Paginator(AuditEntry.objects.order_by("-number"), PAGE_SIZE).get_page(number)
     entries = list(page)
@@ -97,11 +88,8 @@ def view_audit(number: str | None) -> AuditView:
             "backup__path", "run"
         )
     )
-    return AuditView(
-        state=verify(),
-        page=page,
-        rows=[_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries],
-    )
+    rows = [_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries]
+    return {"state": verify(), "page": page, "rows": rows}
 
 
 def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> AuditRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from django.contrib import messages
@@ -45,32 +45,13 @@ class DeletedEntry:
     """False if it has been summarised since, so that it cannot be brought back."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndoView:
-    """The effect of an undo."""
+def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> dict[str, Any]:
+    """The effect an undo of a compaction, or of chosen entries, would have now, for its page.
 
-    plan: UndoPlan
-    entries: list[DeletedEntry]
-    more: int
-    """The number of further entries that are not shown."""
-    is_part: bool
-    """Whether entries were chosen."""
-    partners: int
-    """The deletions that are reverted because they belong with the chosen ones, such as a result with its call."""
-
-    @property
-    def removed(self) -> str:
-        """The path of the session that would be deleted; empty if none would be."""
-        return str(self.plan.state.created) if self.plan.way is UndoWay.REMOVAL else ""
-
-    @property
-    def back(self) -> int:
-        """The number of entries that come back, in whole or in part."""
-        return len({target.entry_id for target in self.plan.back})
-
-
-def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> UndoView:
-    """The effect an undo of a compaction, or of chosen entries, would have now. Raises the errors of `plan_undo`."""
+    `partners` is the number of deletions that are reverted because they belong with the chosen ones, such as a result
+    with its call; `back` is the number of entries that come back, in whole or in part. Raises the errors of
+    `plan_undo`.
+    """
     plan = planned(undo_of_run(compaction, chosen), now)
     by_entry: dict[str, list[Target]] = {}
     for target in plan.state.targets:
@@ -81,13 +62,17 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
     shown = [entry_id for place, entry_id in enumerate(order) if place < SHOWN or entry_id in chosen]
     texts = _texts(plan, [messages[entry_id].source for entry_id in shown if entry_id in messages])
     back = {target.entry_id for target in plan.back}
-    return UndoView(
-        plan=plan,
-        entries=[_deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back) for entry_id in shown],
-        more=len(order) - len(shown),
-        is_part=bool(chosen),
-        partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
-    )
+    return {
+        "plan": plan,
+        "entries": [
+            _deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back) for entry_id in shown
+        ],
+        "more": len(order) - len(shown),
+        "is_part": bool(chosen),
+        "partners": len(set(plan.back) - set(plan.wanted)),
+        "back": len(back),
+        "removed": str(plan.state.created) if plan.way is UndoWay.REMOVAL else "",
+    }
 
 
 def _texts(plan: UndoPlan, entries: Sequence[Entry]) -> dict[str, Texts]:
@@ -155,7 +140,7 @@ def _show(
         view = view_undo(compaction, chosen, timezone.now())
     except RedlineError as unshown:
         fault = fault or unshown
-    plan = view.plan if view is not None else None
+    plan = view["plan"] if view is not None else None
     form = (form or ConfirmForm()).of_shown(plan)
     context = {
         "run": run,

@@ -15,7 +15,6 @@ from sessions_app.agents.registry import GENERATIONS
 from sessions_app.disk.files import GrowthKind, SessionReader
 from sessions_app.sessionlog.certificate import (
     Certificate,
-    LedgerResult,
     PackageOutcome,
     PackageResult,
     certified,
@@ -50,6 +49,8 @@ def certify(
     branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
     context = reader.rebuild(branch)
     versions = GENERATIONS[reader.name][1].label
+    with _opened(loaded, agent) as opened:
+        ledger = agent.format.recorded_requests(loaded.tree.entries, line_reader(opened))
     examination = agent.format.examine(split_lines(_content(loaded, agent)), str(loaded.path))
     return Certificate(
         reader=reader.name,
@@ -61,7 +62,7 @@ def certify(
         refusal=context.refused.reason if context.refused is not None else examination.obstacle(versions),
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
         client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
-        ledger=_recorded_requests(loaded, agent),
+        ledger=ledger,
     )
 
 
@@ -139,11 +140,6 @@ def _resume(
         detail = "The client continues a session at its last entry, not at another one."
         return PackageResult(client.name, client.version, PackageOutcome.FAILED, detail)
     return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
-
-
-def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
-    with _opened(loaded, agent) as reader:
-        return agent.format.recorded_requests(loaded.tree.entries, line_reader(reader))
 
 
 def _outcome(

@@ -39,21 +39,16 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         state = verify()
+        document: dict[str, Any] = {"count": state.count, "sha256": state.sha256, "broken": None}
+        if state.broken is not None:
+            kind = state.broken.kind
+            document["broken"] = {"entry": state.broken.position, "kind": kind, "reason": kind.sentence}
         entries = [] if options["verify"] else list(AuditEntry.objects.order_by("-number"))
-        self.show_json(
-            {
-                "count": state.count,
-                "sha256": state.sha256,
-                "broken": None
-                if state.broken is None
-                else {
-                    "entry": state.broken.position,
-                    "kind": state.broken.kind,
-                    "reason": state.broken.kind.sentence,
-                },
-                **({} if options["verify"] else {"entries": [_document(entry) for entry in entries]}),
-            }
-        )
+        if not options["verify"]:
+            document["entries"] = [
+                {**entry.content, "previous": entry.previous, "sha256": entry.sha256} for entry in entries
+            ]
+        self.show_json(document)
         if entries:
             self.say_all(self.screen.table(COLUMNS, [_cells(entry) for entry in entries]))
         self.say(_sentence(state), "bold red" if state.broken else "")
@@ -66,10 +61,6 @@ def _sentence(state: AuditState) -> str:
     if not state.count:
         return "The audit log has no entries yet."
     return f"The audit log is whole: {plural(state.count, 'entry')}, the last with SHA-256 {state.sha256}"
-
-
-def _document(entry: AuditEntry) -> dict[str, Any]:
-    return {**entry.content, "previous": entry.previous, "sha256": entry.sha256}
 
 
 def _cells(entry: AuditEntry) -> list[str]:

@@ -84,13 +84,11 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
             f"Continue there with: {printable(resume)}",
         ]
     if plan.way is UndoWay.ROWS:
-        made = plan.state.created
-        return [
-            f"Changed the rows of {printable(plan.path)} back."
-            if made is None
-            else f"Deleted {printable(made)}; {printable(plan.path)} is as it was.",
-            f"The backup is {printable(undone.backup_path)}.",
-        ]
+        deleted = plan.state.created
+        done = f"Changed the rows of {printable(plan.path)} back."
+        if deleted is not None:
+            done = f"Deleted {printable(deleted)}; {printable(plan.path)} is as it was."
+        return [done, f"The backup is {printable(undone.backup_path)}."]
     count = len(undone.made.lines)
     return [
         f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "
@@ -101,17 +99,26 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
 
 
 def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:
-    return {
+    document = {
         "compaction": plan.state.undone_id,
         "writer": plan.writer.name,
         "way": plan.way,
         "whole": plan.is_whole,
         "broughtBack": [target.to_json() for target in plan.back],
         "outOfReach": [target.to_json() for target in plan.out_of_reach],
-        "needs": flags_of(plan.needs) if undone is None else [],
-        "undone": undone is not None,
-        "entryId": undone.made.entry_id if undone is not None else None,
-        "created": str(undone.made.created) if undone is not None and undone.made.created is not None else None,
-        "removed": (str(plan.state.created) if undone is not None and plan.way is UndoWay.REMOVAL else None),
-        "backup": str(undone.backup.path) if undone is not None and undone.backup is not None else None,
+        "needs": flags_of(plan.needs),
+        "undone": False,
+        **dict.fromkeys(("entryId", "created", "removed", "backup")),
+    }
+    if undone is None:
+        return document
+    made = undone.made
+    return {
+        **document,
+        "needs": [],
+        "undone": True,
+        "entryId": made.entry_id,
+        "created": str(made.created) if made.created is not None else None,
+        "removed": str(plan.state.created) if plan.way is UndoWay.REMOVAL else None,
+        "backup": str(undone.backup.path) if undone.backup is not None else None,
     }

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from django.utils import timezone
 
 from compaction_app.changes.backups import (
     DAMAGED,
     ListedBackup,
-    NewerEntry,
     RestoreDifference,
-    RestorePlan,
     difference,
     find_backup,
     keeps_its_bytes,
@@ -73,17 +71,14 @@ def in_words(change: RestoreDifference) -> str:
     parts = [_counted(number, names) for names, number in counts.items() if number]
     if change.made_for:
         parts.append("the compaction it was made for")
-    return _joined(parts) or "nothing"
+    if not parts:
+        return "nothing"
+    *before, last = parts
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _counted(number: int, names: tuple[str, str]) -> str:
     return f"{number:,} {names[number != 1]}"
-
-
-def _joined(parts: Sequence[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _brought_back(change: RestoreDifference) -> str:
@@ -275,53 +270,30 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
 # ---- one backup --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreView:
-    """The effect the restore of a backup would have now, and the required confirmations."""
+def view_restore(session: Session, name: str) -> dict[str, Any]:
+    """The effect the restore of a backup would have now, for its page.
 
-    row: BackupRow
-    plan: RestorePlan
-    newer: list[NewerEntry]
-    """The first of the lines that would be removed."""
-    more: int
-    other_names: str
-    """The effect on the hard links of the session, as a sentence; empty if it has none."""
-
-
-def view_restore(session: Session, name: str) -> RestoreView:
-    """The effect of the restore. Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and the
-    errors of reading both files."""
+    Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and the errors of reading both files.
+    """
     path = session_file(session)
     listed = find_backup(path, name)
     plan = plan_restore(listed.file.path, timezone.now())
     newer = plan.change.newer
     back = _brought_back(plan.change) if plan.present is not None else "the session comes back"
     row = BackupRow(listed, remembered(listed), in_words(plan.change), back)
-    return RestoreView(row, plan, newer[:NEWER_SHOWN], len(newer[NEWER_SHOWN:]), other_names_note(path))
+    more = len(newer[NEWER_SHOWN:])
+    # The effect on the hard links of the session, as a sentence; empty if it has none.
+    other_names = other_names_note(path)
+    return {"row": row, "plan": plan, "newer": newer[:NEWER_SHOWN], "more": more, "other_names": other_names}
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionView:
-    """The effect of the deletion of a backup, and the remaining backups."""
-
-    row: BackupRow
-    session: str
-    """The session's file name."""
-    others: int
-    there: bool
-    """Whether the session exists."""
-
-    @property
-    def is_the_only_one(self) -> bool:
-        return not self.others
-
-
-def view_deletion(session: Session, name: str) -> DeletionView:
-    """The effect of a deletion. Raises BadInput `no_such_backup`."""
+def view_deletion(session: Session, name: str) -> dict[str, Any]:
+    """The effect of a deletion, for its page. Raises BadInput `no_such_backup`."""
     path = session_file(session)
     listed = find_backup(path, name)
     others = len(list_backups(path)) - 1
-    return DeletionView(BackupRow(listed, remembered(listed)), path.name, others, _size(path) is not None)
+    row, is_there = BackupRow(listed, remembered(listed)), _size(path) is not None
+    return {"row": row, "session": path.name, "others": others, "there": is_there, "is_the_only_one": not others}
 
 
 def verified_row(session: Session, name: str) -> BackupRow:
@@ -405,13 +377,12 @@ def all_backups() -> AllBackups:
         .select_related("session__root", "compaction__run")
         .order_by("session_id", "-taken_at", "-pk")
     )
-    found = [_of_session(session, list(rows)) for session, rows in groupby(recorded, lambda row: row.session)]
+    found = []
+    for session, group in groupby(recorded, lambda row: row.session):
+        all_rows = list(group)
+        rows = list(_rows(session, all_rows))
+        found.append(SessionBackups(session, rows, gone=len(all_rows) - len(rows)))
     return AllBackups(sorted(found, key=lambda one: (-one.bytes, one.session.pk)))
-
-
-def _of_session(session: Session, recorded: list[Backup]) -> SessionBackups:
-    rows = list(_rows(session, recorded))
-    return SessionBackups(session, rows, gone=len(recorded) - len(rows))
 
 
 def _rows(session: Session, recorded: list[Backup]) -> Iterator[BackupRow]:
@@ -422,8 +393,7 @@ def _rows(session: Session, recorded: list[Backup]) -> Iterator[BackupRow]:
         if state is None:
             continue
         file = files.Backup(path, session.path, state.size, row.taken_at, row.sha256)
-        compaction = row.compaction if hasattr(row, "compaction") else None
-        listed = ListedBackup(file, row.sha256, row.reason, compaction, has_rows)
+        listed = ListedBackup.of(file, row, has_rows=has_rows)
         yield BackupRow(listed, remembered(listed))
 
 

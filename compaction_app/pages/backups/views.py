@@ -204,13 +204,13 @@ def _show_restore(
         view = view_restore(session, name)
     except RedlineError as unshown:
         return _refused(request, session, fault or unshown)
-    form = (form or ConfirmForm()).of_shown(view.plan)
+    form = (form or ConfirmForm()).of_shown(view["plan"])
     context = {
         "session": session,
         "view": view,
         "fault": fault,
         "form": form,
-        "missing": form.missing(view.plan, fault),
+        "missing": form.missing(view["plan"], fault),
         "active_nav": "sessions",
     }
     return render(request, "backups/restore.html", context, status=status_of(fault))

@@ -34,7 +34,7 @@ from compaction_app.review.review_map import StruckMap, struck_map
 from compaction_app.review.units import ReviewAccount, ReviewUnit
 from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges
+from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges, SessionWriter
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import resume_line
 from sessions_app.document.document import Document
@@ -56,23 +56,13 @@ LINES_SHOWN: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class WriterChoice:
-    """A way to record the plan: its name, what it does to the file, how it is undone, and whether it is chosen."""
-
-    name: str
-    effect: str
-    undo: str
-    is_chosen: bool
-    appends: bool
-
-
-@dataclass(frozen=True, slots=True)
 class CommitView:
     """The lines to be written, the place, and the requirements."""
 
     run: Run
     preflight: Preflight
-    writers: list[WriterChoice]
+    writers: list[tuple[SessionWriter, str]]
+    """The ways to record the plan, each with its effect on the session."""
     lines: str
     """The beginning of the text that would be appended."""
     line_count: int
@@ -136,12 +126,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     return CommitView(
         run=run,
         preflight=preflight,
-        writers=[
-            WriterChoice(
-                one.name, effect_of(one, preflight.activity), one.undo, one.name == preflight.writer.name, one.appends
-            )
-            for one in present.reading.writers
-        ],
+        writers=[(one, effect_of(one, preflight.activity)) for one in present.reading.writers],
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
@@ -240,10 +225,6 @@ class ResultView:
     def is_undone(self) -> bool:
         """Whether it was undone, and the undo is not removed by a restore."""
         return self.is_restored and self.compaction.undos.filter(is_whole=True).exists()
-
-    @property
-    def percent_left(self) -> float:
-        return round(100 - float(self.compaction.stats["percentReduction"]), 1)
 
     @property
     def keep(self) -> str:
@@ -455,7 +436,7 @@ class CostPlot:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """The cost side of a plan. Tokens are in the measure of the context; money as text, empty without a price."""
+    """The cost side of a plan. Tokens are in the measure of the context."""
 
     model: str
     saved_tokens: int
@@ -472,20 +453,10 @@ class CostView:
         return self.cost.pays_after if self.cost is not None else None
 
     @property
-    def before(self) -> str:
-        return dollars(self.cost.before) if self.cost is not None else ""
-
-    @property
-    def after(self) -> str:
-        return dollars(self.cost.after) if self.cost is not None else ""
-
-    @property
-    def saved(self) -> str:
-        return dollars(self.cost.saved) if self.cost is not None else ""
-
-    @property
-    def once(self) -> str:
-        return dollars(self.cost.once) if self.cost is not None else ""
+    def money(self) -> dict[str, str]:
+        """The costs as text, by field of `InputCost`; empty without a price."""
+        names = ("before", "after", "saved", "once")
+        return {name: dollars(getattr(self.cost, name)) for name in names} if self.cost is not None else {}
 
     @property
     def assumptions(self) -> list[str]:
