@@ -489,13 +489,13 @@ def commit_run(
     Until it ends, no decisions on the run are accepted. Raises the errors of `commit`, `block_decisions` and
     `approval`, and Conflict `plan_differs`.
     """
-    return apply(
-        run.session.real_path(),
-        lambda: preflight_of(approval(run, rule), now, writer),
-        confirmations,
-        shown=shown,
-        meanwhile=block_decisions(run, now, handshake),
-    )
+
+    def plan_now() -> Preflight:
+        return preflight_of(approval(run, rule), now, writer)
+
+    meanwhile = block_decisions(run, now, handshake)
+    path = run.session.real_path()
+    return apply(path, plan_now, confirmations, shown=shown, meanwhile=meanwhile)
 
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:

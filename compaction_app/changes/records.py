@@ -6,7 +6,7 @@ record by the process that locks the session next:
     CommitNote ──▶ Backup, Compaction, the run committed
     UndoNote ──▶ Backup, Undo, the run restored if everything is back
     EntriesNote ──▶ Backup, and the draft that is appended
-    ForkNote ──▶ no row of its own
+    ForkNote ──▶ no row
     each of them ──▶ an entry of the audit log, and the session's own write in the index
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
 
@@ -131,7 +131,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     """The measure of the context from which it deleted; None if it deleted nothing."""
 
     def of_made(self, made: MadeChange) -> Self:
-        """The note, completed with the change as it was made."""
+        """The note, completed with the change that was made."""
         certificate = made.certificate.to_json() if made.certificate is not None else None
         created = str(made.created or "")
         return msgspec.structs.replace(self, entry_id=made.entry_id, created=created, certificate=certificate)

@@ -1,7 +1,7 @@
 """EDGE: a new session beside another one, made under the lock of that one, and deleted under its own.
 
     made      written as a draft → synced, read back, checked by the caller → intent record → its name → recorded
-    deleted   bytes as written? → nobody writes to it? → intent record → deleted → recorded by the caller
+    deleted   bytes as written? → no process writes to it? → intent record → deleted → recorded by the caller
 
 At the end of both, the intent record is removed. A session appears with its whole content or not at all, and never
 replaces a file. It is deleted only while it is exactly as Redline made it.

@@ -179,8 +179,7 @@ def handoff(request: HttpRequest, run: int) -> HttpResponse:
         text = handoff_of(found)
     except RedlineError as fault:
         return _show(request, found, fault)
-    headers = {"Content-Disposition": f'attachment; filename="run-{found.pk}-handoff.md"'}
-    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
+    return _markdown(text, f"run-{found.pk}-handoff.md")
 
 
 @require_safe
@@ -221,9 +220,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
 def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a Markdown file."""
     del request
-    text = export.review_markdown(*_reviewed(run))
-    headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.md"'}
-    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
+    return _markdown(export.review_markdown(*_reviewed(run)), f"run-{run}-review.md")
 
 
 @require_safe
@@ -232,6 +229,11 @@ def review_json(request: HttpRequest, run: int) -> HttpResponse:
     del request
     headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
     return JsonResponse(export.review_document(*_reviewed(run)), headers=headers)
+
+
+def _markdown(text: str, name: str) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
 
 
 def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
