@@ -18,9 +18,8 @@ from django.test import Client
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.models import Backup, Compaction
-from compaction_app.pages.backups import presenter as backup_page
-from compaction_app.pages.backups import views
-from compaction_app.pages.backups.views import SentFile, disposition
+from compaction_app.pages import backups as backup_page
+from compaction_app.pages.backups import SentFile, disposition
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -373,7 +372,7 @@ def test_a_download_is_sent_in_chunks(tmp_path):
 
     sizes = async_to_sync(received)()
     assert sum(sizes) == 5_000_000
-    assert max(sizes) <= views.CHUNK
+    assert max(sizes) <= backup_page.CHUNK
 
 
 def test_a_discarded_response_leaves_no_file_open(browser, path):
