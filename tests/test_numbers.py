@@ -14,7 +14,7 @@ from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
-from compaction_app.pages.commit.presenter import view_commit
+from compaction_app.pages.commit import view_commit
 from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.review.last_look import last_look

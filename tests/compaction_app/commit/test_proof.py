@@ -14,7 +14,7 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Preflight, commit
 from compaction_app.changes.proof import certificate_in
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.pages.commit.presenter import certify_again
+from compaction_app.pages.commit import certify_again
 from compaction_app.pages.session.views import select_reader
 from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
