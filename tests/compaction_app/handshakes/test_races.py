@@ -106,7 +106,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     handshake = agent.planned()
     approve_proposals(handshake.run)
     before, address = agent.path.read_bytes(), f"/runs/{handshake.run.pk}/commit"
-    form = {"plan": browser.get(address).context["view"].digest, "yes_below_target": "on", "yes_live": "on"}
+    form = {"plan": browser.get(address).context["plan"].digest(), "yes_below_target": "on", "yes_live": "on"}
     form |= {"below_target": "on", "live": "on"}
     assert browser.post(address, form).status_code == 303
     assert browser.post(address, form).status_code == 409
