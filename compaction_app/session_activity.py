@@ -132,10 +132,10 @@ def effect_of(writer: SessionWriter, activity: Activity) -> str:
 
 
 def append_needs(
-    path: str, activity: Activity | None, torn: TornLine | None, not_done: str
+    path: str, activity: Activity | None, torn: TornLine | None, not_done: str, what: str = "what is appended"
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations that an append to a session needs: `live` and `after_torn_line`, each with the error that is
-    raised if it is missing. `not_done` is the sentence that states what did not happen.
+    raised if it is missing. `not_done` is the sentence that states what did not happen; `what` is to be appended.
 
     `activity` is None if the activity of others does not matter.
     """
@@ -155,7 +155,7 @@ def append_needs(
             ConfirmationNeeded(
                 "torn_last_line",
                 f"{path} ends in {torn}. {not_done} Let the agent finish the line; if it never does, use "
-                "--after-torn-line: what is appended then begins on a new line after it.",
+                f"--after-torn-line: {what} then begins on a new line after it.",
                 "--after-torn-line",
             ),
         )

@@ -6,6 +6,8 @@ from django.views.generic import RedirectView
 
 from compaction_app.api import handshakes as handshakes_api
 from compaction_app.pages import audit as audit_views
+from compaction_app.pages import backups as backups_views
+from compaction_app.pages import commit as commit_views
 from compaction_app.pages import doctor as doctor_views
 from compaction_app.pages import evidence as evidence_views
 from compaction_app.pages import handshakes as handshakes_views
@@ -18,8 +20,6 @@ from compaction_app.pages import summaries as summaries_views
 from compaction_app.pages import timeline as timeline_views
 from compaction_app.pages import tree as tree_page_views
 from compaction_app.pages import undo as undo_views
-from compaction_app.pages.backups import views as backups_views
-from compaction_app.pages.commit import views as commit_views
 from compaction_app.pages.models import views as models_page_views
 from compaction_app.pages.review import views as review_pages
 from compaction_app.pages.session import views as session_pages

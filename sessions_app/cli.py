@@ -43,6 +43,7 @@ from .terminal import Screen
 
 if TYPE_CHECKING:
     # Commands that only read a session do not load the models.
+    from .agents.base import Agent
     from .document.document import Document
     from .models import Session
     from .storage.session_loader import LoadedSession
@@ -79,6 +80,11 @@ def shell_quoted(text: str) -> str:
         return shlex.quote(text)
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "$'" + "".join(map(_shell_escape, escaped)) + "'"
+
+
+def resume_line(agent: Agent, path: Path) -> str:
+    """The command line that continues a session in its agent."""
+    return " ".join(map(shell_quoted, agent.client.resume_command(path)))
 
 
 def _shell_escape(character: str) -> str:

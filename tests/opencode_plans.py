@@ -16,7 +16,7 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Deletion, Stats, Target
 from sessions_app.storage.locks import LockedSession, session_lock
 from sessions_app.storage.row_steps import backed_up_steps
-from sessions_app.storage.rows import back_up_rows, change_rows, plan_steps
+from sessions_app.storage.rows import ReviewedRows, back_up_rows, plan_steps
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 GENERATION: Final = OPENCODE.format.generations[0]
@@ -113,7 +113,7 @@ def put_rows_back(path: Path, backup: Path, data: Path) -> None:
 
 
 def _change(locked: LockedSession, database: Path, steps: Any) -> None:
-    change_rows(locked, database, steps, is_in_place=False, **UNCHECKED)
+    ReviewedRows(locked, database, steps, **UNCHECKED).change(is_in_place=False)
 
 
 def every_row(database: Path) -> dict[str, list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
-from compaction_app.pages.commit.presenter import view_commit
+from compaction_app.pages.commit import view_commit
 from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.review.grouped_review import ReviewFilter
 from compaction_app.review.last_look import last_look
@@ -133,12 +133,12 @@ def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     assert account.struck == size.tokens - account.after.tokens
     commit_page_agrees(browser, account)
     promised = view_commit(run, timezone.now())
-    assert promised.file_bytes == path.stat().st_size
+    assert promised.preflight.present.state.size == path.stat().st_size
     exports_agree(browser, redline, account)
 
     commit_run(run, ALL, preflight_of(approval(run), timezone.now()).digest(), timezone.now())
     compaction = Compaction.objects.get(run=run)
-    if promised.appends:
+    if promised.preflight.writer.appends:
         assert promised.file_bytes_after == path.stat().st_size
     result = page(browser, reverse("compaction:result", args=(run.pk,)))
     assert values(result, "data[title]") == {size.tokens, account.after.tokens}

@@ -31,9 +31,8 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     # The JSON of the command line and the budget tool.
     "sessions_app/models/__init__.py": {"contextWindow"},
     "compaction_app/core/stats.py": {"contextWindow"},
-    "compaction_app/management/plan_display.py": {
-        *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite")
-    },
+    "compaction_app/management/commands/compact.py": {"deletedTargets", "protectedEntryIds", "backupPath"},
+    "compaction_app/management/change_command.py": {"cacheRead", "cacheWrite"},
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # The usage of a run, and the prices of a model.
     "compaction_app/providers/usage.py": {"cacheRead", "cacheWrite"},

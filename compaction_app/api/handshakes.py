@@ -17,15 +17,15 @@ from django.utils import timezone
 from pydantic import BaseModel, ConfigDict
 
 from compaction_app.core.handshake_states import HandshakeState, NextStep
-from compaction_app.handshakes.approval import approve_by_rule
+from compaction_app.handshakes.approval import confirm, report_applied, report_failed, report_withdrawn
 from compaction_app.handshakes.lifecycle import advance
-from compaction_app.handshakes.outcomes import confirm, report_applied, report_failed, report_withdrawn
 from compaction_app.handshakes.review_requests import (
     request_review,
     require_in_scope,
     review_request_in,
     start_requested,
 )
+from compaction_app.handshakes.sweep import approve_by_rule
 from compaction_app.models import Handshake
 from sessions_app.server.connection_files import ConnectedAgent
 from sessions_app.sessionlog.errors import BadInput

@@ -1,6 +1,6 @@
 """The audit log: an entry for each change of a session, appended in the transaction that records the change.
 
-    AuditFacts ──append──▶ AuditEntry, chained to the one before ──▶ the head, in a file of the data directory
+    AuditEntry ──append──▶ chained to the one before ──▶ the head, in a file of the data directory
 
 The head is written after the transaction. If the process is killed in between, the head is behind the log, which is not
 a break; the next entry moves it. A head that contradicts the log is never moved, so that the contradiction stays.
@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import filelock
 import msgspec
@@ -23,7 +22,6 @@ from django.db import transaction
 from compaction_app.core.audit_chain import EMPTY_CHAIN, NO_ENTRY, ChainBreak, ChainHead, find_break
 from compaction_app.models import AuditEntry
 from sessions_app.disk.files import sync, sync_directory, write_all
-from sessions_app.sessionlog.certificate import Certificate
 
 HEAD_FILE: Final = "audit-head.json"
 LOCK_SECONDS: Final = 10
@@ -39,32 +37,6 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditFacts:
-    """The facts about one change of a session that the audit log records."""
-
-    change: str
-    """Identifies the change: it is recorded once, even if a killed process is settled twice."""
-    at: datetime
-    session: Path
-    action: str
-    """An `AuditEntry.Action`."""
-    writer: str = ""
-    targets: tuple[dict[str, Any], ...] = ()
-    """The deleted entries and blocks, each as `targets.Target.to_json`."""
-    before: FileContent | None = None
-    """The session before the change; None if there was none."""
-    after: FileContent | None = None
-    """The session after it, or the new file; None if unknown."""
-    new_file: str = ""
-    """The file that a fork made; empty if the session itself was changed."""
-    restored_from: str = ""
-    """The backup that a restore copied to the session."""
-    backup: str = ""
-    """The backup that was made before the change."""
-    certificate: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AuditState:
     """The number of entries, the hash of the last one, and the break of the chain, if any."""
 
@@ -73,36 +45,24 @@ class AuditState:
     broken: ChainBreak | None
 
 
-def append(facts: AuditFacts) -> None:
+def append(entry: AuditEntry, before: FileContent | None = None, after: FileContent | None = None) -> None:
     """Add an entry to the log, unless its change is already recorded. Raises DatabaseError.
 
-    To be called in the transaction that records the change.
+    `before` is the session before the change, None if there was none; `after` is the session, or the new file, after
+    it, None if unknown. To be called in the transaction that records the change.
     """
     with transaction.atomic():
-        if AuditEntry.objects.filter(change=facts.change).exists():
+        if AuditEntry.objects.filter(change=entry.change).exists():
             return
         last = AuditEntry.objects.order_by("-number").first()
         if last is None:
             _move_head()  # so that a missing head is a break from the first entry on
-        before, after = facts.before, facts.after
-        entry = AuditEntry(
-            number=last.number + 1 if last is not None else 1,
-            change=facts.change,
-            at=facts.at,
-            session=str(facts.session),
-            action=facts.action,
-            writer=facts.writer,
-            targets=list(facts.targets),
-            bytes_before=before.size if before is not None else None,
-            sha256_before=before.sha256 if before is not None else "",
-            bytes_after=after.size if after is not None else None,
-            sha256_after=after.sha256 if after is not None else "",
-            new_file=facts.new_file,
-            restored_from=facts.restored_from,
-            backup=facts.backup,
-            certificate=facts.certificate,
-            previous=last.sha256 if last is not None else NO_ENTRY,
-        )
+        if before is not None:
+            entry.bytes_before, entry.sha256_before = before.size, before.sha256
+        if after is not None:
+            entry.bytes_after, entry.sha256_after = after.size, after.sha256
+        entry.number = last.number + 1 if last is not None else 1
+        entry.previous = last.sha256 if last is not None else NO_ENTRY
         entry.sha256 = entry.hash()
         entry.save(force_insert=True)
         transaction.on_commit(_move_head)
@@ -126,14 +86,12 @@ def _move_head() -> None:
             last = AuditEntry.objects.order_by("-number").first()
             if head is None and last is None:
                 _write_head(EMPTY_CHAIN)
-            elif head is not None and last is not None and last.number > head.count and _is_in_log(head):
-                _write_head(ChainHead(last.number, last.sha256))
+            elif head is not None and last is not None and last.number > head.count:
+                in_log = AuditEntry.objects.filter(number=head.count, sha256=head.sha256)
+                if head == EMPTY_CHAIN or in_log.exists():
+                    _write_head(ChainHead(last.number, last.sha256))
     except (OSError, filelock.Timeout) as fault:
         logger.warning("The head of the audit log was not written: %s. The next entry does it.", fault)
-
-
-def _is_in_log(head: ChainHead) -> bool:
-    return head == EMPTY_CHAIN or AuditEntry.objects.filter(number=head.count, sha256=head.sha256).exists()
 
 
 def _head_path() -> Path:
@@ -160,8 +118,3 @@ def _write_head(head: ChainHead) -> None:
         os.close(fd)
     draft.replace(path)
     sync_directory(path.parent)
-
-
-def certificate_of(entry: AuditEntry) -> Certificate | None:
-    """The certificate of a change, if any."""
-    return msgspec.convert(entry.certificate, Certificate) if entry.certificate is not None else None

@@ -21,7 +21,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -52,11 +52,11 @@ from sessions_app.storage.backups import Backup, back_up, delete_backup, digest_
 from sessions_app.storage.locks import NOTHING_WRITTEN, LockedSession
 from sessions_app.storage.new_session import create_session
 from sessions_app.storage.row_steps import RowStep
-from sessions_app.storage.rows import back_up_rows, plan_steps, row_changer
-from sessions_app.storage.session_loader import LoadedSession, TornLine, load_opened, load_session
+from sessions_app.storage.rows import ReviewedRows, back_up_rows, plan_steps
+from sessions_app.storage.session_loader import LoadedSession, TornLine, line_reader, load_opened, load_session
 
 from .proof import ReadLine, Rebuilt, context_with
-from .records import BackupNote, ChangeNote, record_backup, record_made, text_of
+from .records import BackupNote, ChangeNote, MadeChange, record_backup, record_made, text_of
 
 logger = logging.getLogger("redline")
 
@@ -85,23 +85,6 @@ class Confirmations:
     """The session has lines that its backup lacks, and loses them."""
     unverified: bool = False
     """Redline did not make the backup, so it cannot check whether it is complete."""
-
-
-class MadeChange(NamedTuple):
-    """A change that was made or is about to be made."""
-
-    entry_id: str
-    """The new leaf of the session, or the id of the new session."""
-    size: int = 0
-    """The size of the changed or new session in bytes; 0 before it is made."""
-    lines: tuple[bytes, ...] = ()
-    """The appended lines, without their newlines."""
-    created: Path | None = None
-    """The new session, if one was made."""
-    sha256: str = ""
-    """The digest of the new session."""
-    certificate: Certificate | None = None
-    """The result of the checks; None before they ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +217,12 @@ class ChangePlan(PlannedChange):
         """
 
     @abstractmethod
-    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], ChangeNote]:
-        """Returns a function from the change that was made to its note. `backup` is None only if the plan makes
+    def note(self, backup: BackupNote | None) -> ChangeNote:
+        """The note of the change, to be completed with `ChangeNote.of_made`. `backup` is None only if the plan makes
         none."""
+
+    def notify(self, applied: Applied[Self]) -> None:
+        """Call the hooks for the change, which is recorded, without the lock."""
 
     @property
     def server(self) -> AgentServer | None:
@@ -246,6 +232,11 @@ class ChangePlan(PlannedChange):
     @property
     def path(self) -> str:
         return str(self.present.path)
+
+    @property
+    def server_address(self) -> str:
+        """The address of that server; empty without one."""
+        return self.server.address if self.server is not None else ""
 
     def rows(self) -> RowPlan | None:
         """The changed rows; None if the session is a file of lines.
@@ -269,28 +260,20 @@ class ChangePlan(PlannedChange):
         content = hashlib.sha256()
         rows = self.rows()
         backup = self.back_up(locked, rows, content) if self.IS_BACKED_UP else None
-        note = self.notes(BackupNote.of(backup) if backup is not None else None)
-        made: MadeChange | None = None
-
-        def record(done: MadeChange) -> None:
-            nonlocal made
-            made = done
-            sha256 = done.sha256
-            if backup is not None and rows is None and done.created is None:
-                with suppress(RedlineError):  # unknown if others have rewritten the session since
-                    sha256 = digest_up_to(locked.path, done.size, backup.size, content)
-            record_made(self.present.path, note(done), done.size, sha256)
-
-        steps = _Steps(locked, self, backup.path if backup is not None else locked.path, note, record)
+        note = self.note(BackupNote.of(backup) if backup is not None else None)
+        steps = _Steps(self, locked, backup, content, note)
         try:
-            done = steps.change_rows(rows) if rows is not None else steps.change_file(confirmations.after_torn_line)
+            if rows is not None:
+                steps.change_rows(rows)
+            else:
+                steps.change_file(after_torn_line=confirmations.after_torn_line)
         except RedlineError as failure:
-            if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
-                if backup is not None:
-                    _drop_or_keep(backup, locked, failure)
-                raise
-            return Applied(self, made, backup, failure)
-        return Applied(self, done, backup)
+            if isinstance(failure, SystemFailure) and failure.code in CHANGE_IS_MADE:
+                return Applied(self, steps.made, backup, failure)
+            if backup is not None:
+                _drop_or_keep(backup, locked, failure)
+            raise
+        return Applied(self, steps.made, backup)
 
     def back_up(self, locked: LockedSession, rows: RowPlan | None, content: hashlib._Hash) -> Backup:
         """Back up the data before it changes; `content` is updated with the bytes of a file. Raises the errors of
@@ -323,11 +306,6 @@ class Applied(Generic[Plan]):
         assert self.backup is not None  # noqa: S101  # `ChangePlan.IS_BACKED_UP`
         return self.backup.path
 
-    def require_tidy(self) -> None:
-        """Raise the error that occurred after the change was made, if any."""
-        if self.late_failure is not None:
-            raise self.late_failure
-
 
 def apply(
     path: Path,
@@ -342,21 +320,19 @@ def apply(
     planning.
 
     Raises the errors of `plan_now` and `meanwhile`, Conflict `plan_differs`, ConfirmationNeeded and SystemFailure; then
-    the session is unchanged, unless the message says otherwise.
+    the session is unchanged, unless the message says otherwise. Errors that occur after the change was made come last.
     """
     with lock_session(path) as locked, meanwhile or nullcontext():
         plan = plan_now()
         plan.require_shown(shown)
         plan.require_confirmed(confirmations)
         applied = plan.carry_out(locked, confirmations)
-    index_written(applied.made.created or path)
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        index_file(applied.made.created or path)
+    plan.notify(applied)
+    if applied.late_failure is not None:
+        raise applied.late_failure
     return applied
-
-
-def index_written(path: Path) -> None:
-    """Update the index. The change is already written: a failed update of the index can follow later."""
-    with suppress(RedlineError, DatabaseError):
-        index_file(path)
 
 
 def _drop_or_keep(backup: Backup, locked: LockedSession, failure: RedlineError) -> None:
@@ -379,28 +355,31 @@ def tolerated(what: str) -> Iterator[None]:
         logger.warning("%s was not recorded: %s", what, failure_of(fault).code)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Steps:
     """The steps that carry out a plan under a lock. Each raises the errors of `ChangePlan.prove` and the storage."""
 
-    locked: LockedSession
     plan: ChangePlan
-    backup: Path
-    note: Callable[[MadeChange], ChangeNote]
-    record: Callable[[MadeChange], object]
+    locked: LockedSession
+    backup: Backup | None
+    content: hashlib._Hash
+    """The hash of the backed up bytes."""
+    note: ChangeNote
+    made: MadeChange = field(default_factory=lambda: MadeChange(""))
 
-    def change_file(self, after_torn_line: bool) -> MadeChange:
+    def change_file(self, *, after_torn_line: bool) -> None:
         """Append lines, or make a new session."""
         plan, present = self.plan, self.plan.present
         with lines_of(present) as line:
-            facts = write_facts(present, line, self.backup, plan.now)
+            facts = write_facts(present, line, self._backup_path, plan.now)
             change = plan.make(facts)
             if isinstance(change, NewFile):
-                return self._create(facts.session_id, change, line)
+                self._create(facts.session_id, change, line)
+                return
             if isinstance(change, RowChanges):
                 raise not_in_database(present.path)
             after = context_with(present, change.lines, present.reading, line)
-            made = MadeChange(after.leaf_id, lines=change.lines, certificate=plan.prove(line, after))
+            self.made = MadeChange(after.leaf_id, lines=change.lines, certificate=plan.prove(line, after))
         with agent_at(self.locked.path).store.write_lock(self.locked.path):
             append_lines(
                 self.locked,
@@ -408,33 +387,29 @@ class _Steps:
                 present.state,
                 is_complete_line,
                 after_torn_line=after_torn_line,
-                note=text_of(self.note(made)),
-                record=lambda appended: self.record(made._replace(size=appended.end)),
+                note=self._text(),
+                record=lambda appended: self._record(appended.end, self._digest(appended.end)),
             )
-        return made
 
-    def _create(self, session_id: str, change: NewFile, line: ReadLine) -> MadeChange:
-        made = MadeChange(session_id, created=self.locked.path.with_name(change.name))
+    def _create(self, session_id: str, change: NewFile, line: ReadLine) -> None:
+        self.made = MadeChange(session_id, created=self.locked.path.with_name(change.name))
 
         def prove_draft(draft: Path) -> None:
-            nonlocal made
             _require_unchanged(self.plan.present)
             loaded = load_session(draft)
             with lines_of(loaded) as line_of_draft:
-                certificate = self.plan.prove(line, self._rebuilt(loaded, line_of_draft))
-            made = made._replace(certificate=certificate)
+                self._prove(line, loaded, line_of_draft)
 
-        new = create_session(
+        create_session(
             self.locked,
             change.name,
             change.pieces,
             check=prove_draft,
-            note=lambda new: text_of(self.note(made._replace(size=new.size))),
-            record=lambda new: self.record(made._replace(size=new.size, sha256=new.sha256)),
+            note=lambda _: self._text(),
+            record=lambda new: self._record(new.size, new.sha256),
         )
-        return made._replace(size=new.size, sha256=new.sha256)
 
-    def change_rows(self, rows: RowPlan) -> MadeChange:
+    def change_rows(self, rows: RowPlan) -> None:
         """Change rows of a database.
 
         A database without a write-ahead log cannot be committed while another connection reads it, so the proof closes
@@ -442,7 +417,7 @@ class _Steps:
         """
         present = self.plan.present
         path = present.path.with_name(rows.created) if rows.created else present.path
-        made = MadeChange(rows.entry_id, created=path if rows.created else None)
+        self.made = MadeChange(rows.entry_id, created=path if rows.created else None)
 
         def require_unchanged(connection: sqlite3.Connection) -> None:
             require_same_rows(present, connection)
@@ -450,30 +425,51 @@ class _Steps:
                 _require_as_made(rows.removed, rows.steps, connection)
 
         def prove(line: ReadLine, connection: sqlite3.Connection) -> int:
-            nonlocal made
             if rows.removed is None:
                 with changed_session(path, connection) as (loaded, read):
                     before = (lambda entry: read(loaded.tree.entry(entry.id))) if rows.brings_back else line
-                    certificate = self.plan.prove(before, self._rebuilt(loaded, read))
-                made = made._replace(certificate=certificate, size=loaded.state.size)
-            return made.size
+                    self._prove(before, loaded, read)
+                self.made = self.made._replace(size=loaded.state.size)
+            return self.made.size
 
-        change = row_changer(rows.server, self.backup, is_in_place=not rows.created)
         with _lines_before(present, rows.database) as line:
-            change(
+            reviewed = ReviewedRows(
                 self.locked,
                 rows.database,
                 rows.steps,
-                require_unchanged=require_unchanged,
+                require_unchanged,
                 prove=partial(prove, line),
-                note=lambda _: text_of(self.note(made)),
-                record=lambda _: self.record(made),
+                note=lambda _: self._text(),
+                record=lambda size: self._record(size, ""),
             )
-        return made
+            if rows.server is not None:
+                reviewed.change_through(rows.server, self._backup_path)
+            else:
+                reviewed.change(is_in_place=not rows.created)
 
-    def _rebuilt(self, loaded: LoadedSession, line: ReadLine) -> Rebuilt:
-        reader = self.plan.present.reading.reader
-        return Rebuilt(reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
+    @property
+    def _backup_path(self) -> Path:
+        """The backup; the session itself if the plan makes none."""
+        return self.backup.path if self.backup is not None else self.locked.path
+
+    def _prove(self, line: ReadLine, changed: LoadedSession, changed_line: ReadLine) -> None:
+        context = self.plan.present.reading.reader.rebuild(changed.tree.branch(changed.leaf_id))
+        certificate = self.plan.prove(line, Rebuilt(context, changed_line, changed.leaf_id))
+        self.made = self.made._replace(certificate=certificate)
+
+    def _text(self) -> str:
+        return text_of(self.note.of_made(self.made))
+
+    def _digest(self, end: int) -> str:
+        """The digest of the session with the appended lines; empty if others have rewritten it since."""
+        if self.backup is not None:
+            with suppress(RedlineError):
+                return digest_up_to(self.locked.path, end, self.backup.size, self.content)
+        return ""
+
+    def _record(self, size: int, sha256: str) -> None:
+        self.made = self.made._replace(size=size, sha256=sha256)
+        record_made(self.plan.present.path, self.note.of_made(self.made), size, sha256)
 
 
 # ---- input of a writer ---------------------------------------------------------------------------------------
@@ -531,7 +527,7 @@ def _new_ids(present: LoadedSession, agent: Agent) -> Iterator[str]:
 def lines_of(session: LoadedSession) -> Iterator[ReadLine]:
     """Reads the recorded lines of a session's entries."""
     with agent_at(session.path).store.open(session.path) as reader:
-        yield lambda entry: reader.read_at(entry.offset, entry.length)
+        yield line_reader(reader)
 
 
 def _require_unchanged(present: LoadedSession) -> None:
@@ -576,7 +572,7 @@ def changed_session(path: Path, connection: sqlite3.Connection) -> Iterator[tupl
     """A session as changed by a transaction, and a function that reads the lines of its entries."""
     agent = agent_at(path)
     with agent.store.open_within(path, connection) as reader:
-        yield load_opened(agent, reader), lambda entry: reader.read_at(entry.offset, entry.length)
+        yield load_opened(agent, reader), line_reader(reader)
 
 
 def require_same_rows(present: LoadedSession, connection: sqlite3.Connection) -> None:
@@ -597,7 +593,7 @@ def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
     with session_copy(database, agent.store.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
         require_same_rows(present, copy)
         with agent.store.open_within(present.path, copy) as reader:
-            yield lambda entry: reader.read_at(entry.offset, entry.length)
+            yield line_reader(reader)
 
 
 def _require_as_made(created: Path, steps: Sequence[RowStep], connection: sqlite3.Connection) -> None:

@@ -9,12 +9,12 @@ change is recorded, without the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -30,7 +30,7 @@ from compaction_app.models import Run
 from compaction_app.planning.hook_runner import after_compact
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.reviews import approved_of, pins_of
-from compaction_app.session_activity import Activity, activity_of
+from compaction_app.session_activity import Activity, activity_of, append_needs
 from sessions_app.agents.base import AgentServer
 from sessions_app.agents.pure.format import Change, PlanRules, SessionWriter, WriteFacts, note_text
 from sessions_app.agents.registry import agent_at
@@ -41,12 +41,14 @@ from sessions_app.sessionlog.entries import NO_TEXTS, Deletion, Target, request_
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError, TargetNotMet
 from sessions_app.storage.session_loader import LoadedSession, TornLine, find_torn_line, tally_of
 
-from .change import Applied, ChangePlan, Confirmations, MadeChange, apply, tolerated
+from .change import Applied, ChangePlan, Confirmations, apply, tolerated
 from .proof import ReadLine, Rebuilt, certificate_of, require_approved
 from .records import BackupNote, CommitNote
 
 MOST_NAMED: Final = 5
 """Objects that a message names; the rest are counted."""
+BY_PAIR: Final = Origin(0, "", "", by_repair=True)
+"""The origin of a target that is deleted with the other side of its tool call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Preflight(ChangePlan):
             self.parent_id,
             self.present.leaf_id,
             self.writer.name,
-            self.server.address if self.server is not None else "",
+            self.server_address,
         ]
 
     @property
@@ -198,50 +200,55 @@ class Preflight(ChangePlan):
         )
         return certificate_of(self.path, self.present.reading.generation, before, after, self.now)
 
-    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], CommitNote]:
+    def note(self, backup: BackupNote | None) -> CommitNote:
         assert backup is not None  # noqa: S101  # `IS_BACKED_UP`
-        approved, tally = self.approved, self._tally()
+        approved, tally = self.approved, context_tally(self.present, self.parent_id)
         struck = None
         if approved.run is not None:
             struck = removed_estimate(snapshot_of(approved.run).transcript, approved.targets)
-
-        def note(made: MadeChange) -> CommitNote:
-            return CommitNote(
-                backup=backup,
-                run=approved.run.pk if approved.run is not None else None,
-                entry_id=made.entry_id,
-                leaf_id=self.parent_id,
-                writer=self.writer.name,
-                created=str(made.created) if made.created is not None else "",
-                server=self.server.address if self.server is not None else "",
-                certificate=made.certificate.to_json() if made.certificate is not None else None,
-                planner=approved.planner,
-                reason=approved.reason,
-                written_at=self.now,
-                parameters=msgspec.to_builtins(approved.parameters),
-                stats=self.validated.stats.to_json(),
-                origins=[
-                    {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
-                    for target, origin in approved.origins.items()
-                ],
-                context=msgspec.to_builtins(tally.size),
-                measure=tally.measure,
-                rule=approved.rule,
-                struck_estimate=struck,
-            )
-
-        return note
-
-    def _tally(self) -> Tally:
-        """The totals of the context before the commit."""
-        present = self.present
-        return tally_of(
-            present.context(self.parent_id),
-            present.tree.branch(self.parent_id),
-            present.reading.reader.rebuild,
-            present.row.inherited_measure,
-            lambda entry: present.texts([entry]).get(entry.id, NO_TEXTS),
+        return CommitNote(
+            backup=backup,
+            run=approved.run.pk if approved.run is not None else None,
+            leaf_id=self.parent_id,
+            writer=self.writer.name,
+            server=self.server_address,
+            planner=approved.planner,
+            reason=approved.reason,
+            written_at=self.now,
+            parameters=msgspec.to_builtins(approved.parameters),
+            stats=self.validated.stats.to_json(),
+            origins=[
+                {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
+                for target, origin in approved.origins.items()
+            ],
+            context=msgspec.to_builtins(tally.size),
+            measure=tally.measure,
+            rule=approved.rule,
+            struck_estimate=struck,
         )
+
+    def notify(self, applied: Applied[Self]) -> None:
+        after_compact(
+            self.present.path,
+            self.present.row,
+            applied.made.lines,
+            self.validated,
+            self.approved.reason,
+            self.approved.origins,
+            applied.backup_path,
+            applied.made.created,
+        )
+
+
+def context_tally(present: Document, leaf_id: str) -> Tally:
+    """The totals of the context at a leaf."""
+    return tally_of(
+        present.context(leaf_id),
+        present.branch(leaf_id),
+        present.reading.reader.rebuild,
+        present.row.inherited_measure,
+        lambda entry: present.texts([entry]).get(entry.id, NO_TEXTS),
+    )
 
 
 def check_plan(approved: Approved, present: Document, now: datetime, writer_name: str = "") -> Preflight:
@@ -252,7 +259,12 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     """
     require_writable(present)
     reading = present.reading
-    _require_reader(approved, present)
+    if approved.reader not in ("", reading.reader.name):
+        raise Conflict(
+            "reader_changed",
+            f"{present.path} was planned as {approved.reader} reads it, and is now read as {reading.reader.name}, "
+            f"because {reading.reason}. Nothing was written. Plan again.",
+        )
     writer = reading.writer(writer_name or approved.writer)
     parent_id = _parent_of(approved, present)
     _require_writer_may(approved, present, writer)
@@ -261,7 +273,11 @@ def check_plan(approved: Approved, present: Document, now: datetime, writer_name
     torn = find_torn_line(present.path)
     needs = dict(_needs(approved, present, parent_id, activity, torn)) if writer.appends else {}
     if not approved.is_less_by_decision and not _meets_target(approved, validated, reading.rules(writer.name)):
-        needs["below_target"] = target_not_met(validated)
+        needs["below_target"] = TargetNotMet(
+            "target_not_met",
+            f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than required. "
+            "Nothing was written. To write it anyway, use --allow-below-target.",
+        )
     notes = _notes(approved, present, parent_id, writer)
     return Preflight(activity, needs, torn, now, present, approved, parent_id, validated, writer, notes)
 
@@ -273,16 +289,6 @@ def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: S
     gone = {target.entry_id for target in approved.targets if target.block_index is None}
     branch = present.tree.branch(parent_id)
     return {entry.id: approved.notes[entry.id] for entry in branch if entry.id in gone and approved.notes.get(entry.id)}
-
-
-def _require_reader(approved: Approved, present: Document) -> None:
-    reading = present.reading
-    if approved.reader not in ("", reading.reader.name):
-        raise Conflict(
-            "reader_changed",
-            f"{present.path} was planned as {approved.reader} reads it, and is now read as {reading.reader.name}, "
-            f"because {reading.reason}. Nothing was written. Plan again.",
-        )
 
 
 def _require_writer_may(approved: Approved, present: LoadedSession, writer: SessionWriter) -> None:
@@ -315,26 +321,8 @@ def _needs(
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations that a change of the session itself needs."""
-    if activity.is_live and not activity.is_open_elsewhere and not approved.is_awaited:
-        yield (
-            "live",
-            ConfirmationNeeded(
-                "session_live",
-                f"{present.path} {activity.sentence}: an agent may have it open. {activity.consequence} Nothing was "
-                "written. Close the session in the agent, or reload it afterwards, and use --live.",
-                "--live",
-            ),
-        )
-    if torn is not None:
-        yield (
-            "after_torn_line",
-            ConfirmationNeeded(
-                "torn_last_line",
-                f"{present.path} ends in {torn}. Nothing was written. Let the agent finish the line; if it never does, "
-                "use --after-torn-line: the compaction then begins on a new line after it.",
-                "--after-torn-line",
-            ),
-        )
+    disturbed = None if approved.is_awaited else activity
+    yield from append_needs(str(present.path), disturbed, torn, "Nothing was written.", "the compaction")
     if parent_id != present.leaf_id:
         yield (
             "switch_branch",
@@ -400,14 +388,6 @@ def _meets_target(approved: Approved, validated: ValidatedDeletion, rules: PlanR
     return isinstance(reviewed, ValidatedDeletion) and reviewed.target_met
 
 
-def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
-    return TargetNotMet(
-        "target_not_met",
-        f"The plan deletes {validated.stats.percent_reduction}% of the tokens, less than required. "
-        "Nothing was written. To write it anyway, use --allow-below-target.",
-    )
-
-
 def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, rules: PlanRules) -> ValidatedDeletion:
     judged = _judge(approved, present, leaf_id, rules)
     if not isinstance(judged, ValidatedDeletion):
@@ -427,10 +407,7 @@ def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, ru
             f"{present.path} has changed: the approved plan would now have to delete {_named(more)} as well. "
             "Nothing was written. Plan again.",
         )
-    before, now = (
-        _sources(approved.document, approved.leaf_id, rules),
-        _sources(present, leaf_id, rules),
-    )
+    before, now = _sources(approved.document, approved.leaf_id, rules), _sources(present, leaf_id, rules)
     others = [target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]]
     if others or set(judged.targets) != reviewed:
         named = ", ".join(others[:MOST_NAMED]) or "something else"
@@ -471,7 +448,7 @@ def approval(run: Run, rule: str = "") -> Approved:
         parameters=prepared.parameters,
         targets=validated.targets,
         planner=run.planner,
-        origins=_origins(validated.targets, origins),
+        origins={target: origins.get(target, BY_PAIR) for target in validated.targets},
         reader=prepared.reader,
         writer=prepared.writer,
         restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
@@ -485,11 +462,6 @@ def approval(run: Run, rule: str = "") -> Approved:
     )
 
 
-def _origins(targets: Iterable[Target], known: dict[Target, Origin]) -> dict[Target, Origin]:
-    by_pair = Origin(0, "", "", by_repair=True)
-    return {target: known.get(target, by_pair) for target in targets}
-
-
 def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> Applied[Preflight]:
     """Record the approved deletion with its writer.
 
@@ -497,12 +469,8 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> A
     the message says otherwise.
     """
     require_writable(approved.document)
-
-    def plan_now() -> Preflight:
-        return preflight_of(approved, now)
-
     meanwhile = _block_decisions_on_plan(approved, now)
-    return _call_hooks(apply(approved.document.path, plan_now, confirmations, meanwhile=meanwhile))
+    return apply(approved.document.path, lambda: preflight_of(approved, now), confirmations, meanwhile=meanwhile)
 
 
 def commit_run(
@@ -527,7 +495,7 @@ def commit_run(
 
     meanwhile = block_decisions(run, now, handshake)
     path = run.session.real_path()
-    return _call_hooks(apply(path, plan_now, confirmations, shown=shown, meanwhile=meanwhile))
+    return apply(path, plan_now, confirmations, shown=shown, meanwhile=meanwhile)
 
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
@@ -577,20 +545,3 @@ def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> It
     finally:
         with tolerated(f"The end of the commit of run {run.pk}"):
             Run.objects.being_committed().filter(pk=run.pk).update(committing_since=None)
-
-
-def _call_hooks(applied: Applied[Preflight]) -> Applied[Preflight]:
-    """Call the hooks for a commit. Raises the error that occurred after the commit was made, if any."""
-    plan, made = applied.plan, applied.made
-    after_compact(
-        plan.present.path,
-        plan.present.row,
-        made.lines,
-        plan.validated,
-        plan.approved.reason,
-        plan.approved.origins,
-        applied.backup_path,
-        made.created,
-    )
-    applied.require_tidy()
-    return applied

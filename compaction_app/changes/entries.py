@@ -1,9 +1,14 @@
-"""New entries at the end of a session that delete nothing: labels, moves of the leaf, and entries built from them.
+"""Changes that delete nothing: labels, moves of the leaf, entries built from them, and forks at an entry.
 
 A move to a user's message goes to the entry before it, so that the user can send the message again in another form.
 
 An `EntryChange` has the appended lines and the expected context; the proof rebuilds the session with the new lines as
 the agent would. Hooks are called before another move, without the lock, and notified after it.
+
+A fork is a new session with the conversation up to an entry. It has every line of the branch if the agent has such a
+form (`Format.branch_copy`), and otherwise what the agent's fork writer makes of the context. It is the way back from an
+agent's own compaction: the conversation before it can be continued, or compacted instead. There is no backup, because
+nothing is changed.
 """
 
 from __future__ import annotations
@@ -13,27 +18,29 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.hooks import session_before_tree, unloaded
 from compaction_app.models import AuditEntry
 from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks, require_move_not_cancelled
 from compaction_app.session_activity import activity_of, append_needs
-from sessions_app.agents.pure.format import Append, WriteFacts
+from sessions_app.agents.pure.format import Append, Change, SessionWriter, WriteFacts
+from sessions_app.agents.reading import Reading
 from sessions_app.document.document import Document
+from sessions_app.index.index_store import session_row
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Role
+from sessions_app.sessionlog.entries import NO_TEXTS, Deletion, Entry, Role, Stats
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import printable
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree, labels
 from sessions_app.storage.session_loader import LoadedSession, find_torn_line
 
-from .change import Applied, ChangePlan, Confirmations, MadeChange, apply
+from .change import Applied, ChangePlan, Confirmations, apply, lines_of, write_facts
 from .compaction import require_writable
-from .proof import ReadLine, Rebuilt, certificate_of, require_messages, with_new_messages
-from .records import BackupNote, EntriesNote
+from .proof import ReadLine, Rebuilt, certificate_of, require_approved, require_messages, with_new_messages
+from .records import BackupNote, EntriesNote, ForkNote
 
 NOT_APPENDED: Final = "Nothing was written."
 LONGEST_LABEL: Final = 200
@@ -186,11 +193,7 @@ def any_label(entry_id: str) -> MakeChange:
 
     It raises BadInput `unknown_entry` and `no_label`.
     """
-
-    def make(present: Document) -> EntryChange:
-        return _label_change(present, entry_id, "")
-
-    return make
+    return lambda present: _label_change(present, entry_id, "")
 
 
 def _label_change(present: Document, entry_id: str, words: str) -> EntryChange:
@@ -247,28 +250,29 @@ class AppendPlan(ChangePlan):
         require_messages(self.path, what, reading.agent, expected, after.line, after)
         return certificate_of(self.path, reading.generation, before, after, self.now)
 
-    def notes(self, backup: BackupNote | None) -> Callable[[MadeChange], EntriesNote]:
+    def note(self, backup: BackupNote | None) -> EntriesNote:
         assert backup is not None  # noqa: S101  # `IS_BACKED_UP`
+        return EntriesNote(
+            session=self.path,
+            backup=backup,
+            action=self.change.action,
+            words=self.change.words,
+            written_at=self.now,
+            draft=self.draft,
+        )
 
-        def note(made: MadeChange) -> EntriesNote:
-            return EntriesNote(
-                session=self.path,
-                backup=backup,
-                action=self.change.action,
-                words=self.change.words,
-                entry_id=made.entry_id,
-                written_at=self.now,
-                certificate=made.certificate.to_json() if made.certificate is not None else None,
-                draft=self.draft,
-                summary_id=first_id(made) if self.draft is not None else "",
+    def notify(self, applied: Applied[Self]) -> None:
+        change = self.change
+        if change.move is not None:
+            after_move(
+                self.present.path,
+                self.present.row,
+                change.move,
+                applied.made.lines,
+                applied.backup_path,
+                summary=change.summary,
+                from_hook=change.from_hook,
             )
-
-        return note
-
-
-def first_id(made: MadeChange) -> str:
-    """The id of the first new entry: a label from a hook follows the summary that it labels."""
-    return str(json.loads(made.lines[0])["id"])
 
 
 def plan_append(path: Path, make: MakeChange, now: datetime, draft: int | None = None) -> AppendPlan:
@@ -305,29 +309,12 @@ def append_entries(
         plan = plan_append(path, make, now)
         if plan.change.move is not None and (shown is None or shown == plan.digest()):
             plan.require_confirmed(confirmations)
-            wanted = _label_of_hooks(plan, plan.change.move) if label is None else label
-            make, shown = labelled(make, wanted), plan.digest()
-    applied = apply(path, lambda: plan_append(path, make, now, draft), confirmations, shown=shown)
-    change = applied.plan.change
-    if change.move is not None:
-        after_move(
-            path,
-            applied.plan.present.row,
-            change.move,
-            applied.made.lines,
-            applied.backup_path,
-            summary=change.summary,
-            from_hook=change.from_hook,
-        )
-    applied.require_tidy()
-    return applied
-
-
-def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
-    """Call the hooks for a move that is possible now; returns the label that they request, empty if none."""
-    answers = ask_tree_hooks(plan.present, move, plan.present.row)
-    require_move_not_cancelled(answers)
-    return answers.label
+            if label is None:
+                answers = ask_tree_hooks(plan.present, plan.change.move, plan.present.row)
+                require_move_not_cancelled(answers)
+                label = answers.label
+            make, shown = labelled(make, label), plan.digest()
+    return apply(path, lambda: plan_append(path, make, now, draft), confirmations, shown=shown)
 
 
 def words_again(session: Session, entry_id: str) -> str:
@@ -343,3 +330,92 @@ def text_said(present: LoadedSession, entry_id: str) -> str:
     """The whole text of a message. Raises BadInput `unknown_entry`."""
     entry = present.tree.entry(entry_id)
     return present.texts([entry]).get(entry_id, NO_TEXTS).joined(entry.blocks)
+
+
+NOT_MADE = "No new session was made."
+
+
+@dataclass(frozen=True)
+class ForkPlan(ChangePlan):
+    """The content a fork would have now."""
+
+    NOT_DONE = NOT_MADE
+    IS_BACKED_UP = False
+
+    destination: Destination
+    leaf_id: str
+    """The last entry of the new session."""
+    writer: SessionWriter
+
+    @property
+    def branch(self) -> list[Entry]:
+        return self.present.tree.branch(self.leaf_id)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the new session has every recorded line of the branch."""
+        with lines_of(self.present) as line:
+            facts = write_facts(self.present, line, self.present.path, self.now)
+            return self.present.reading.agent.format.branch_copy(self.branch, facts) is not None
+
+    @property
+    def facts(self) -> list[Any]:
+        return [self.leaf_id, self.writer.name]
+
+    @property
+    def written_to(self) -> None:
+        return None
+
+    def make(self, facts: WriteFacts) -> Change:
+        change: Change | None = self.present.reading.agent.format.branch_copy(self.branch, facts)
+        if change is None:
+            change = self.writer.write(self.branch, Deletion((), (), Stats()), facts)
+        if isinstance(change, Append):
+            raise _no_fork(self.present.path, self.present.reading)
+        return change
+
+    def prove(self, line: ReadLine, after: Rebuilt) -> Certificate:
+        reading = self.present.reading
+        before = Rebuilt(self.present.context(self.leaf_id), line, self.leaf_id)
+        require_approved(self.path, self.writer, reading.agent, before, (), after)
+        return certificate_of(self.path, reading.generation, before, after, self.now)
+
+    def note(self, backup: BackupNote | None) -> ForkNote:
+        del backup
+        return ForkNote(session=self.path, leaf_id=self.leaf_id, writer=self.writer.name, written_at=self.now)
+
+
+def plan_fork(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> ForkPlan:
+    """The content a fork at an entry would have now. Raises the errors of `fork_session` in BadInput."""
+    present = Document.to_change(path)
+    require_writable(present)
+    reading = present.reading
+    makes_file = next((writer for writer in reading.honoured_writers if not writer.appends), None)
+    if makes_file is None:
+        raise _no_fork(path, reading)
+    writer = reading.writer(makes_file.name)
+    destination = destination_of(present.tree, entry_id, is_leaf=is_leaf)
+    leaf_id = destination.leaf_id
+    if leaf_id is None:
+        raise BadInput(
+            "nothing_before",
+            f"Nothing comes before {printable(entry_id)}, the first message of {present.path}. {NOT_MADE} Start a new "
+            "session in the agent instead.",
+        )
+    return ForkPlan(activity_of(present.row, None, now), {}, None, now, present, destination, leaf_id, writer)
+
+
+def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> Session:
+    """Make a new session with the conversation up to an entry, or before it if it is a user's message, and return its
+    row.
+
+    `is_leaf`: the entry is the last one of the new session, whatever its role. Raises BadInput `unknown_entry`,
+    `nothing_before`, `no_fork`, `refused_writer` and the errors of `require_writable`, SystemFailure `not_proven`, and
+    the errors of reading and writing; then there is no new session.
+    """
+    applied = apply(path, lambda: plan_fork(path, entry_id, now, is_leaf=is_leaf), Confirmations())
+    return session_row(applied.made.created or path)
+
+
+def _no_fork(path: Path, reading: Reading) -> BadInput:
+    return BadInput("no_fork", f"Sessions of {reading.generation.label} cannot be forked: {path} is one. {NOT_MADE}")

@@ -1,14 +1,19 @@
-"""The confirmations that a change requires, as the form of its page submits them."""
+"""The confirmations that a change requires, as the form of its page submits them.
+
+A page shows the plan of a change, and its form has the plan's digest: boxes ticked for one plan confirm no other one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 from django import forms
 
-from .change import Confirmations, RequiredConfirmation
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
+
+from .change import Confirmations, PlannedChange, RequiredConfirmation
 
 
 class ConfirmationField(forms.MultipleChoiceField):
@@ -25,3 +30,21 @@ def missing_in(form: forms.Form, required: Iterable[RequiredConfirmation]) -> li
     """The required confirmations missing in a form's field `yes`, in order."""
     given = form["yes"].value() or []
     return [one for one in required if one.name not in given]
+
+
+class ConfirmForm(forms.Form):
+    """The confirmations of a change, and the digest of the plan that the page showed."""
+
+    plan = forms.CharField(required=False)
+    yes = ConfirmationField()
+
+    def of_shown(self, plan: PlannedChange | None) -> Self:
+        """The form for the page of this plan: an empty one if the boxes were ticked for another plan."""
+        is_of_plan = plan is not None and self["plan"].value() == plan.digest()
+        return self if is_of_plan else type(self)()
+
+    def missing(self, plan: PlannedChange | None, fault: RedlineError | None) -> list[RequiredConfirmation]:
+        """The confirmations whose absence this error reports, in order; none for another error."""
+        if plan is None or not isinstance(fault, ConfirmationNeeded | TargetNotMet):
+            return []
+        return missing_in(self, plan.confirmations)

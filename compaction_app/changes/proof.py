@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from compaction_app.models import AuditEntry, Compaction
 from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import Generation, ReplacingWriter, SessionWriter
 from sessions_app.agents.reading import Reading
@@ -191,6 +192,11 @@ def certificate_of(path: str, generation: Generation, before: Rebuilt, after: Re
         violations=certified(found),
         difference="",
     )
+
+
+def certificate_in(row: Compaction | AuditEntry) -> Certificate | None:
+    """The certificate of a recorded change; None for a change without one."""
+    return msgspec.convert(row.certificate, Certificate) if row.certificate is not None else None
 
 
 def _is_dropped(violation: Violation) -> bool:

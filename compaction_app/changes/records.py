@@ -6,7 +6,7 @@ record by the process that locks the session next:
     CommitNote ──▶ Backup, Compaction, the run committed
     UndoNote ──▶ Backup, Undo, the run restored if everything is back
     EntriesNote ──▶ Backup, and the draft that is appended
-    ForkNote ──▶ no row of its own
+    ForkNote ──▶ no row
     each of them ──▶ an entry of the audit log, and the session's own write in the index
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
 
@@ -25,7 +25,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -37,6 +37,7 @@ from sessions_app.disk.files import file_state
 from sessions_app.index.index_store import remember_own_write, session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.context import Measure
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
@@ -45,7 +46,7 @@ from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage import backups as files
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
-from . import audit as audit
+from . import audit
 
 logger = logging.getLogger("redline")
 
@@ -53,24 +54,37 @@ NOT_RECORDED: Final = "not_recorded"
 """The failure after which the change is made and will be recorded with the session's next lock."""
 _TARGET: Final = frozenset(Target("", 0).to_json())
 _COLUMNS: Final = (
-    "entry_id",
-    "leaf_id",
-    "writer",
-    "created",
-    "server",
-    "certificate",
-    "planner",
-    "reason",
-    "written_at",
-    "parameters",
-    "stats",
-    "context",
-    "origins",
+    *("entry_id", "leaf_id", "writer", "created", "server", "certificate", "planner", "reason", "written_at"),
+    *("parameters", "stats", "context", "origins"),
 )
 """The fields of a note that are also columns of a compaction's row."""
+_UNDO_COLUMNS: Final = ("way", "is_whole", "leaf_id", "created", "server", "written_at")
+"""The same for an undo's row."""
 
 
 # ---- notes ---------------------------------------------------------------------------------------------------
+
+
+class MadeChange(NamedTuple):
+    """A change that was made or is about to be made."""
+
+    entry_id: str
+    """The new leaf of the session, or the id of the new session."""
+    size: int = 0
+    """The size of the changed or new session in bytes; 0 before it is made."""
+    lines: tuple[bytes, ...] = ()
+    """The appended lines, without their newlines."""
+    created: Path | None = None
+    """The new session, if one was made."""
+    sha256: str = ""
+    """The digest of the changed or new file; empty if unknown."""
+    certificate: Certificate | None = None
+    """The result of the checks; None before they ran."""
+
+    @property
+    def first_id(self) -> str:
+        """The id of the first appended entry: a label from a hook follows the summary that it labels."""
+        return str(json.loads(self.lines[0])["id"])
 
 
 class BackupNote(msgspec.Struct, frozen=True):
@@ -96,6 +110,8 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
 
     REASON: ClassVar[str] = ""
     """The `Backup.Reason` of its backup."""
+    ACTION: ClassVar[str] = ""
+    """Its `AuditEntry.Action`, if all of its kind have the same."""
 
     written_at: datetime
     session: str = ""
@@ -114,6 +130,12 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     measure: Measure | None = None
     """The measure of the context from which it deleted; None if it deleted nothing."""
 
+    def of_made(self, made: MadeChange) -> Self:
+        """The note, completed with the change that was made."""
+        certificate = made.certificate.to_json() if made.certificate is not None else None
+        created = str(made.created or "")
+        return msgspec.structs.replace(self, entry_id=made.entry_id, created=created, certificate=certificate)
+
     def session_path(self, locked: Path) -> Path:
         """The changed session, given the one whose lock is held."""
         return Path(self.session) if self.session else locked
@@ -122,7 +144,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
         """The file that was made or deleted, otherwise the session that was changed."""
         return Path(self.created or self.removed or session)
 
-    # The next three are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
+    # The next two are abstract: every kind of note has its own. A Struct has a metaclass, so it cannot be an ABC.
 
     @property
     def key(self) -> str:
@@ -137,7 +159,7 @@ class ChangeNote(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def audit_action(self) -> str:
         """An `AuditEntry.Action`."""
-        raise NotImplementedError
+        return self.ACTION
 
     @property
     def audit_writer(self) -> str:
@@ -162,6 +184,7 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     """The data of a compaction's rows."""
 
     REASON = Backup.Reason.COMPACT
+    ACTION = AuditEntry.Action.COMMIT
 
     backup: BackupNote
     run: int | None
@@ -188,10 +211,6 @@ class CommitNote(ChangeNote, frozen=True, kw_only=True, tag="commit"):
     @property
     def summary(self) -> str:
         return f"The compaction {self.entry_id}"
-
-    @property
-    def audit_action(self) -> str:
-        return AuditEntry.Action.COMMIT
 
     @property
     def audit_writer(self) -> str:
@@ -252,17 +271,8 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
             session=session,
             undone=self.undone,
             entry_id=self.entry_id,
-            defaults={
-                "compaction": compaction,
-                "way": self.way,
-                "is_whole": self.is_whole,
-                "targets": list(self.targets),
-                "leaf_id": self.leaf_id,
-                "created": self.created,
-                "server": self.server,
-                "backup": backup,
-                "written_at": self.written_at,
-            },
+            defaults={name: getattr(self, name) for name in _UNDO_COLUMNS}
+            | {"compaction": compaction, "targets": list(self.targets), "backup": backup},
         )
         if self.is_whole and compaction is not None and compaction.run_id is not None:
             Run.change(compaction.run_id, RunState.RESTORED)
@@ -272,6 +282,8 @@ class UndoNote(ChangeNote, frozen=True, kw_only=True, tag="undo"):
 
 class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
     """A new session that was made from another one without deleting anything."""
+
+    ACTION = AuditEntry.Action.FORK
 
     leaf_id: str
     """The entry at which it was made."""
@@ -283,10 +295,6 @@ class ForkNote(ChangeNote, frozen=True, kw_only=True, tag="fork"):
     @property
     def summary(self) -> str:
         return f"The fork {self.created}"
-
-    @property
-    def audit_action(self) -> str:
-        return AuditEntry.Action.FORK
 
 
 class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
@@ -303,6 +311,10 @@ class EntriesNote(ChangeNote, frozen=True, kw_only=True, tag="entries"):
     """The draft whose summary is the first of them; None if there is no draft."""
     summary_id: str = ""
     """The id of that summary."""
+
+    def of_made(self, made: MadeChange) -> Self:
+        summary_id = made.first_id if self.draft is not None else ""
+        return msgspec.structs.replace(super().of_made(made), summary_id=summary_id)
 
     @property
     def key(self) -> str:
@@ -360,21 +372,18 @@ def record(session: Path, note: ChangeNote, size: int, sha256: str) -> None:
         row = session_row(session)
         backup = _record_backup(row, note.backup, note.REASON) if note.backup is not None else None
         note.save(row, backup)
-        audit.append(
-            audit.AuditFacts(
-                change=note.key,
-                at=note.written_at,
-                session=Path(note.removed or session),
-                action=note.audit_action,
-                writer=note.audit_writer,
-                targets=note.targets,
-                before=note.content_before,
-                after=audit.FileContent(size, sha256) if sha256 else None,
-                new_file=note.created,
-                backup=note.backup.path if note.backup is not None else "",
-                certificate=note.certificate,
-            )
+        entry = AuditEntry(
+            change=note.key,
+            at=note.written_at,
+            session=note.removed or str(session),
+            action=note.audit_action,
+            writer=note.audit_writer,
+            targets=list(note.targets),
+            new_file=note.created,
+            backup=note.backup.path if note.backup is not None else "",
+            certificate=note.certificate,
         )
+        audit.append(entry, note.content_before, audit.FileContent(size, sha256) if sha256 else None)
     if not note.removed:
         made_from = session if note.created else None
         remember_own_write(note.changed_path(session), size, note.measure, made_from=made_from)
@@ -417,30 +426,26 @@ def record_restore(path: Path, note: RestoreNote, size: int | None) -> None:
             _record_backup(session, one, Backup.Reason.RESTORE)
         _record_compactions_left(session, path)
         if size is not None and note.restored_at is not None:
-            audit.append(_restore_facts(path, note, note.restored_at, size))
+            # A backup that is made after the step, of bytes written at the same moment, is missing from the note of a
+            # settled one.
+            first = note.backups[0] if note.backups else None
+            backup = first.path if first is not None else ""
+            entry = AuditEntry(
+                change=f"restore {note.source} {backup or note.restored_at.isoformat()}",
+                at=note.restored_at,
+                session=str(path),
+                action=AuditEntry.Action.RESTORE,
+                restored_from=note.source,
+                backup=backup,
+            )
+            before = first.content if first is not None else None
+            audit.append(entry, before, audit.FileContent(size, note.sha256))
     if size is not None:
         remember_own_write(path, size)
 
 
 def _key_of_commit(entry_id: str, backup: str) -> str:
     return f"commit {entry_id} {backup}"
-
-
-def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:
-    # A backup that is made after the step, of bytes written at the same moment, is missing from the note of a settled
-    # one.
-    first = note.backups[0] if note.backups else None
-    made = first.path if first is not None else restored_at.isoformat()
-    return audit.AuditFacts(
-        change=f"restore {note.source} {made}",
-        at=restored_at,
-        session=path,
-        action=AuditEntry.Action.RESTORE,
-        before=first.content if first is not None else None,
-        after=audit.FileContent(size, note.sha256),
-        restored_from=note.source,
-        backup=first.path if first is not None else "",
-    )
 
 
 def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
@@ -514,26 +519,19 @@ def _read(locked: LockedSession) -> Note | None:
 def _settle(locked: LockedSession, note: ChangeNote) -> None:
     session, recovery = note.session_path(locked.path), locked.recovery
     if recovery.kind is RecoveryKind.MADE:
-        sha256 = "" if note.removed else _digest(note.changed_path(session), recovery.size)
+        sha256 = ""
+        if not note.removed:
+            with suppress(RedlineError):  # others may have shortened or removed the file since
+                sha256 = files.digest_up_to(note.changed_path(session), recovery.size)
         record(session, note, recovery.size, sha256)
     elif recovery.kind is RecoveryKind.UNRESOLVED:
         if entries_in(session, {note.entry_id} - {""}):
             record(session, note, recovery.size, "")
     elif note.backup is not None:
-        _delete_backup(note.backup)
-
-
-def _digest(path: Path, size: int) -> str:
-    """The digest of the file after a change; empty if others have shortened or removed the file since."""
-    with suppress(RedlineError):
-        return files.digest_up_to(path, size)
-    return ""
-
-
-def _delete_backup(note: BackupNote) -> None:
-    """Delete the backup of a change that is not in the session, unless the change was recorded with it."""
-    if file_state(Path(note.path)) is not None and not Backup.objects.filter(path=note.path).exists():
-        files.delete_backup(Path(note.path))
+        # The change is not in the session, and was not recorded with its backup.
+        path = Path(note.backup.path)
+        if file_state(path) is not None and not Backup.objects.filter(path=note.backup.path).exists():
+            files.delete_backup(path)
 
 
 def unsettled() -> list[Path]:

@@ -1,80 +1,76 @@
-"""The approval of a plan for which an agent waits. The agent and the chosen writer decide who writes it:
+"""The approval of a plan for which an agent waits, and its outcome: applied, or taken back.
+
+The agent and the chosen writer decide who writes the plan:
 
 | the writer                           | written by                                                      |
 |--------------------------------------|-----------------------------------------------------------------|
-| is one whose change the agent makes  | the agent, from the handed data; Redline verifies it afterwards  |
+| is one whose change the agent makes  | the agent, from the handed data; Redline verifies it afterwards |
 | makes a new session                  | Redline, immediately; the agent shows how to resume it          |
 | any other that changes the session   | Redline, once the agent has closed the session                  |
 
 In each case the backup is made, and the context proven, before anything changes.
+
+The session itself shows whether the agent has applied a handed plan: the messages that the agent rebuilds from it begin
+with those of the approved context, one by one, and later messages follow them. The session is searched when the agent
+reports the plan applied, and each second from then on, so the plan is also found if the agent, or Redline, was killed
+in between.
 """
-# WAS compaction_app/handshakes/automatic_approval: """Plans that pass without a review: those that touch only objects named by the rule of their root.
-#
-# | a proposal               | is named by the rule if                                             |
-# |--------------------------|---------------------------------------------------------------------|
-# | a superseded read        | every line of it is in later kept calls on the same file            |
-# | a repeated output        | the entry that its reason names is kept, and has the same text      |
-# | an empty output          | its results have no text                                            |
-#
-# The texts decide, not the planner's reasons. Content that cannot be compared as text, such as an image, does not pass;
-# nor does a call that writes a text to a file, which is deleted with its output; nor a plan that deletes anything beside
-# these calls and their results, such as the reasoning that an agent joins with them; nor one that changes the order in
-# which the agent sends the kept messages.
-#
-# A rule is off unless a user switched it on for the root. Plans that it approves are judged, backed up, certified and
-# undoable like everything else, and marked as automatic in the audit log.
-# """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from django.db import DatabaseError, transaction
 
 from compaction_app.changes.change import (
     Confirmations,
-    MadeChange,
     RowPlan,
     changed_session,
     lines_of,
     row_plan,
     write_facts,
 )
-from compaction_app.changes.compaction import Preflight, approval, block_decisions, commit_run, preflight_of
+from compaction_app.changes.compaction import Preflight, block_decisions, commit_run, preflight_of
 from compaction_app.changes.compaction import approval as approval_of
-from compaction_app.changes.proof import Rebuilt, context_with
-from compaction_app.changes.records import BackupNote
-from compaction_app.core.file_touches import FileHistory, text_shown, touch_of_call
-from compaction_app.core.file_touches import lines_of as text_lines
+from compaction_app.changes.proof import ReadLine, Rebuilt, context_with
+from compaction_app.changes.records import BackupNote, CommitNote, MadeChange, record, record_backup
 from compaction_app.core.handshake_states import HandshakeState, NextStep
-from compaction_app.core.reasons import repeat_in
-from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.transcript import Object, ToolPair, Transcript
-from compaction_app.models import Handshake, PassRule, Run
-from compaction_app.planning.snapshots import moved_in_snapshot, read_snapshot_texts, snapshot_of
-from compaction_app.review.lines import call_of, file_history, stays
-from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
-from sessions_app.agents.pure.format import Append, HandedWriter, RowChanges, SessionWriter
+from compaction_app.models import Handshake, Run
+from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.snapshots import known_fingerprint
+from compaction_app.runs.reviews import approved_of
+from compaction_app.session_activity import activity_of
+from sessions_app.agents.base import Agent, RebuiltMessage
+from sessions_app.agents.pure.format import Append, Change, HandedWriter, RowChanges, SessionWriter
+from sessions_app.agents.registry import agent_at
+from sessions_app.cli import resume_line
+from sessions_app.disk.agent_database import opened_database, read_row
+from sessions_app.disk.files import file_state
+from sessions_app.index.index_store import read_entries, session_row
+from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
-from sessions_app.sessionlog.entries import BlockType
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict, RedlineError
-from sessions_app.sessionlog.text import plural
-from sessions_app.storage.backups import Backup, delete_backup
-from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.backups import delete_backup, digest_up_to
+from sessions_app.storage.row_steps import backed_up_steps
 from sessions_app.storage.rows import preview_rows
+from sessions_app.storage.session_loader import line_reader
 
-from .lifecycle import advance, change_handshake, resume_words, wrong_state
-from .outcomes import ContextDigest, context_digest
+from .lifecycle import advance, change_handshake, end_handshake, wrong_state
 
 NOT_APPROVED: Final = "Nothing was approved."
+NOT_READ: Final = "Whether the plan was applied is not known."
+LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
+"""The failures of a write that the next attempt may not have."""
 
 
 class AppliedBy(Enum):
@@ -83,13 +79,6 @@ class AppliedBy(Enum):
     AGENT = "the agent"
     REDLINE_NOW = "Redline, at once"
     REDLINE_LATER = "Redline, once the session is closed"
-
-
-def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
-    """Who makes the change of this writer."""
-    if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
-        return AppliedBy.AGENT
-    return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +95,13 @@ class ReviewedPlan:
     """The rule that approved it instead of a human, in words; empty if a human approved it."""
 
 
+def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
+    """Who makes the change of this writer."""
+    if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
+        return AppliedBy.AGENT
+    return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
+
+
 def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
     """Approve the plan in the review of the agent's run.
 
@@ -120,10 +116,93 @@ def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
     applied = applied_by(handshake, preflight.writer)
     if applied is AppliedBy.AGENT:
         _hand_over(handshake, run, approval)
-    elif applied is AppliedBy.REDLINE_NOW:
-        _write_now(handshake, run, approval)
-    else:
+    elif applied is AppliedBy.REDLINE_LATER:
         _write_later(handshake, run, approval)
+    else:
+        written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
+        # The agent may have polled since it was written, and received an answer.
+        Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=approval.rule)
+        handshake.refresh_from_db()
+        advance(handshake, approval.now)
+
+
+def cancel_approved(handshake: Handshake, now: datetime) -> None:
+    """Withdraw an approval that Redline has not written yet, by decision of the user at the page.
+
+    Raises Conflict `wrong_state`, and `session_locked` if it is being written.
+    """
+    words = "The approval was taken back before anything was written."
+    with lock_session(handshake.session.real_path()):
+        handshake.refresh_from_db()
+        if handshake.note is not None or not change_handshake(
+            handshake, HandshakeState.DECLINED, leaving=[HandshakeState.APPROVED], message=words, ended_at=now
+        ):
+            raise wrong_state(handshake, "The approval was not taken back.")
+        _allow_decisions(handshake)
+
+
+def report_applied(handshake: Handshake, now: datetime) -> None:
+    """The agent reports that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
+    if handshake.state == HandshakeState.APPLIED:
+        return
+    if handshake.state != HandshakeState.APPROVED or handshake.note is None:
+        raise wrong_state(handshake, "There was no plan to apply.")
+    Handshake.objects.filter(pk=handshake.pk).update(reported_at=now)
+    handshake.reported_at = now
+    confirm(handshake, now)
+
+
+def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
+    """The agent reports that it cannot apply the plan, or cannot wait for it."""
+    if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
+        _take_back(handshake, _look(handshake), f"{handshake.agent_label} did not apply the plan: {why}", now)
+    elif handshake.is_open:
+        end_handshake(handshake, HandshakeState.FAILED, NextStep.CONTINUE, why, now)
+
+
+def report_withdrawn(handshake: Handshake, now: datetime) -> None:
+    """The user at the agent stopped the compaction there. Nothing happens if the handshake has ended."""
+    if handshake.is_open:
+        words = f"The compaction was stopped in {handshake.agent_label}."
+        end_handshake(handshake, HandshakeState.DECLINED, NextStep.CONTINUE, words, now)
+    elif handshake.state == HandshakeState.APPROVED and handshake.note is not None:
+        report_failed(handshake, "the compaction was stopped there.", now)
+
+
+def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
+    """Check the outcome of an approved plan; write it, if that is Redline's part and the session is closed. `is_gone`:
+    the agent polls no more."""
+    if handshake.state != HandshakeState.APPROVED:
+        return
+    if handshake.note is not None:
+        confirm(handshake, now, is_gone=is_gone)
+    else:
+        _write_if_closed(handshake, now)
+
+
+def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
+    """Record an approved plan as applied if the session shows it; if it is overdue, it has failed.
+
+    Raises the errors of reading the session, as long as the agent may still apply it.
+    """
+    try:
+        found = _look(handshake)
+    except RedlineError as fault:
+        if not is_gone:
+            raise
+        _give_up(handshake, fault, now)
+        return
+    if found.entry_id:
+        _record(handshake, found, now)
+    elif handshake.reported_at is not None:
+        why = f"{handshake.agent_label} reported the plan as applied, and the session does not show it."
+        _take_back(handshake, found, why, now)
+    elif is_gone:
+        why = f"{handshake.agent_label} has not applied the plan, and does not answer any more."
+        _take_back(handshake, found, why, now)
+
+
+# ---- the approval ------------------------------------------------------------------------------------------
 
 
 def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
@@ -138,13 +217,15 @@ def _require_same(handshake: Handshake, preflight: Preflight, approval: Reviewed
     preflight.require_confirmed(approval.confirmations)
 
 
-def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
-    """Make the new session immediately."""
-    written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
-    # The agent may have polled since it was written, and received an answer.
-    Handshake.objects.filter(pk=handshake.pk).update(writer=written.plan.writer.name, rule=approval.rule)
-    handshake.refresh_from_db()
-    advance(handshake, approval.now)
+def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
+    """Raise Conflict `moved_on` if the plan would not be written after the entry at which the agent waits."""
+    if handshake.leaf_id and preflight.parent_id != handshake.leaf_id:
+        raise Conflict(
+            "moved_on",
+            f"{handshake.agent_label} waits after the entry {handshake.leaf_id} of {preflight.present.path}, and the "
+            f"session has continued after it, up to {preflight.parent_id}. {NOT_APPROVED} Decline the review, and let "
+            "the agent ask again.",
+        )
 
 
 def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
@@ -153,7 +234,7 @@ def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None
         preflight = _preflight(run, approval)
         _require_same(handshake, preflight, approval)
         _require_seen_open(handshake, preflight)
-        command = resume_words(run, run.session.path)
+        command = resume_line(run.session.agent, run.session.path)
         _approve(
             handshake,
             approval,
@@ -162,13 +243,6 @@ def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None
             step=NextStep.CONTINUE,
             message=f"Approved, and written once the session is closed here. Then continue with: {command}",
         )
-
-
-def _approve(handshake: Handshake, approval: ReviewedPlan, **fields: Any) -> None:
-    """Set the state. Raises Conflict `wrong_state` if the handshake ended meanwhile."""
-    fields |= {"rule": approval.rule, "ended_at": approval.now}
-    if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
-        raise wrong_state(handshake, NOT_APPROVED)
 
 
 def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
@@ -183,19 +257,16 @@ def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
         )
 
 
-def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
-    """Raise Conflict `moved_on` if the plan would not be written after the entry at which the agent waits."""
-    if handshake.leaf_id and preflight.parent_id != handshake.leaf_id:
-        raise Conflict(
-            "moved_on",
-            f"{handshake.agent_label} waits after the entry {handshake.leaf_id} of {preflight.present.path}, and the "
-            f"session has continued after it, up to {preflight.parent_id}. {NOT_APPROVED} Decline the review, and let "
-            "the agent ask again.",
-        )
+def _approve(handshake: Handshake, approval: ReviewedPlan, **fields: Any) -> None:
+    """Set the state. Raises Conflict `wrong_state` if the handshake ended meanwhile."""
+    fields |= {"rule": approval.rule, "ended_at": approval.now}
+    if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
+        raise wrong_state(handshake, NOT_APPROVED)
 
 
 def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
-    """Give the agent the data to make the change itself; decisions stay blocked until it is applied or failed."""
+    """Give the agent the data to make the change itself, proven on the present session; decisions stay blocked until it
+    is applied or failed."""
     with (
         lock_session(run.session.real_path()) as locked,
         ExitStack() as undo,
@@ -203,192 +274,234 @@ def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     ):
         preflight = _preflight(run, approval)
         _require_same(handshake, preflight, approval)
-        handed = _handed(locked, preflight, undo)
-        note = preflight.notes(BackupNote.of(handed.backup))(handed.made)
+        present, writer = preflight.present, preflight.writer
+        assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
+        with lines_of(present) as line:
+            facts = write_facts(present, line, present.path, preflight.now)
+            handed = writer.hand(present.tree.branch(preflight.parent_id), preflight.make(facts))
+            change, entry_id = handed.change, facts.new_id()
+            rows = row_plan(present, change, entry_id) if isinstance(change, RowChanges) else None
+            backup = preflight.back_up(locked, rows, hashlib.sha256())
+            undo.callback(delete_backup, backup.path)
+            with _rebuilt_with(preflight, change, rows, line) as after:
+                made = MadeChange(entry_id, certificate=preflight.prove(line, after))
+                lines = len(change.lines) if isinstance(change, Append) else 0
+                context = context_digest(present.agent, after, lines=lines)
+        note = preflight.note(BackupNote.of(backup)).of_made(made)
         _approve(
             handshake,
             approval,
-            writer=preflight.writer.name,
-            handed=handed.fields,
+            writer=writer.name,
+            handed=dict(handed.fields),
             note=msgspec.to_builtins(msgspec.structs.replace(note, by_agent=True)),
-            approved_context=msgspec.to_builtins(handed.context),
+            approved_context=msgspec.to_builtins(context),
         )
         undo.pop_all()
 
 
-class _HandedOver(msgspec.Struct):
-    """A change to be handed over, proven, with its backup."""
-
-    fields: dict[str, object]
-    made: MadeChange
-    context: ContextDigest
-    backup: Backup
-
-
-def _handed(locked: LockedSession, preflight: Preflight, undo: ExitStack) -> _HandedOver:
-    """The data given to the agent for a plan, proven on the present session. `undo` deletes the backup."""
-    present, reading, writer = preflight.present, preflight.present.reading, preflight.writer
-    assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
-    with ExitStack() as opened:
-        line = opened.enter_context(lines_of(present))
-        facts = write_facts(present, line, present.path, preflight.now)
-        given = writer.hand(present.tree.branch(preflight.parent_id), preflight.make(facts))
-        made = MadeChange(facts.new_id())
-        rows = row_plan(present, given.change, made.entry_id) if isinstance(given.change, RowChanges) else None
-        backup = preflight.back_up(locked, rows, hashlib.sha256())
-        undo.callback(delete_backup, backup.path)
-        lines = 0
-        if rows is not None:
-            after = opened.enter_context(_with_rows(preflight, rows))
-        elif isinstance(given.change, Append):
-            lines = len(given.change.lines)
-            after = context_with(present, given.change.lines, reading, line)
-        else:
-            raise TypeError(f"the writer {writer.name} makes a new session")
-        made = made._replace(certificate=preflight.prove(line, after))
-        return _HandedOver(dict(given.fields), made, context_digest(reading.agent, after, lines=lines), backup)
-
-
 @contextmanager
-def _with_rows(preflight: Preflight, rows: RowPlan) -> Iterator[Rebuilt]:
-    """The context that the agent rebuilds once these rows are changed."""
+def _rebuilt_with(preflight: Preflight, change: Change, rows: RowPlan | None, line: ReadLine) -> Iterator[Rebuilt]:
+    """The context that the agent rebuilds once it has made a change: appended lines, or these rows."""
     present, reading = preflight.present, preflight.present.reading
+    if isinstance(change, Append):
+        yield context_with(present, change.lines, reading, line)
+        return
+    if rows is None:
+        raise TypeError(f"the writer {preflight.writer.name} makes a new session")
     with (
         preview_rows(rows.database, reading.agent.store.session_tables, present.path.name, rows.steps) as copy,
-        changed_session(present.path, copy) as (loaded, line),
+        changed_session(present.path, copy) as (loaded, read),
     ):
-        yield Rebuilt(reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
+        yield Rebuilt(reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), read, loaded.leaf_id)
 
 
-GIVEN: Final = Confirmations(below_target=True)
-"""The confirmations for a rule's plan, which deletes the objects named by the rule, whatever the target is."""
-
-REFUSED: Final = 64
-"""The number of refused plans that are cached: a waiting agent polls twice a second, and reading all texts takes
-long."""
-
-_refused: OrderedDict[tuple[int, str, str], None] = OrderedDict()
-"""The run, the mark of its preparation, and the words of the rule."""
-_log = logging.getLogger("redline")
+# ---- the outcome -------------------------------------------------------------------------------------------
 
 
-def approve_by_rule(handshake: Handshake, now: datetime) -> None:
-    """Approve the plan for which an agent waits, if the rule of its root accepts it and there is no decision yet."""
+class ContextDigest(msgspec.Struct, frozen=True):
+    """A context to be recognised: the number of its messages, and a hash of everything that the model receives."""
+
+    messages: int
+    sha256: str
+    lines: int = 0
+    """The number of lines that the agent appends for it; 0 if it changes rows."""
+
+
+def context_digest(agent: Agent, rebuilt: Rebuilt, messages: int | None = None, lines: int = 0) -> ContextDigest:
+    """The digest of a context, or of its first messages; `lines` is the number of lines that the agent appends for
+    it."""
+    found = rebuilt.context.messages[:messages]
+    together = hashlib.sha256()
+    for one in found:
+        edit = rebuilt.line(one.edit) if one.edit is not None else None
+        content = agent.format.message_json(one, rebuilt.line(one.entry), edit)
+        together.update(RebuiltMessage.of(content).digest.encode())
+    return ContextDigest(len(found), together.hexdigest(), lines)
+
+
+class HandedPlan(NamedTuple):
+    """The state of a handed plan in the session."""
+
+    path: Path
+    size: int
+    """The size of the session in bytes."""
+    entry_id: str = ""
+    """The last entry of the change; empty if the context is not the approved one."""
+    lines: tuple[bytes, ...] = ()
+    is_untouched: bool = False
+    """Whether the session is unchanged since the backup."""
+
+
+def _look(handshake: Handshake) -> HandedPlan:
+    """The state of a handed plan in the session. Raises the errors of reading it, and Conflict `session_rewritten`."""
+    note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
+    session = index_file(handshake.session.real_path())
+    path, agent = session.path, session.agent
+    with agent.store.open(path) as reader:
+        # An agent that changes rows one by one may have changed another one since.
+        known_fingerprint(session, reader)
+        entries = list(read_entries(session, reader, session.version))
+        tree, size = agent.format.tree(entries), reader.state().size
+        reading = reading_of_session(session, path, entries, session.parser_state)
+        branch = tree.branch(tree.leaf.id)
+        line = line_reader(reader)
+        rebuilt = Rebuilt(reading.reader.rebuild(branch), line, tree.leaf.id)
+        is_there = context_digest(agent, rebuilt, approved.messages, approved.lines) == approved
+        if approved.lines:
+            after = _entries_after(branch, note.leaf_id)
+            own, since = after[: approved.lines], {entry.id for entry in after}
+            # As long as nothing is applied, messages to be deleted from the end of the context follow the approved
+            # ones.
+            rest = rebuilt.context.messages[approved.messages :]
+            is_there = is_there and all(message.entry.id in since for message in rest)
+            if is_there and len(own) == approved.lines:
+                return HandedPlan(path, size, own[-1].id, tuple(map(line, own)))
+            return HandedPlan(path, size, is_untouched=size == note.backup.size)
+    states = _row_states(handshake, note)
+    is_applied = is_there and states == {True}
+    return HandedPlan(path, size, note.entry_id if is_applied else "", is_untouched=states == {False})
+
+
+def _entries_after(branch: Sequence[Entry], entry_id: str) -> Sequence[Entry]:
+    """The entries of a branch after a given entry; none if it is not on the branch."""
+    place = next((at for at, entry in enumerate(branch, 1) if entry.id == entry_id), len(branch))
+    return branch[place:]
+
+
+def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
+    """Whether the rows of a plan have their new state; rows with neither the new nor the old state count as both."""
+    path = handshake.session.real_path()
+    agent = agent_at(path)
+    database = agent.store.database(path)
+    assert database is not None  # noqa: S101  # a plan without lines is one of rows
+    states: set[bool] = set()
+    with opened_database(database, NOT_READ) as connection:
+        for step in backed_up_steps(Path(note.backup.path)):
+            row = read_row(connection, step.table, step.row_id)
+            is_after = agent.store.is_same_row(row, step.after)
+            states |= {is_after} if is_after or agent.store.is_same_row(row, step.before) else {True, False}
+    return states
+
+
+def _note_of(handshake: Handshake) -> CommitNote:
+    return msgspec.convert(handshake.note, CommitNote)
+
+
+def _record(handshake: Handshake, found: HandedPlan, now: datetime) -> None:
+    """Record an applied plan as a compaction, and the handshake as applied: both, or neither."""
+    path, size = found.path, found.size
+    note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
+    sha256 = ""
+    if agent_at(path).store.database(path) is None:
+        with suppress(RedlineError):
+            sha256 = digest_up_to(path, size)
+    words = f"{handshake.agent_label} continues with the approved context; the session shows it."
+    with lock_session(path), transaction.atomic():
+        changed = change_handshake(
+            handshake,
+            HandshakeState.APPLIED,
+            step=NextStep.CONTINUE,
+            message=words,
+            handed=None,
+            ended_at=now,
+        )
+        if changed:
+            record(path, note, size, sha256)
+    if not changed:
+        return
+    with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
+        index_file(path)
+    if handshake.run is None:
+        return
+    validated, _, origins = approved_of(handshake.run)
+    if validated is not None:
+        after_compact(
+            path,
+            session_row(path),
+            found.lines,
+            validated,
+            handshake.reason,
+            origins,
+            Path(note.backup.path),
+            None,
+        )
+
+
+def _take_back(handshake: Handshake, found: HandedPlan, why: str, now: datetime) -> None:
+    """End an approved plan that was not applied: it can be reviewed again. A part of it may be in the session."""
+    if found.entry_id:
+        _record(handshake, found, now)
+        return
+    note = _note_of(handshake)
+    rest = "Nothing was changed." if found.is_untouched else f"{note.backup.path} has what was there before."
+    if not _end_unapplied(handshake, f"{why} {rest}", now):
+        return
+    if found.is_untouched and file_state(Path(note.backup.path)) is not None:
+        delete_backup(Path(note.backup.path))
+    elif not found.is_untouched:
+        record_backup(found.path, note.backup)
+
+
+def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
+    """End an approved plan of a session that can no longer be read; its backup is kept."""
+    note = _note_of(handshake)
+    words = f"{fault.message} {NOT_READ} {note.backup.path} has what was there before."
+    if _end_unapplied(handshake, words, now):
+        record_backup(handshake.session.path, note.backup)
+
+
+def _end_unapplied(handshake: Handshake, words: str, now: datetime) -> bool:
+    """End an approved plan as failed, so that it can be reviewed again; returns whether this call ended it."""
+    fields: dict[str, Any] = {"step": NextStep.CONTINUE, "message": words, "handed": None, "ended_at": now}
+    is_ended = change_handshake(handshake, HandshakeState.FAILED, **fields)
+    if is_ended:
+        _allow_decisions(handshake)
+    return is_ended
+
+
+def _allow_decisions(handshake: Handshake) -> None:
+    Run.objects.filter(handshakes=handshake).update(committing_since=None)
+
+
+def _write_if_closed(handshake: Handshake, now: datetime) -> None:
+    """Write an approved plan once no process has the session open."""
     run = handshake.run
-    if handshake.state != HandshakeState.WAITING or run is None:
+    if run is None:
+        change_handshake(handshake, HandshakeState.FAILED, message="Its run was deleted.", ended_at=now)
         return
-    rule = PassRule.objects.filter(root=handshake.session.root_id).first()
-    if rule is None or not _is_on(rule) or _decisions(run):
+    path = run.session.real_path()
+    activity = activity_of(run.session, agent_at(path).store.state(path), now)
+    if activity.elsewhere is not None or activity.writers:
         return
+    given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:
-        if _refuses(run, rule):
-            return
-        approve_proposals(run, now)
-        plan = ReviewedPlan(GIVEN, now, rule=describe_rule(rule))
-        shown = preflight_of(approval(run), now).digest()
-        if _decisions(run) == 1:  # otherwise a human decided since the rule judged
-            approve(handshake, replace(plan, shown=shown))
+        commit_run(run, given, None, now, handshake.writer, handshake.rule, handshake.pk)
     except RedlineError as fault:
-        # It then waits for a human, who sees the same error.
-        _log.warning("The plan of run %d was not approved automatically (%s)", run.pk, fault.code)
-
-
-def _decisions(run: Run) -> int:
-    return run.decisions.filter(seq__gt=0).count()
-
-
-def _refuses(run: Run, rule: PassRule) -> bool:
-    """Whether a rule refuses a plan, now or in an earlier check. Raises the errors of `passes`."""
-    key = run.pk, reviewed(run).mark, describe_rule(rule)
-    if key in _refused:
-        return True
-    _refused[key] = None  # even if it fails
-    if passes(run, rule):
-        _refused.pop(key, None)
-        return False
-    while len(_refused) > REFUSED:
-        _refused.popitem(last=False)
-    return True
-
-
-def _is_on(rule: PassRule) -> bool:
-    return rule.most_tokens > 0 and (rule.superseded or rule.repeated or rule.empty)
-
-
-def describe_rule(rule: PassRule) -> str:
-    """The plans that a rule accepts, such as `repeated outputs, empty outputs, up to 20,000 tokens`."""
-    names = {
-        "superseded reads whose lines all still stand": rule.superseded,
-        "repeated outputs": rule.repeated,
-        "empty outputs": rule.empty,
-    }
-    named = ", ".join(name for name, is_named in names.items() if is_named)
-    return f"{named}, up to {plural(rule.most_tokens, 'token')}"
-
-
-def passes(run: Run, rule: PassRule) -> bool:
-    """Whether a plan deletes only objects that a rule names, within its limit of tokens. Raises the errors of reading
-    texts."""
-    if run.struck > rule.most_tokens:
-        return False
-    found = reviewed(run)
-    leads = list(found.review.leads())
-    if not leads or any(item.standing is not ReviewStatus.UNDECIDED for item in leads):
-        return False
-    prepared = snapshot_of(run, found.mark).prepared
-    transcript = prepared.transcript(read_snapshot_texts(run.session.real_path(), prepared))
-    history = file_history(run, found.mark) if rule.superseded else None
-    for item in leads:
-        call = call_of(transcript, item.target)
-        if call is None or not _is_text(transcript, call.results):
-            return False
-        if not (
-            (history is not None and _is_standing(history, transcript, found, call))
-            or (rule.repeated and _is_repeated(transcript, found, item, call))
-            or (rule.empty and _is_empty(transcript, call))
-        ):
-            return False
-    return not moved_in_snapshot(run.session.real_path(), prepared, found.review.would_go)
-
-
-def _is_text(transcript: Transcript, results: Sequence[Object]) -> bool:
-    """Whether results consist of text only, so that they can be compared."""
-    entries = [transcript.entries[one.position] for one in results]
-    return bool(entries) and all(block.type == BlockType.TEXT for entry in entries for block in entry.blocks)
-
-
-def _is_standing(history: FileHistory, transcript: Transcript, found: Reviewed, call: ToolPair) -> bool:
-    """Whether a call is a read whose lines, however short, are all in later kept calls on the file."""
-    own = history.calls.get(call.order)
-    if own is None or not own.touch.reads or not own.lines:
-        return False
-    standing: set[str] = set()
-    for later in history.later(call.order):
-        if stays(found.reviewer, found.review, later.shown):
-            standing.update(text_lines(text_shown(transcript, later.shown)))
-    return all(not line or line in standing for text in _texts(transcript, call) for line in text_lines(text))
-
-
-def _is_repeated(transcript: Transcript, found: Reviewed, item: ReviewItem, call: ToolPair) -> bool:
-    named = repeat_in(item.origin.reason) if item.origin is not None else None
-    other = transcript.entry(named) if named is not None else None
-    if other is None or not stays(found.reviewer, found.review, Object(other.position)):
-        return False
-    if _writes(transcript, call) or not _is_text(transcript, [Object(other.position)]):
-        return False
-    return all(text == transcript.text(other) for text in _texts(transcript, call))
-
-
-def _is_empty(transcript: Transcript, call: ToolPair) -> bool:
-    return not _writes(transcript, call) and not any(text.strip() for text in _texts(transcript, call))
-
-
-def _writes(transcript: Transcript, call: ToolPair) -> bool:
-    """Whether a call writes a text to a file: the text is in the call, and is deleted with it."""
-    touches = [touch_of_call(transcript, block) for block in (*call.repeats, *call.blocks)]
-    return any(touch is not None and not touch.reads for touch in touches)
-
-
-def _texts(transcript: Transcript, call: ToolPair) -> list[str]:
-    """The texts of the results of a call."""
-    return [transcript.text(transcript.entries[one.position]) for one in call.results]
+        run.refresh_from_db(fields=["state"])
+        if not run.is_written:
+            if fault.code not in LATER:
+                _end_unapplied(handshake, fault.message, now)
+            return
+        # It is in the session: a process was killed before reporting it, or something failed after that.
+    words = "The session was closed, and what was approved is written."
+    change_handshake(handshake, HandshakeState.APPLIED, message=words)

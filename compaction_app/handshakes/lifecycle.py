@@ -22,7 +22,7 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run, WaitRule
 from compaction_app.planning.planners import EMBEDDED
 from compaction_app.runs.commands import stop_run
-from sessions_app.cli import shell_quoted
+from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.jobs.job import change_rows
 from sessions_app.server.broadcast import SESSIONS, publish
@@ -104,13 +104,6 @@ def decline(handshake: Handshake, step: NextStep, now: datetime) -> None:
         raise wrong_state(handshake, "It was not declined.")
 
 
-def withdraw(handshake: Handshake, now: datetime) -> None:
-    """The user at the agent stopped the compaction there. Nothing happens if the handshake has ended."""
-    if handshake.is_open:
-        words = f"The compaction was stopped in {handshake.agent_label}."
-        end_handshake(handshake, HandshakeState.DECLINED, NextStep.CONTINUE, words, now)
-
-
 def wrong_state(handshake: Handshake, not_done: str) -> Conflict:
     return Conflict("wrong_state", f"The question of {handshake.agent_label} is over: {handshake.sentence}. {not_done}")
 
@@ -150,14 +143,10 @@ def written_words(run: Run) -> str:
     """
     compaction = Compaction.objects.filter(run=run).first()
     if compaction is not None and compaction.created:
-        command = resume_words(run, Path(compaction.created))
+        command = resume_line(run.session.agent, Path(compaction.created))
         return f"Approved as a new session. To continue in it: {command}"
-    return f"What was approved is written. To continue with it: {resume_words(run, run.session.path)}"
-
-
-def resume_words(run: Run, path: Path) -> str:
-    """The command that continues a session, for a person."""
-    return " ".join(map(shell_quoted, run.session.agent.client.resume_command(path)))
+    command = resume_line(run.session.agent, run.session.path)
+    return f"What was approved is written. To continue with it: {command}"
 
 
 def _follow(handshake: Handshake) -> Run | None:

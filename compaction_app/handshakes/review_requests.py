@@ -35,8 +35,8 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
 
+from .approval import report_failed
 from .lifecycle import change_handshake, end_handshake, publish_change, wait_for
-from .outcomes import report_failed
 
 NOTHING: Final = "nothing"
 COMPACTS: Final = "The agent compacts as usual."
@@ -119,7 +119,7 @@ def request_review(requested: ReviewRequest, connection: ConnectedAgent, now: da
         require_in_scope(session, connection, requested.session)
         require_honoured(requested.honours, connection)
     except BadInput as fault:
-        _record_refusal(_handshake_for(requested, connection, session, now), fault)
+        _record(_handshake_for(requested, connection, session, now), fault.message)
         raise
     _require_same_branch(requested, session)
     for earlier in Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name):
@@ -131,13 +131,9 @@ def request_review(requested: ReviewRequest, connection: ConnectedAgent, now: da
     try:
         handshake.run = _run_for(handshake, session, wait_for(requested.agent, requested.reason).planner)
     except RedlineError as fault:
-        handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
-        handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
-    else:
-        handshake.state = HandshakeState.ASKED if handshake.run is None else HandshakeState.PLANNING
-    handshake.save()
-    publish_change(handshake)
-    return handshake
+        return _record(handshake, f"{fault.message} {COMPACTS}")
+    handshake.state = HandshakeState.ASKED if handshake.run is None else HandshakeState.PLANNING
+    return _record(handshake)
 
 
 def _handshake_for(requested: ReviewRequest, connection: ConnectedAgent, session: Session, now: datetime) -> Handshake:
@@ -159,11 +155,14 @@ def _handshake_for(requested: ReviewRequest, connection: ConnectedAgent, session
     )
 
 
-def _record_refusal(handshake: Handshake, fault: BadInput) -> None:
-    handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
-    handshake.message, handshake.ended_at = fault.message, handshake.asked_at
+def _record(handshake: Handshake, failure: str = "") -> Handshake:
+    """Record a new handshake; with a failure, it has ended."""
+    if failure:
+        handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
+        handshake.message, handshake.ended_at = failure, handshake.asked_at
     handshake.save()
     publish_change(handshake)
+    return handshake
 
 
 def start_requested(handshake: Handshake, now: datetime) -> None:
@@ -188,24 +187,19 @@ def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None
     under_way = session.runs.active().first()
     if under_way is not None:
         return None if under_way.stop_requested else under_way
-    chosen = configured_planner(session, planner)
+    chosen, reading = configured_planner(session, planner), indexed_reading(session)
     run = start_run(
         session,
         planner=chosen.planner,
         requested_parameters={},
         leaf_id=handshake.leaf_id,
-        writer=_writer_for(handshake, session),
+        # One whose change the agent can make itself; otherwise the best one.
+        writer="" if reading is None else handed_writer(reading, handshake.honours),
         reason=handshake.reason,
     )
     if chosen.note:
         Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
     return run
-
-
-def _writer_for(handshake: Handshake, session: Session) -> str:
-    """The writer whose change the agent can make itself; otherwise the best one."""
-    reading = indexed_reading(session)
-    return "" if reading is None else handed_writer(reading, handshake.honours)
 
 
 def handed_writer(reading: Reading, honours: str) -> str:

@@ -1,5 +1,5 @@
 """The base of commands that change a session: the flags of the confirmations, the question before the change, and the
-command line that repeats it.
+command line that repeats it; and the requests to a model during planning.
 
 If the session was written to in the last minutes, which is normal after leaving an agent, the question states that, and
 its answer confirms the change and `--live` together. The question is omitted if more confirmations are required, or if
@@ -17,9 +17,11 @@ from typing import Any, ClassVar, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.changes.change import Confirmations, PlannedChange
+from compaction_app.core.states import EventKind
 from compaction_app.session_activity import Activity, activity_at
-from sessions_app.cli import RedlineCommand, shell_quoted
+from sessions_app.cli import RedlineCommand, printable, shell_quoted
 from sessions_app.sessionlog.errors import ConfirmationNeeded
+from sessions_app.sessionlog.text import one_line, plural
 
 FLAGS: Final = {
     "live": ("--live", "go ahead although an agent may have the session open"),
@@ -105,3 +107,43 @@ class ChangeCommand(RedlineCommand):
     def command_line(self, *words: str) -> str:
         """This command with these words, to be pasted into a shell."""
         return f"`{' '.join([f'redline {self.name}', *map(shell_quoted, words)])}`"
+
+
+class RequestScreen:
+    """Shows the requests to a model, and keeps the totals of the data sent and received."""
+
+    first_request = "The conversation is sent"
+
+    def __init__(self, command: RedlineCommand) -> None:
+        self._command = command
+        self.usage: dict[str, Any] | None = None
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        self.usage = usage
+        host = printable(usage["host"])
+        if kind == EventKind.ASKED and data["turn"] == 1:
+            self._command.progress.clear()
+            self._command.say(
+                f"The model is at {host}: the first request has {plural(data['characters'], 'character')}. "
+                f"{self.first_request}."
+            )
+        elif kind == EventKind.ASKED:
+            self._command.progress.show(f"request {data['turn']}: {plural(data['characters'], 'character')} to {host}")
+        elif kind == EventKind.RETRIED:
+            self._command.progress.clear()
+            self._command.say(f"Retry in {data['seconds']:g} s: {one_line(data['why'], 200)}")
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def totals(self) -> list[str]:
+        """The data sent, received and its cost, in words; empty if nothing left the machine."""
+        if self.usage is None:
+            return []
+        found = self.usage
+        about = "about " if found["estimated"] else ""
+        cost = f" {about}${found['cost']:.4f}." if found["cost"] is not None else " The cost is not known."
+        tokens = found["input"] + found["cacheRead"] + found["cacheWrite"]
+        sent = f"{plural(found['sent'], 'character')} sent ({about}{plural(tokens, 'token')})"
+        received = f"{found['received']:,} received ({about}{plural(found['output'], 'token')})"
+        return [f"{plural(found['requests'], 'request')} to {printable(found['host'])}: {sent}, {received}.{cost}"]

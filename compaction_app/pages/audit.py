@@ -1,18 +1,19 @@
-"""The page of the audit log."""
+"""The page of the audit log: the state of its chain, and its entries, newest first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from compaction_app.changes.audit import AuditState, certificate_of, verify
+from compaction_app.changes.audit import verify
+from compaction_app.changes.proof import certificate_in
 from compaction_app.entries.links import entry_address
 from compaction_app.entries.view import beginning_of, joined_in_short
 from compaction_app.models import AuditEntry, Compaction
@@ -23,11 +24,7 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.text import plural
 
-# WAS compaction_app/audit/presenter: """The audit log on its page: the state of its chain, and its entries, newest first."""
-
-
 PAGE_SIZE: Final = 100
-HASH_SHOWN: Final = 12
 WORDS_SHOWN: Final = 60
 """The maximum length of an entry that a change names, in characters."""
 _NAMING: Final = (AuditEntry.Action.MOVE, AuditEntry.Action.LABEL)
@@ -69,14 +66,6 @@ class AuditRow:
         return " and ".join(words)
 
     @property
-    def hash_before(self) -> str:
-        return self.entry.sha256_before[:HASH_SHOWN]
-
-    @property
-    def hash_after(self) -> str:
-        return self.entry.sha256_after[:HASH_SHOWN]
-
-    @property
     def backup_name(self) -> str:
         return Path(self.entry.backup).name
 
@@ -89,16 +78,7 @@ class AuditRow:
         return Path(self.entry.restored_from).name
 
 
-@dataclass(frozen=True, slots=True)
-class AuditView:
-    """One page of the log."""
-
-    state: AuditState
-    page: Page[AuditEntry]
-    rows: list[AuditRow]
-
-
-def view_audit(number: str | None) -> AuditView:
+def view_audit(number: str | None) -> dict[str, Any]:
     """The page with this number; the first one if there is none."""
     page = Paginator(AuditEntry.objects.order_by("-number"), PAGE_SIZE).get_page(number)
     entries = list(page)
@@ -108,11 +88,8 @@ def view_audit(number: str | None) -> AuditView:
             "backup__path", "run"
         )
     )
-    return AuditView(
-        state=verify(),
-        page=page,
-        rows=[_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries],
-    )
+    rows = [_row(entry, sessions.get(entry.session), runs.get(entry.backup)) for entry in entries]
+    return {"state": verify(), "page": page, "rows": rows}
 
 
 def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> AuditRow:
@@ -120,7 +97,7 @@ def _row(entry: AuditEntry, session: Session | None, run_id: int | None) -> Audi
         entry=entry,
         session=session,
         run_id=run_id if entry.action == AuditEntry.Action.COMMIT else None,
-        certificate=certificate_of(entry),
+        certificate=certificate_in(entry),
         said=_said(entry, session) if session is not None and entry.action in _NAMING else None,
     )
 

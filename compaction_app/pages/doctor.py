@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -15,9 +13,7 @@ from django.views.decorators.http import require_http_methods
 from compaction_app.lookups import known_session
 from sessions_app.index.session_copies import RepairedCopy, lost_path, new_header, repaired_path, write_repaired_copy
 from sessions_app.models import Session
-from sessions_app.sessionlog.diagnosis import Diagnosis, Finding
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.repair_pieces import RepairAccount, RepairChange
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.text import plural
 from sessions_app.storage.repair import planned_repair
@@ -32,51 +28,27 @@ _UNREAD: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorView:
-    """A diagnosis, and the account of a repair if one is possible."""
-
-    diagnosis: Diagnosis
-    account: RepairAccount | None
-    copy: Session | None
-    """The repaired copy, if it exists already."""
-    copy_name: str
-    lost_name: str
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        return self.diagnosis.findings[:FINDINGS_SHOWN]
-
-    @property
-    def has_unread_lines(self) -> bool:
-        """Whether there are unread or incomplete lines: not every agent's sessions can be repaired."""
-        return any(finding.kind in _UNREAD for finding in self.diagnosis.findings)
-
-    @property
-    def more_findings(self) -> int:
-        return self.diagnosis.total - len(self.findings)
-
-    @property
-    def changes(self) -> Sequence[RepairChange]:
-        return self.account.changes[:CHANGES_SHOWN] if self.account is not None else ()
-
-    @property
-    def more_changes(self) -> int:
-        return len(self.account.changes) - len(self.changes) if self.account is not None else 0
-
-
-def view_diagnosis(session: Session) -> DoctorView:
-    """The diagnosis of a session. Raises the errors of `diagnose`."""
+def view_diagnosis(session: Session) -> dict[str, Any]:
+    """The diagnosis of a session for its page, the account of a repair if one is possible, and the repaired copy if it
+    exists already. Raises the errors of `diagnose`."""
     path = session.real_path()
     diagnosis = diagnose(path)
-    beside = repaired_path(Path(session.relative_path))
-    return DoctorView(
-        diagnosis,
-        planned_repair(path, new_header(path)) if diagnosis.is_repairable else None,
-        Session.objects.shown().filter(root=session.root_id, relative_path=str(beside)).first(),
-        beside.name,
-        lost_path(path).name,
-    )
+    account = planned_repair(path, new_header(path)) if diagnosis.is_repairable else None
+    changes = account.changes if account is not None else ()
+    copy = repaired_path(Path(session.relative_path))
+    return {
+        "diagnosis": diagnosis,
+        "findings": diagnosis.findings[:FINDINGS_SHOWN],
+        "more_findings": diagnosis.total - len(diagnosis.findings[:FINDINGS_SHOWN]),
+        # Not every agent's sessions can be repaired.
+        "has_unread_lines": any(finding.kind in _UNREAD for finding in diagnosis.findings),
+        "account": account,
+        "changes": changes[:CHANGES_SHOWN],
+        "more_changes": len(changes[CHANGES_SHOWN:]),
+        "copy": Session.objects.shown().filter(root=session.root_id, relative_path=str(copy)).first(),
+        "copy_name": copy.name,
+        "lost_name": lost_path(path).name,
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

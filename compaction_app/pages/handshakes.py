@@ -1,4 +1,7 @@
-"""The pages about waiting agents: one handshake, and the part of every page that lists them."""
+"""The pages about waiting agents: one handshake, the latest ones, and the part of every page that lists those waiting.
+
+Their settings are how long each agent may wait, and which plans pass without a review.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import Q
-from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -20,8 +22,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import OUTCOMES, HandshakeState, NextStep
+from compaction_app.handshakes.approval import cancel_approved
 from compaction_app.handshakes.lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
-from compaction_app.handshakes.outcomes import cancel_approved
 from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
 from compaction_app.planning.model_registry import models
 from compaction_app.planning.planners import PLANNERS
@@ -33,11 +35,6 @@ from sessions_app.server.connection_files import connections
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.text import one_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of
-
-# WAS compaction_app/handshakes/forms: """The forms about running agents that request reviews: how long each may wait, the plans that pass, and declining
-# one."""
-# WAS compaction_app/handshakes/presenter: """The waiting agents, as every page shows them; and one handshake on its own page."""
-
 
 STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
 REASONS: Final = {
@@ -78,7 +75,8 @@ class WaitForm(forms.Form):
         names = [*PLANNERS, OWN_MODEL, *(one.planner for one in models())]
         planner = self.fields["planner"]
         assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
-        planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
+        labels = {OWN_MODEL: "the session’s own model"}
+        planner.choices = [(name, labels.get(name, name)) for name in dict.fromkeys([*names, rule.planner])]
         for field in self.fields.values():
             field.widget.attrs["class"] = "input input--number" if field is self.fields["minutes"] else "input"
             field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
@@ -93,19 +91,8 @@ class WaitForm(forms.Form):
 
     def save(self) -> None:
         chosen = self.cleaned_data
-        WaitRule.objects.update_or_create(
-            agent=self.agent,
-            reason=self.reason,
-            defaults={
-                "seconds": chosen["minutes"] * MINUTE,
-                "then": NextStep(chosen["then"]),
-                "planner": chosen["planner"],
-            },
-        )
-
-
-def _planner_label(name: str) -> str:
-    return "the session’s own model" if name == OWN_MODEL else name
+        values = {"seconds": chosen["minutes"] * MINUTE, "then": chosen["then"], "planner": chosen["planner"]}
+        WaitRule.objects.update_or_create(agent=self.agent, reason=self.reason, defaults=values)
 
 
 def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
@@ -157,6 +144,7 @@ def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
 
 TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20
+"""The latest review requests that the page lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +185,6 @@ def asking_agents() -> list[str]:
     return [key for key in AGENTS if key in connected]
 
 
-def asked_lately() -> list[Handshake]:
-    """The latest review requests."""
-    return list(Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN])
-
-
 def address_of(handshake: Handshake) -> str:
     """The page on which a handshake can be decided or watched."""
     if handshake.run_id is None:
@@ -214,21 +197,6 @@ def waiting_on_page(request: HttpRequest) -> dict[str, Callable[[], Sequence[Wai
     """The waiting agents, for every page; queried only if a page shows them."""
     del request
     return {"waiting_agents": cache(waiting_agents)}
-
-
-def view_handshake(handshake: Handshake) -> dict[str, Any]:
-    """One handshake, for its page."""
-    compaction = Compaction.objects.filter(run=handshake.run_id).first() if handshake.run_id else None
-    return {
-        "handshake": handshake,
-        "compaction": compaction,
-        "address": address_of(handshake),
-        "can_decline": handshake.is_open,
-        "can_take_back": handshake.state == HandshakeState.APPROVED and handshake.note is None,
-        "is_moving": handshake.is_open or handshake.state == HandshakeState.APPROVED,
-        "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
-        "now": timezone.now(),
-    }
 
 
 def _known(number: int) -> Handshake:
@@ -251,8 +219,19 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
 
 
 def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = None) -> HttpResponse:
-    shown = view_handshake(shown_now(found, timezone.now()))
-    context = {**shown, "fault": fault, "active_nav": "agents"}
+    shown = shown_now(found, timezone.now())
+    context = {
+        "handshake": shown,
+        "compaction": Compaction.objects.filter(run=shown.run_id).first() if shown.run_id else None,
+        "address": address_of(shown),
+        "can_decline": shown.is_open,
+        "can_take_back": shown.state == HandshakeState.APPROVED and shown.note is None,
+        "is_moving": shown.is_open or shown.state == HandshakeState.APPROVED,
+        "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
+        "now": timezone.now(),
+        "fault": fault,
+        "active_nav": "agents",
+    }
     return render(request, "handshakes/handshake.html", context, status=status_of(fault))
 
 
@@ -285,13 +264,6 @@ def waiting(request: HttpRequest) -> HttpResponse:
     return render(request, "handshakes/waiting.html", {"waiting_agents": waiting_agents()})
 
 
-def _misfilled(wrong: Sequence[BaseForm]) -> BadInput:
-    count = sum(len(one.errors) for one in wrong)
-    if count == 1:
-        return FormInvalid(wrong[0])
-    return BadInput("misfilled", f"Nothing was changed. Correct the {count} errors below.")
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 def handshakes(request: HttpRequest) -> HttpResponse:
     """The latest review requests, how long agents may wait, and which plans pass without a review."""
@@ -308,9 +280,11 @@ def handshakes(request: HttpRequest) -> HttpResponse:
                 one.save()
             messages.success(request, "Saved. It applies from the next question.")
             return redirect("compaction:handshakes")
-        fault = _misfilled(wrong)
+        count = sum(len(one.errors) for one in wrong)
+        words = f"Nothing was changed. Correct the {count} errors below."
+        fault = FormInvalid(wrong[0]) if count == 1 else BadInput("misfilled", words)
     context = {
-        "asked": asked_lately(),
+        "asked": Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN],
         "waits": waits,
         "passes": passes,
         "fault": fault,

@@ -1,9 +1,8 @@
-"""The pages of a move, a label and a fork: its effect, and the form that does it."""
+"""The pages of a move, a label and a fork: its effect, how it is undone, and the form that does it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -19,23 +18,21 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.change import RequiredConfirmation
 from compaction_app.changes.entries import (
     LONGEST_LABEL,
-    AppendPlan,
-    Destination,
     any_label,
     append_entries,
     destination_of,
+    fork_session,
     move_to,
     plan_append,
+    plan_fork,
     set_label,
 )
-from compaction_app.changes.fork import fork_session, plan_fork
-from compaction_app.changes.forms import ConfirmationField, missing_in
+from compaction_app.changes.forms import ConfirmationField, ConfirmForm, missing_in
 from compaction_app.entries.view import EntryWords
 from compaction_app.lookups import known_session
-from sessions_app.cli import shell_quoted
+from sessions_app.cli import resume_line
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
@@ -43,103 +40,50 @@ from sessions_app.sessionlog.tree import labels
 from sessions_app.storage.session_loader import LoadedSession
 from sessions_app.web.pages import InlineField, redirect, require_valid, status_of
 
-# WAS compaction_app/navigation/presenter: """A move, a label or a fork on its page: its effect and how to undo it, before anything is written."""
 
-
-@dataclass(frozen=True, slots=True)
-class MoveView:
-    """The effect of a move."""
-
-    chosen: EntryWords
-    plan: AppendPlan
-    is_leaf: bool
-    destination: Destination
-    left: int
-    """The number of entries after which the agent continues now, but no longer after the move."""
-    messages: int
-    """The number of messages of the context there."""
-    can_summarise: bool
-    """Whether a summary of the left branch is offered."""
-    skips_summary: bool
-    """Whether it is not, because of the agent's settings."""
-    confirmations: list[RequiredConfirmation]
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class LabelView:
-    """The effect of a label."""
-
-    chosen: EntryWords
-    label: str
-    """The present label; empty if it has none."""
-    confirmations: list[RequiredConfirmation]
-
-
-@dataclass(frozen=True, slots=True)
-class ForkView:
-    """The effect of a fork."""
-
-    chosen: EntryWords
-    destination: Destination
-    entries: int
-    """The number of entries of the branch up to there."""
-    is_copy: bool
-    """Whether the new session has every recorded line of them."""
-
-
-def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
+def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> dict[str, Any]:
     """The effect a move to an entry would have now; `is_leaf` as in `destination_of`.
 
-    Raises the errors of `plan_append` and `move_to`.
+    A summary of the left branch is offered (`can_summarise`), unless the agent's settings say that none is
+    (`skips_summary`). Raises the errors of `plan_append` and `move_to`.
     """
     plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
-    tree = plan.present.tree
+    present, tree = plan.present, plan.present.tree
     destination = destination_of(tree, entry_id, is_leaf=is_leaf)
     branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
     kept = {entry.id for entry in branch}
-    left = [entry for entry in tree.branch(plan.present.leaf_id) if entry.id not in kept]
-    summaries = plan.present.agent.settings.for_project(plan.present.log.cwd, Path.home()).branch_summary
+    left = [entry for entry in tree.branch(present.leaf_id) if entry.id not in kept]
+    summaries = present.agent.settings.for_project(present.log.cwd, Path.home()).branch_summary
     skips = summaries is not None and summaries.skips_question
-    is_summarised = plan.present.agent.format.summary_format is not None and any(one.is_message for one in left)
-    return MoveView(
-        chosen=_chosen(plan.present, entry_id),
-        plan=plan,
-        is_leaf=is_leaf,
-        destination=destination,
-        left=len(left),
-        messages=len(plan.present.reading.reader.rebuild(branch).messages),
-        can_summarise=is_summarised and not skips,
-        skips_summary=is_summarised and skips,
-        confirmations=plan.confirmations,
-        digest=plan.digest(),
-    )
+    is_summarised = present.agent.format.summary_format is not None and any(one.is_message for one in left)
+    return {
+        "chosen": _chosen(present, entry_id),
+        "plan": plan,
+        "is_leaf": is_leaf,
+        "destination": destination,
+        "left": len(left),
+        "messages": len(present.reading.reader.rebuild(branch).messages),
+        "can_summarise": is_summarised and not skips,
+        "skips_summary": is_summarised and skips,
+    }
 
 
-def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
-    """An entry to be labelled. Raises the errors of `plan_append` and `any_label`."""
+def view_label(session: Session, entry_id: str, now: datetime) -> dict[str, Any]:
+    """An entry to be labelled, with its present label. Raises the errors of `plan_append` and `any_label`."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
     label = labels(plan.present.tree).get(entry_id, "")
-    return LabelView(_chosen(plan.present, entry_id), label, plan.confirmations)
+    return {"chosen": _chosen(plan.present, entry_id), "plan": plan, "label": label}
 
 
-def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
+def view_fork(session: Session, entry_id: str, now: datetime) -> dict[str, Any]:
     """The effect a fork at an entry would have now. Raises the errors of `plan_fork`."""
     plan = plan_fork(session.real_path(), entry_id, now)
-    chosen = _chosen(plan.present, entry_id)
-    return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)
+    return {"chosen": _chosen(plan.present, entry_id), "plan": plan, "is_copy": plan.is_copy}
 
 
 def _chosen(present: LoadedSession, entry_id: str) -> EntryWords:
     entry = present.tree.entry(entry_id)
     return EntryWords.of_entry(entry, present.texts([entry]).get(entry_id, NO_TEXTS))
-
-
-class AppendForm(forms.Form):
-    """The confirmations, and the digest of the plan that the page showed."""
-
-    plan = forms.CharField(required=False)
-    yes = ConfirmationField()
 
 
 class LabelForm(forms.Form):
@@ -158,7 +102,6 @@ class LabelForm(forms.Form):
 MOVE: Final = "navigation/move.html"
 LABEL: Final = "navigation/label.html"
 FORK: Final = "navigation/fork.html"
-View = MoveView | LabelView | ForkView
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -168,8 +111,8 @@ def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
     is_leaf = "leaf" in (request.POST if request.method == "POST" else request.GET)
     view_of = partial(view_move, is_leaf=is_leaf)
     if request.method != "POST":
-        return _show(request, found, entry_id, MOVE, view_of, AppendForm())
-    form = AppendForm(request.POST)
+        return _show(request, found, entry_id, MOVE, view_of, ConfirmForm())
+    form = ConfirmForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
@@ -211,11 +154,11 @@ def fork_from(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if request.method != "POST":
         return _show(request, found, entry_id, FORK, view_fork, None)
     try:
-        is_before = view_fork(found, entry_id, timezone.now()).destination.is_before
+        is_before = plan_fork(found.real_path(), entry_id, timezone.now()).destination.is_before
         made = fork_session(found.real_path(), entry_id, timezone.now())
     except RedlineError as fault:
         return _show(request, found, entry_id, FORK, view_fork, None, fault)
-    resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
+    resume = resume_line(made.agent, made.path)
     _say(request, "fork", made=made, resume=resume)
     return redirect(_tree(found, at=entry_id, again=entry_id) if is_before else made)
 
@@ -225,25 +168,25 @@ def _show(
     found: Session,
     entry_id: str,
     template: str,
-    view_of: Callable[[Session, str, Any], View],
+    view_of: Callable[[Session, str, datetime], dict[str, Any]],
     form: forms.Form | None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    view: View | None = None
+    view = None
     try:
         view = view_of(found, entry_id, timezone.now())
     except RedlineError as unshown:
         if isinstance(unshown, BadInput) and unshown.code == "unknown_entry":
             raise Http404(unshown.message) from unshown
         fault = fault or unshown
-    if isinstance(view, LabelView) and form is None:
-        form = LabelForm(initial={"label": view.label})
-    elif isinstance(view, MoveView) and form is not None and form["plan"].value() != view.digest:
-        # Boxes ticked for another plan do not confirm this one.
-        form = AppendForm()
     missing = []
-    if isinstance(view, MoveView | LabelView) and isinstance(fault, ConfirmationNeeded) and form is not None:
-        missing = missing_in(form, view.confirmations)
+    if view is not None:
+        if form is None and template == LABEL:
+            form = LabelForm(initial={"label": view["label"]})
+        elif isinstance(form, ConfirmForm):
+            form = form.of_shown(view["plan"])
+        if form is not None and isinstance(fault, ConfirmationNeeded):
+            missing = missing_in(form, view["plan"].confirmations)
     context = {
         "session": found,
         "entry_id": entry_id,

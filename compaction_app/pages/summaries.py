@@ -16,7 +16,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRefresh
 
-from compaction_app.changes.entries import first_id
 from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.entries.links import lost_address
 from compaction_app.lookups import known_draft, known_session
@@ -308,7 +307,7 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
         {"session": found.session, "draft": found, "left": left, "backup": done.backup_path.name},
     )
     messages.success(request, words, extra_tags="done")
-    return redirect(lost_address(found.session.get_absolute_url(), first_id(done.made)))
+    return redirect(lost_address(found.session.get_absolute_url(), done.made.first_id))
 
 
 def _show_append(

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from compaction_app.changes.fork import fork_session
+from compaction_app.changes.entries import fork_session
 from compaction_app.core.summary_loss import summary_of
 from compaction_app.entries.branches import branch_state
 from compaction_app.entries.view import ENTRY_PREVIEW_CHARS, EntryWords

@@ -1,14 +1,13 @@
-"""The undo of a compaction: its effect, and the undo itself."""
+"""The page of an undo: the entries that would come back, the way, the required confirmations; and the undo itself."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,10 +15,8 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from compaction_app.changes.change import RequiredConfirmation
-from compaction_app.changes.compaction_state import texts_with
-from compaction_app.changes.forms import ConfirmationField, missing_in
-from compaction_app.changes.undo import UndoPlan, planned, undo_of_run, undo_rows
+from compaction_app.changes.forms import ConfirmForm
+from compaction_app.changes.undo import UndoPlan, planned, texts_with, undo_of_run, undo_rows
 from compaction_app.changes.undo import undo as undo_compaction
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.entries.view import EntryWords
@@ -27,12 +24,8 @@ from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Target, Texts
-from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of
-
-# WAS compaction_app/undo/presenter: """An undo on its page: the entries that would come back, the way, the required confirmations; and the undos of a
-# compaction."""
-
 
 SHOWN: Final = 200
 """Deleted entries that the page shows."""
@@ -52,34 +45,13 @@ class DeletedEntry:
     """False if it has been summarised since, so that it cannot be brought back."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndoView:
-    """The effect of an undo."""
+def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> dict[str, Any]:
+    """The effect an undo of a compaction, or of chosen entries, would have now, for its page.
 
-    plan: UndoPlan
-    entries: list[DeletedEntry]
-    more: int
-    """The number of further entries that are not shown."""
-    is_part: bool
-    """Whether entries were chosen."""
-    partners: int
-    """The deletions that are reverted because they belong with the chosen ones, such as a result with its call."""
-    confirmations: list[RequiredConfirmation]
-    digest: str
-
-    @property
-    def removed(self) -> str:
-        """The path of the session that would be deleted; empty if none would be."""
-        return str(self.plan.state.created) if self.plan.way is UndoWay.REMOVAL else ""
-
-    @property
-    def back(self) -> int:
-        """The number of entries that come back, in whole or in part."""
-        return len({target.entry_id for target in self.plan.back})
-
-
-def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) -> UndoView:
-    """The effect an undo of a compaction, or of chosen entries, would have now. Raises the errors of `plan_undo`."""
+    `partners` is the number of deletions that are reverted because they belong with the chosen ones, such as a result
+    with its call; `back` is the number of entries that come back, in whole or in part. Raises the errors of
+    `plan_undo`.
+    """
     plan = planned(undo_of_run(compaction, chosen), now)
     by_entry: dict[str, list[Target]] = {}
     for target in plan.state.targets:
@@ -90,15 +62,17 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
     shown = [entry_id for place, entry_id in enumerate(order) if place < SHOWN or entry_id in chosen]
     texts = _texts(plan, [messages[entry_id].source for entry_id in shown if entry_id in messages])
     back = {target.entry_id for target in plan.back}
-    return UndoView(
-        plan=plan,
-        entries=[_deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back) for entry_id in shown],
-        more=len(order) - len(shown),
-        is_part=bool(chosen),
-        partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
-        confirmations=plan.confirmations,
-        digest=plan.digest(),
-    )
+    return {
+        "plan": plan,
+        "entries": [
+            _deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back) for entry_id in shown
+        ],
+        "more": len(order) - len(shown),
+        "is_part": bool(chosen),
+        "partners": len(set(plan.back) - set(plan.wanted)),
+        "back": len(back),
+        "removed": str(plan.state.created) if plan.way is UndoWay.REMOVAL else "",
+    }
 
 
 def _texts(plan: UndoPlan, entries: Sequence[Entry]) -> dict[str, Texts]:
@@ -128,13 +102,6 @@ def _deleted_entry(
     return DeletedEntry(said, blocks, entry_id in chosen, entry_id in back, is_reachable=message is not None)
 
 
-class UndoForm(forms.Form):
-    """The confirmations, and the digest of the plan that the page showed."""
-
-    plan = forms.CharField(required=False)
-    yes = ConfirmationField()
-
-
 CHOICE: Final = "choice"
 """The name of the button that shows which entries would come back: a request with it needs chosen entries."""
 
@@ -147,7 +114,7 @@ def undo(request: HttpRequest, run: int) -> HttpResponse:
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")
     if request.method != "POST":
         return _show(request, found, compaction, chosen, is_choice_missing=CHOICE in request.GET and not chosen)
-    form = UndoForm(request.POST)
+    form = ConfirmForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
@@ -164,7 +131,7 @@ def _show(
     compaction: Compaction,
     chosen: list[str],
     fault: RedlineError | None = None,
-    form: UndoForm | None = None,
+    form: ConfirmForm | None = None,
     *,
     is_choice_missing: bool = False,
 ) -> HttpResponse:
@@ -173,12 +140,8 @@ def _show(
         view = view_undo(compaction, chosen, timezone.now())
     except RedlineError as unshown:
         fault = fault or unshown
-    if form is None or view is None or form["plan"].value() != view.digest:
-        # Boxes ticked for another plan do not confirm this one.
-        form = UndoForm()
-    missing = []
-    if view is not None and isinstance(fault, ConfirmationNeeded):
-        missing = missing_in(form, view.confirmations)
+    plan = view["plan"] if view is not None else None
+    form = (form or ConfirmForm()).of_shown(plan)
     context = {
         "run": run,
         "compaction": compaction,
@@ -187,7 +150,7 @@ def _show(
         "chosen": chosen,
         "fault": fault,
         "form": form,
-        "missing": missing,
+        "missing": form.missing(plan, fault),
         "is_choice_missing": is_choice_missing,
         "active_nav": "runs",
     }

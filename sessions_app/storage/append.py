@@ -67,10 +67,6 @@ class Appended(NamedTuple):
         return self.offset + self.length + 1
 
 
-def _record_nothing(appended: Appended) -> None:
-    del appended
-
-
 def append_lines(
     locked: LockedSession,
     lines: Sequence[bytes],
@@ -79,7 +75,7 @@ def append_lines(
     *,
     after_torn_line: bool = False,
     note: str = "",
-    record: Callable[[Appended], object] = _record_nothing,
+    record: Callable[[Appended], object] = lambda _: None,
     write: Callable[[int, bytes], int] = write_apart,
 ) -> Appended:
     """Append `lines` (each without newline) and their newlines in exactly one write, synced to disk on return.
@@ -122,11 +118,7 @@ def append_lines(
                 fault = _take_back(locked, fd, landed, payload, written, fault)
     appended = Appended(landed + len(joint), len(payload) - len(joint) - 1)
     record(appended)
-    try:
-        locked.withdraw()
-    except OSError as error:
-        what = f"The lines were appended to {path}, but {intent} could not be removed ({error.strerror})."
-        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
+    locked.finish(f"The lines were appended to {path}")
     if fault is not None:
         raise fault
     return appended

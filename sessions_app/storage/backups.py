@@ -1,4 +1,4 @@
-"""EDGE: backups, the byte-exact copies beside a session. `restore` restores one.
+"""EDGE: backups, the byte-exact copies beside a session, and the restore of one.
 
     SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak         the copy, with the session's mode
     SESSION.jsonl.2026-01-05T10-00-00-123Z.compact.bak.sha256  its digest, for `sha256sum -c`
@@ -12,15 +12,15 @@
 - A backup is a file beside the session with a backup's name. The agents' own have the same form of name, with a label
   for their cause, but no digest.
 
+A restore backs up the current bytes first:
+
+    verified → backed up → written beside it → announced → replaces the session → recorded → withdrawn
+
+A process that has the session open keeps the replaced file: its later writes belong to no session. Bytes written to it
+until the end of the restore are kept as a backup, and the processes that still have it open are named.
+
 Sizes are bytes; digests are lower-case hexadecimal SHA-256.
 """
-# WAS sessions_app/storage/restore: """EDGE: restoring a session from one of its backups, after backing up its current bytes.
-#
-#     verified → backed up → written beside it → announced → replaces the session → recorded → withdrawn
-#
-# A process that has the session open keeps the replaced file: its later writes belong to no session. Bytes written to it
-# until the end of the restore are kept as a backup, and the processes that still have it open are named.
-# """
 
 from __future__ import annotations
 
@@ -251,33 +251,37 @@ def copy_beside(
     content: hashlib._Hash | None = None,
 ) -> Backup:
     """A backup of the first `size` bytes of the opened file, compared with `segments` on the way."""
-    session = reader.path
+
+    def copy(fd: int) -> tuple[int, str]:
+        return size, copy_checked(reader, fd, size, segments, content)
+
+    return _make(reader.path, reader.stat(), now, not_done, copy)
+
+
+def write_backup(session: Path, content: bytes, like: os.stat_result, now: datetime) -> Backup:
+    """A backup with this content, as if it were beside a session at this path; synced to disk on return."""
+
+    def write(fd: int) -> tuple[int, str]:
+        write_all(fd, content)
+        return len(content), sha256_of(content)
+
+    return _make(session, like, now, NO_BACKUP, write)
+
+
+def _make(
+    session: Path, like: os.stat_result, now: datetime, not_done: str, write: Callable[[int], tuple[int, str]]
+) -> Backup:
+    """A backup of what `write` writes to a descriptor, synced to disk; it returns the size and the digest."""
     with reported(session, not_done), ExitStack() as undo:
         unfinished = draft_path(session, BACKUP_DRAFT)
         unfinished.unlink(missing_ok=True)
-        like = reader.stat()
         with created(unfinished, like, undo) as fd:
-            digest = copy_checked(reader, fd, size, segments, content)
+            size, digest = write(fd)
         backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
         unfinished.unlink()
         sync_directory(session.parent)
         undo.pop_all()
     return Backup(backup, session, size, taken_at, digest)
-
-
-def write_backup(session: Path, content: bytes, like: os.stat_result, now: datetime) -> Backup:
-    """A backup with this content, as if it were beside a session at this path; synced to disk on return."""
-    with reported(session, NO_BACKUP), ExitStack() as undo:
-        unfinished = draft_path(session, BACKUP_DRAFT)
-        unfinished.unlink(missing_ok=True)
-        with created(unfinished, like, undo) as fd:
-            write_all(fd, content)
-        digest = sha256_of(content)
-        backup, taken_at = _put_in_place(unfinished, session, digest, now, undo)
-        unfinished.unlink()
-        sync_directory(session.parent)
-        undo.pop_all()
-    return Backup(backup, session, len(content), taken_at, digest)
 
 
 def copy_checked(
@@ -330,6 +334,9 @@ def _rewritten(session: Path, reason: str) -> Conflict:
     return Conflict("session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it again, then review again.")
 
 
+# The restore ------------------------------------------------------------------------------------------------
+
+
 NOT_RESTORED: Final = "The session was not touched."
 RESTORED_BUT: Final = "The session was restored, but "
 CLOSED_WITHIN: Final = 1.0
@@ -355,15 +362,6 @@ class Restored(NamedTuple):
         return self.previous[-1] if self.previous else None
 
 
-def _note_nothing(previous: tuple[Backup, ...], sha256: str) -> str:
-    del previous, sha256
-    return ""
-
-
-def _record_nothing(restored: Restored) -> None:
-    del restored
-
-
 def restore(
     locked: LockedSession,
     backup: Path,
@@ -371,8 +369,8 @@ def restore(
     present: FileState | None,
     now: datetime,
     *,
-    note: Callable[[tuple[Backup, ...], str], str] = _note_nothing,
-    record: Callable[[Restored], object] = _record_nothing,
+    note: Callable[[tuple[Backup, ...], str], str] = lambda _previous, _sha256: "",
+    record: Callable[[Restored], object] = lambda _: None,
     replace: Callable[[Path, Path], object] = os.replace,
 ) -> Restored:
     """Restore the session from `backup`, after backing up its current bytes.

@@ -4,17 +4,16 @@ A step that changes a session is announced in an intent record before it is made
 outcome has been recorded elsewhere. The next lock holder finds the record of a killed process, determines from the file
 what became of the step, and passes both to `settle`, which records what the dead process could not.
 
-    announce ──▶ the step ──▶ recorded by the caller ──▶ withdraw
-        killed anywhere here: the next lock holder checks the file, settles, and withdraws
+    announce ──▶ the step ──▶ recorded by the caller ──▶ finish
+        killed anywhere here: the next lock holder checks the file, settles, and withdraws the record
 
 `note` is the caller's own text: it is stored and returned without being interpreted.
+
+An incomplete line of Redline's own is cut off again without any risk to bytes of other processes (`cut_off`). Between a
+check of a file's end and its truncation another process could append, and its bytes would be cut off too. On Linux the
+kernel prevents this: a write lease is granted only while no other process has the file open, and blocks others that
+open it until it is released. On other systems, and while another process has the file open, nothing is cut.
 """
-# WAS sessions_app/storage/truncation: """EDGE: removing bytes that Redline appended, without any risk to bytes of other processes.
-#
-# Between a check of a file's end and its truncation another process could append, and its bytes would be cut off too. On
-# Linux the kernel prevents this: a write lease is granted only while no other process has the file open, and blocks
-# others that open it until it is released. On other systems, and while another process has the file open, nothing is cut.
-# """
 
 from __future__ import annotations
 
@@ -53,67 +52,6 @@ from .row_steps import CHANGED_BY_OTHERS, RowMark, backed_up_steps, put_back, wa
 
 if sys.platform == "linux":
     import fcntl
-
-LEASE_ATTEMPTS: Final = 20
-LEASE_PAUSE: Final = 0.02
-"""Seconds between two attempts: Redline's own readers have a session open for moments."""
-_REFUSALS: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP})
-"""Errors for a refused lease: the file is open elsewhere or another user's, or the file system has no leases."""
-
-
-def cut_off(fd: int, start: int, mine: bytes) -> bool:
-    """Truncate the file to `start` if it ends exactly with `mine` there; returns whether it did.
-
-    `fd` is writable, and the only descriptor of the file in this process. Raises OSError.
-    """
-    if not _ends_with(fd, start, mine):
-        return False
-    with _alone(fd) as alone:
-        if not alone or not _ends_with(fd, start, mine):
-            return False
-        os.ftruncate(fd, start)
-    sync(fd)
-    return True
-
-
-def _ends_with(fd: int, start: int, mine: bytes) -> bool:
-    return os.fstat(fd).st_size == start + len(mine) and pread(fd, start, len(mine)) == mine
-
-
-@contextmanager
-def _alone(fd: int) -> Iterator[bool]:
-    """Whether no other process has the file open. Inside the block, others that open it have to wait."""
-    if sys.platform != "linux":
-        yield False
-        return
-    # A break of the lease is signalled by SIGIO, which by default ends the process; SIGURG is ignored. The signal is
-    # not needed: the lease is released long before the kernel would revoke it (45 seconds).
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-    granted = _lease(fd)
-    try:
-        yield granted
-    finally:
-        if granted:
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-
-
-if sys.platform == "linux":
-
-    def _lease(fd: int) -> bool:
-        for attempt in range(LEASE_ATTEMPTS):
-            try:
-                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            except OSError as refused:
-                if refused.errno not in _REFUSALS:
-                    raise
-                if refused.errno != errno.EAGAIN:
-                    return False
-            else:
-                return True
-            if attempt + 1 < LEASE_ATTEMPTS:
-                time.sleep(LEASE_PAUSE)
-        return False
-
 
 NOTHING_WRITTEN: Final = "Nothing was written."
 
@@ -252,6 +190,20 @@ class LockedSession:
         self.intent.unlink(missing_ok=True)
         sync_directory(self.intent.parent)
 
+    def finish(self, what: str) -> None:
+        """Remove the record of a step that was made and recorded. `what` says what was made, as in "S was made".
+
+        Raises SystemFailure `append_not_tidied`.
+        """
+        try:
+            self.withdraw()
+        except OSError as error:
+            raise SystemFailure(
+                "append_not_tidied",
+                f"{what}, but {self.intent} could not be removed ({error.strerror}). The next lock on the session "
+                "removes it.",
+            ) from error
+
     def set_aside(self) -> Path:
         """Keep the record of a step that could not be settled, under a unique name. Raises OSError."""
         kept = self.intent.with_name(f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved")
@@ -264,12 +216,10 @@ Settle = Callable[[LockedSession], object]
 """Records the outcome of an interrupted step, `LockedSession.recovery`. If it raises, the intent record stays."""
 
 
-def _keep_nothing(locked: LockedSession) -> None:
-    del locked
-
-
 @contextmanager
-def session_lock(data_dir: Path, path: Path, timeout: float, settle: Settle = _keep_nothing) -> Iterator[LockedSession]:
+def session_lock(
+    data_dir: Path, path: Path, timeout: float, settle: Settle = lambda _: None
+) -> Iterator[LockedSession]:
     """Keep other Redline processes from writing to the session at `path`, which need not exist.
 
     Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. First cleans up after killed
@@ -317,6 +267,8 @@ def interrupted_sessions(data_dir: Path) -> list[Path]:
             continue
     return found
 
+
+# ---- after a killed process --------------------------------------------------------------------------------
 
 _decode: Final = msgspec.json.Decoder(Intent).decode
 
@@ -436,3 +388,66 @@ def _remove_drafts(locked: LockedSession) -> None:
 
 def _draft(record: Path) -> Path:
     return record.with_suffix(".draft")
+
+
+# ---- cutting off an incomplete line ------------------------------------------------------------------------
+
+LEASE_ATTEMPTS: Final = 20
+LEASE_PAUSE: Final = 0.02
+"""Seconds between two attempts: Redline's own readers have a session open for moments."""
+_REFUSALS: Final = frozenset({errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP})
+"""Errors for a refused lease: the file is open elsewhere or another user's, or the file system has no leases."""
+
+
+def cut_off(fd: int, start: int, mine: bytes) -> bool:
+    """Truncate the file to `start` if it ends exactly with `mine` there; returns whether it did.
+
+    `fd` is writable, and the only descriptor of the file in this process. Raises OSError.
+    """
+    if not _ends_with(fd, start, mine):
+        return False
+    with _alone(fd) as alone:
+        if not alone or not _ends_with(fd, start, mine):
+            return False
+        os.ftruncate(fd, start)
+    sync(fd)
+    return True
+
+
+def _ends_with(fd: int, start: int, mine: bytes) -> bool:
+    return os.fstat(fd).st_size == start + len(mine) and pread(fd, start, len(mine)) == mine
+
+
+@contextmanager
+def _alone(fd: int) -> Iterator[bool]:
+    """Whether no other process has the file open. Inside the block, others that open it have to wait."""
+    if sys.platform != "linux":
+        yield False
+        return
+    # A break of the lease is signalled by SIGIO, which by default ends the process; SIGURG is ignored. The signal is
+    # not needed: the lease is released long before the kernel would revoke it (45 seconds).
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+    granted = _lease(fd)
+    try:
+        yield granted
+    finally:
+        if granted:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+if sys.platform == "linux":
+
+    def _lease(fd: int) -> bool:
+        for attempt in range(LEASE_ATTEMPTS):
+            try:
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            except OSError as refused:
+                if refused.errno not in _REFUSALS:
+                    raise
+                if refused.errno != errno.EAGAIN:
+                    return False
+            else:
+                return True
+            if attempt + 1 < LEASE_ATTEMPTS:
+                time.sleep(LEASE_PAUSE)
+        return False

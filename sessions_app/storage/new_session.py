@@ -1,7 +1,7 @@
 """EDGE: a new session beside another one, made under the lock of that one, and deleted under its own.
 
     made      written as a draft → synced, read back, checked by the caller → intent record → its name → recorded
-    deleted   bytes as written? → nobody writes to it? → intent record → deleted → recorded by the caller
+    deleted   bytes as written? → no process writes to it? → intent record → deleted → recorded by the caller
 
 At the end of both, the intent record is removed. A session appears with its whole content or not at all, and never
 replaces a file. It is deleted only while it is exactly as Redline made it.
@@ -79,11 +79,7 @@ def create_session(
     with reported(path, "The new session may not survive a power cut."):
         sync_directory(path.parent)
     record(made)
-    try:
-        locked.withdraw()
-    except OSError as error:
-        what = f"{path} was made, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
+    locked.finish(f"{path} was made")
     return made
 
 
@@ -130,11 +126,7 @@ def remove_session(locked: LockedSession, size: int, sha256: str, *, note: str, 
             raise
         sync_directory(path.parent)
     record()
-    try:
-        locked.withdraw()
-    except OSError as error:
-        what = f"{path} was deleted, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
+    locked.finish(f"{path} was deleted")
 
 
 def require_as_written(path: Path, size: int, sha256: str) -> FileState:

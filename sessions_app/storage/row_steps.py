@@ -1,4 +1,5 @@
-"""EDGE: a row of an agent's database before and after a change: the step, its mark, and the backup that has such rows.
+"""EDGE: a row of an agent's database before and after a change: the step, its mark, the backup that has such rows, and
+the calls of the agent's server that make the change.
 
 The mark shows whether the change was made if its process was killed. The change is one transaction: the database has
 all of it, or nothing. One row in its old or its new state is therefore conclusive, whatever the agent has done to
@@ -7,13 +8,12 @@ others since. A missing row is conclusive only if no other one is: the agent may
 The backup is JSON, one object; a row has all its columns, the data as exact text:
 
     {"session": …, "rows": [{"table": "part", "id": "prt_1", "row": {…} or null, "after": {…} or null}]}
+
+A running server of the agent has no transaction: rows are changed by one call for each, all of them or none. After each
+call, the row is read from the database, because a call that was answered may have done something else. If a row is not
+as it was to be, all of them are put back; after a kill, the next lock holder does that. Rows are the same if they mean
+the same to the agent (`Store.is_same_row`): a server writes their JSON in its own way.
 """
-# WAS sessions_app/storage/served_rows: """EDGE: rows changed through the running server of their agent, one call for each: all of them, or none.
-#
-# A server has no transaction. After each call, the row is read from the database: a call that was answered may have done
-# something else. If a row is not as it was to be, all of them are put back; after a kill, the next lock holder does that.
-# Rows are the same if they mean the same to the agent (`Store.is_same_row`): a server writes their JSON in its own way.
-# """
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 _BYTES: Final = "base64"
 
-Record = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 
 class RowMark(msgspec.Struct, frozen=True):
@@ -116,18 +116,18 @@ def backed_up_steps(backup: Path) -> list[RowStep]:
         raise BadInput("not_a_backup", f"{backup} has no rows ({fault!r}). {not_done}") from fault
 
 
-def _steps(content: Record) -> Iterator[RowStep]:
+def _steps(content: Row) -> Iterator[RowStep]:
     for one in content["rows"]:
         yield RowStep(one["table"], one["id"], _read(one["row"]), _read(one["after"]))
 
 
-def _read(row: Record | None) -> dict[str, Any] | None:
+def _read(row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
     return {name: base64.b64decode(value[_BYTES]) if isinstance(value, dict) else value for name, value in row.items()}
 
 
-def _shown(row: Record | None) -> Record | None:
+def _shown(row: Row | None) -> Row | None:
     if row is None:
         return None
     return {
@@ -144,22 +144,16 @@ def digest_of_row(row: dict[str, Any] | None) -> str:
 def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
     """Whether a change was made; None if no row is conclusive any longer. Raises what opening the database raises."""
     with opened_database(database, "An interrupted change was not settled.") as connection:
-        digests = [_digest_in(connection, mark) for mark in marks]
+        digests = [digest_of_row(read_row(connection, mark.table, mark.row_id)) for mark in marks]
     changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]
     by_certainty = sorted(changed, key=lambda found: not found[1])
     outcomes = ({mark.after: True, mark.before: False}.get(digest) for mark, digest in by_certainty)
     return next((outcome for outcome in outcomes if outcome is not None), None)
 
 
-def _digest_in(connection: sqlite3.Connection, mark: RowMark) -> str:
-    return digest_of_row(read_row(connection, mark.table, mark.row_id))
-
-
 CHANGED_BY_OTHERS: Final = "changed_by_others"
 """The error after which rows can never be put back: others have changed them."""
 _NOT_PUT_BACK: Final = "The rows were not put back."
-
-Row = Mapping[str, Any]
 
 
 def change_through(server: AgentServer, path: Path, database: Path, steps: Sequence[RowStep]) -> None:

@@ -19,15 +19,15 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from sessions_app.agents.base import Agent, AgentServer
-from sessions_app.agents.pure.format import RowChanges
+from sessions_app.agents.pure.format import RowChange, RowChanges, RowCopy
 from sessions_app.agents.registry import agent_at
 from sessions_app.disk.agent_database import (
     changed_database,
@@ -55,150 +55,110 @@ Prove = Callable[[sqlite3.Connection], int]
 def plan_steps(database: Path, changes: RowChanges) -> list[RowStep]:
     """The rows of a change as they are and will be. Raises Conflict `session_changed` if one is not as reviewed."""
     with opened_database(database, NOTHING_WRITTEN) as connection:
-        changed = [_changed(connection, database, *change) for change in changes.changes]
-        copied = [
-            _copied(connection, database, copy.table, copy.source_id, copy.row_id, copy.columns, copy.appended)
-            for copy in changes.copies
-        ]
+        changed = [_changed(connection, database, change) for change in changes.changes]
+        copied = [_copied(connection, database, copy) for copy in changes.copies]
     return [*changed, *copied]
 
 
-def _changed(
-    connection: sqlite3.Connection,
-    database: Path,
-    table: str,
-    row_id: str,
-    before: str | None,
-    after: str | None,
-) -> RowStep:
-    row = read_row(connection, table, row_id)
-    if (row["data"] if row is not None else None) != before:
-        raise _not_as_reviewed(database, table, row_id)
-    return RowStep(table, row_id, row, None if row is None or after is None else {**row, "data": after})
+def _changed(connection: sqlite3.Connection, database: Path, change: RowChange) -> RowStep:
+    row = read_row(connection, change.table, change.row_id)
+    if (row["data"] if row is not None else None) != change.before:
+        raise _not_as_reviewed(database, change.table, change.row_id)
+    after = None if row is None or change.after is None else {**row, "data": change.after}
+    return RowStep(change.table, change.row_id, row, after)
 
 
-def _copied(
-    connection: sqlite3.Connection,
-    database: Path,
-    table: str,
-    source_id: str,
-    row_id: str,
-    columns: Mapping[str, str | int | None],
-    appended: Mapping[str, str],
-) -> RowStep:
-    source = read_row(connection, table, source_id)
-    if source is None or read_row(connection, table, row_id) is not None:
-        raise _not_as_reviewed(database, table, source_id)
-    known = {name: value for name, value in columns.items() if name in source}
-    longer = {name: f"{source[name]}{text}" for name, text in appended.items() if name in source}
-    return RowStep(table, row_id, None, {**source, **known, **longer})
+def _copied(connection: sqlite3.Connection, database: Path, copy: RowCopy) -> RowStep:
+    source = read_row(connection, copy.table, copy.source_id)
+    if source is None or read_row(connection, copy.table, copy.row_id) is not None:
+        raise _not_as_reviewed(database, copy.table, copy.source_id)
+    known = {name: value for name, value in copy.columns.items() if name in source}
+    longer = {name: f"{source[name]}{text}" for name, text in copy.appended.items() if name in source}
+    return RowStep(copy.table, copy.row_id, None, {**source, **known, **longer})
 
 
-class ChangeRows(Protocol):
-    """A way to make changes of rows, all of them or none: see `change_rows`, `change_served_rows`."""
+@dataclass(frozen=True, slots=True)
+class ReviewedRows:
+    """Rows to be changed under the lock of their session: all of them, or none.
 
-    def __call__(
-        self,
-        locked: LockedSession,
-        database: Path,
-        steps: Sequence[RowStep],
-        *,
-        require_unchanged: Callable[[sqlite3.Connection], object],
-        prove: Prove,
-        note: Callable[[int], str],
-        record: Callable[[int], object],
-    ) -> None: ...
-
-
-def row_changer(server: AgentServer | None, backup: Path, *, is_in_place: bool) -> ChangeRows:
-    """The function that changes rows that a backup has: through a server or, without one, in a transaction."""
-    if server is None:
-        return partial(change_rows, is_in_place=is_in_place)
-    return partial(change_served_rows, server=server, backup=backup)
-
-
-def change_rows(
-    locked: LockedSession,
-    database: Path,
-    steps: Sequence[RowStep],
-    *,
-    is_in_place: bool,
-    require_unchanged: Callable[[sqlite3.Connection], object],
-    prove: Prove,
-    note: Callable[[int], str],
-    record: Callable[[int], object],
-) -> None:
-    """Make these changes in one transaction, synced to disk on return.
-
-    `require_unchanged` is called before the first change, `prove` before the commit; if one raises, nothing is changed.
-    `record` is called with the size that `prove` returned, when the change is made; if this process is killed before it
-    has finished, or it raises, the next lock holder receives the result of `note`. Raises what they raise, and
-
-    - Conflict `open_in_agent` if the session itself is to change and another process has the database open
-    - Conflict `session_changed` if a row is not as it was when the steps were planned
-    - SystemFailure `database_busy` and others of `opened_database`
-    - SystemFailure `outcome_unknown`: the intent record stays
-    - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
+    `require_unchanged` is called before the first change; if it or `prove` raises, nothing is changed. `record` is
+    called with the size that `prove` returned, when the change is made; if this process is killed before it has
+    finished, or it raises, the next lock holder receives the result of `note`.
     """
-    locked.require_held()
-    if is_in_place:
-        require_closed(database)
-    with changed_database(database, NOTHING_WRITTEN) as connection:
-        require_unchanged(connection)
-        _apply_all(connection, database, steps)
-        size = prove(connection)
-        marks = tuple(step.mark for step in steps)
-        intent = RowsIntent(os.fspath(locked.path), os.fspath(database), marks, size, note(size))
+
+    locked: LockedSession
+    database: Path
+    steps: Sequence[RowStep]
+    require_unchanged: Callable[[sqlite3.Connection], object]
+    prove: Prove
+    note: Callable[[int], str]
+    record: Callable[[int], object]
+
+    def change(self, *, is_in_place: bool) -> None:
+        """Make the changes in one transaction, synced to disk on return. `prove` is called before the commit.
+
+        Raises what the functions raise, and
+
+        - Conflict `open_in_agent` if the session itself is to change and another process has the database open
+        - Conflict `session_changed` if a row is not as it was when the steps were planned
+        - SystemFailure `database_busy` and others of `opened_database`
+        - SystemFailure `outcome_unknown`: the intent record stays
+        - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
+        """
+        locked = self.locked
+        locked.require_held()
+        if is_in_place:
+            require_closed(self.database)
+        with changed_database(self.database, NOTHING_WRITTEN) as connection:
+            self.require_unchanged(connection)
+            _apply_all(connection, self.database, self.steps)
+            size = self.prove(connection)
+            marks = tuple(step.mark for step in self.steps)
+            intent = RowsIntent(os.fspath(locked.path), os.fspath(self.database), marks, size, self.note(size))
+            with reported(locked.intent, NOTHING_WRITTEN):
+                locked.announce(intent)
+            _commit(locked, connection)
+        self._finish(size)
+
+    def change_through(self, server: AgentServer, backup: Path) -> None:
+        """Make the changes through a server. `backup` has the steps.
+
+        `require_unchanged` and `prove` are called with a copy of the session before the first call, and `prove` again
+        with the database after the last one; if it raises then, the rows are put back. Raises what the functions raise,
+        and
+
+        - Conflict `session_changed`, and what `AgentServer.require_ready` and its calls raise: the rows are as before
+        - SystemFailure `left_between`: the rows could not be put back, which the next lock on the session tries again
+        - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
+        """
+        locked, database, steps = self.locked, self.database, self.steps
+        locked.require_held()
+        tables = agent_at(locked.path).store.session_tables
+        with session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
+            self.require_unchanged(copy)
+            server.require_ready(copy, [step.before for step in steps if step.before is not None])
+            _apply_all(copy, database, steps)
+            size = self.prove(copy)
+        intent = ServedRowsIntent(
+            os.fspath(locked.path), os.fspath(database), os.fspath(backup), server.address, note=self.note(size)
+        )
         with reported(locked.intent, NOTHING_WRITTEN):
             locked.announce(intent)
-        _commit(locked, connection)
-    _record(locked, record, size)
+        try:
+            change_through(server, locked.path, database, steps)
+            with opened_database(database, NOTHING_WRITTEN) as connection:
+                size = self.prove(connection)
+        except RedlineError as failure:
+            _take_back(locked, database, steps, intent, failure)
+            raise
+        not_done = "The rows are changed; the next lock on the session records it or puts them back."
+        with reported(locked.intent, not_done):
+            locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=self.note(size)))
+        self._finish(size)
 
-
-def change_served_rows(
-    locked: LockedSession,
-    database: Path,
-    steps: Sequence[RowStep],
-    *,
-    server: AgentServer,
-    backup: Path,
-    require_unchanged: Callable[[sqlite3.Connection], object],
-    prove: Prove,
-    note: Callable[[int], str],
-    record: Callable[[int], object],
-) -> None:
-    """Make these changes through a server. `backup` has the steps.
-
-    `require_unchanged` and `prove` are called with a copy of the session before the first call, and `prove` again with
-    the database after the last one; if it raises then, the rows are put back. `record` and `note` are as in
-    `change_rows`. Raises what they raise, and
-
-    - Conflict `session_changed`, and what `AgentServer.require_ready` and its calls raise: the rows are as before
-    - SystemFailure `left_between`: the rows could not be put back, which the next lock on the session tries again
-    - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
-    """
-    locked.require_held()
-    tables = agent_at(locked.path).store.session_tables
-    with session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
-        require_unchanged(copy)
-        server.require_ready(copy, [step.before for step in steps if step.before is not None])
-        _apply_all(copy, database, steps)
-        size = prove(copy)
-    intent = ServedRowsIntent(
-        os.fspath(locked.path), os.fspath(database), os.fspath(backup), server.address, note=note(size)
-    )
-    with reported(locked.intent, NOTHING_WRITTEN):
-        locked.announce(intent)
-    try:
-        change_through(server, locked.path, database, steps)
-        with opened_database(database, NOTHING_WRITTEN) as connection:
-            size = prove(connection)
-    except RedlineError as failure:
-        _take_back(locked, database, steps, intent, failure)
-        raise
-    with reported(locked.intent, "The rows are changed; the next lock on the session records it or puts them back."):
-        locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=note(size)))
-    _record(locked, record, size)
+    def _finish(self, size: int) -> None:
+        self.record(size)
+        self.locked.finish(f"The rows of {self.locked.path} were changed")
 
 
 def _take_back(
@@ -219,16 +179,6 @@ def _take_back(
             f"be changed, and could not be put back: {fault.message} {intent.backup} has all of them as they were. "
             "Redline tries again when the session is next locked.",
         ) from failure
-
-
-def _record(locked: LockedSession, record: Callable[[int], object], size: int) -> None:
-    """Record a change that was made, and remove its intent record."""
-    record(size)
-    try:
-        locked.withdraw()
-    except OSError as error:
-        what = f"The rows of {locked.path} were changed, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
 
 
 def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[RowStep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any, Final
@@ -14,19 +15,17 @@ from sessions_app.agents.registry import GENERATIONS
 from sessions_app.disk.files import GrowthKind, SessionReader
 from sessions_app.sessionlog.certificate import (
     Certificate,
-    LedgerResult,
     PackageOutcome,
     PackageResult,
     certified,
 )
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.diagnosis import violations
-from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.jsjson import split_lines, stringify
 from sessions_app.sessionlog.text import plural
 
-from .session_loader import LoadedSession
+from .session_loader import LoadedSession, line_reader
 
 FIRST_WITH_IDS: Final = 2
 """The first version of the format in which entries have ids."""
@@ -50,6 +49,8 @@ def certify(
     branch = loaded.tree.branch(leaf_id or loaded.leaf_id)
     context = reader.rebuild(branch)
     versions = GENERATIONS[reader.name][1].label
+    with _opened(loaded, agent) as opened:
+        ledger = agent.format.recorded_requests(loaded.tree.entries, line_reader(opened))
     examination = agent.format.examine(split_lines(_content(loaded, agent)), str(loaded.path))
     return Certificate(
         reader=reader.name,
@@ -61,7 +62,7 @@ def certify(
         refusal=context.refused.reason if context.refused is not None else examination.obstacle(versions),
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
         client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
-        ledger=_recorded_requests(loaded, agent),
+        ledger=ledger,
     )
 
 
@@ -70,12 +71,8 @@ def rebuilt_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.store.open(loaded.path) as reader:
-        _require_unchanged(reader, loaded)
-
-        def line(entry: Entry) -> bytes:
-            return reader.read_at(entry.offset, entry.length)
-
+    with _opened(loaded, agent) as reader:
+        line = line_reader(reader)
         rebuilt = (
             agent.format.message_json(
                 message, line(message.entry), line(message.edit) if message.edit is not None else None
@@ -121,9 +118,8 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.store.open(loaded.path) as reader:
-        _require_unchanged(reader, loaded)
-        sent = agent.format.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
+    with _opened(loaded, agent) as reader:
+        sent = agent.format.sent_messages(context, line_reader(reader))
         # Numbers that are too large are sent as null.
         yield from (json.loads(stringify(message)) for message in sent)
 
@@ -133,9 +129,8 @@ def reworded_entries(loaded: LoadedSession, agent: Agent, context: ActiveContext
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
     """
-    with agent.store.open(loaded.path) as reader:
-        _require_unchanged(reader, loaded)
-        return list(agent.format.reworded_entries(context, lambda entry: reader.read_at(entry.offset, entry.length)))
+    with _opened(loaded, agent) as reader:
+        return list(agent.format.reworded_entries(context, line_reader(reader)))
 
 
 def _resume(
@@ -145,14 +140,6 @@ def _resume(
         detail = "The client continues a session at its last entry, not at another one."
         return PackageResult(client.name, client.version, PackageOutcome.FAILED, detail)
     return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
-
-
-def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
-    with agent.store.open(loaded.path) as reader:
-        _require_unchanged(reader, loaded)
-        return agent.format.recorded_requests(
-            loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length)
-        )
 
 
 def _outcome(
@@ -168,8 +155,7 @@ def _outcome(
 
 def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
     """The bytes of the session as it was loaded."""
-    with agent.store.open(loaded.path) as reader:
-        _require_unchanged(reader, loaded)
+    with _opened(loaded, agent) as reader:
         # A session can be longer than its own file.
         left = max(loaded.state.size, loaded.log.state.next_offset)
         for chunk in reader.chunks(0):
@@ -179,8 +165,12 @@ def _content(loaded: LoadedSession, agent: Agent) -> Iterator[bytes]:
                 break
 
 
-def _require_unchanged(reader: SessionReader, loaded: LoadedSession) -> None:
-    growth = reader.growth(loaded.fingerprint)
-    if growth.kind is GrowthKind.REWRITTEN:
-        message = f"{loaded.path}: {growth.reason}. Nothing was checked. Try again."
-        raise Conflict("session_rewritten", message)
+@contextmanager
+def _opened(loaded: LoadedSession, agent: Agent) -> Iterator[SessionReader]:
+    """The session, if the loaded part is unchanged. Raises Conflict `session_rewritten`."""
+    with agent.store.open(loaded.path) as reader:
+        growth = reader.growth(loaded.fingerprint)
+        if growth.kind is GrowthKind.REWRITTEN:
+            message = f"{loaded.path}: {growth.reason}. Nothing was checked. Try again."
+            raise Conflict("session_rewritten", message)
+        yield reader

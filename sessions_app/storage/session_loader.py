@@ -1,10 +1,9 @@
-"""EDGE: loading a whole session file without the index, for commands that take a path."""
-# WAS sessions_app/storage/examination: """EDGE: session files examined for damage and broken pairs."""
-# WAS sessions_app/storage/token_sample: """EDGE: the tokens in the beginning of a branch, counted by a tokenizer, for branches without a usable report.
-#
-# The tokenizer is o200k_base as bpe-openai contains it, so that nothing is downloaded. Content that is not text counts
-# with its estimate, and an image with what the model's provider counts for its size, if that is known.
-# """
+"""EDGE: whole sessions read from their files, without the index: loaded, examined for damage, and measured.
+
+A branch without a usable report is measured by a tokenizer in its beginning (`tally_of`). The tokenizer is o200k_base
+as bpe-openai contains it, so that nothing is downloaded. Content that is not text counts with its estimate, and an
+image with what the model's provider counts for its size, if that is known.
+"""
 
 from __future__ import annotations
 
@@ -155,6 +154,11 @@ def read_place(agent: Agent, reader: SessionReader, place: Entry, version: int =
     if found is None:
         raise _changed(reader.path, f"line {place.number} has changed")
     return found
+
+
+def line_reader(reader: SessionReader) -> Callable[[Entry], bytes]:
+    """A function that reads the recorded lines of entries from an opened session."""
+    return lambda entry: reader.read_at(entry.offset, entry.length)
 
 
 def chunks_with_progress(reader: SessionReader, progress: Progress | None) -> Iterable[bytes]:

@@ -16,8 +16,7 @@ import pytest
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
-from compaction_app.changes.entries import append_entries, destination_of, move_to, set_label
-from compaction_app.changes.fork import fork_session
+from compaction_app.changes.entries import append_entries, destination_of, fork_session, move_to, set_label
 from compaction_app.changes.proof import approved_messages
 from compaction_app.changes.undo import UndoRequest, undo
 from compaction_app.hooks import Adjust, session_before_tree

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.audit import AuditState, certificate_of, verify
+from compaction_app.changes.audit import AuditState, verify
+from compaction_app.changes.proof import certificate_in
 from compaction_app.models import AuditEntry
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.text import plural
@@ -38,21 +39,16 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         state = verify()
+        document: dict[str, Any] = {"count": state.count, "sha256": state.sha256, "broken": None}
+        if state.broken is not None:
+            kind = state.broken.kind
+            document["broken"] = {"entry": state.broken.position, "kind": kind, "reason": kind.sentence}
         entries = [] if options["verify"] else list(AuditEntry.objects.order_by("-number"))
-        self.show_json(
-            {
-                "count": state.count,
-                "sha256": state.sha256,
-                "broken": None
-                if state.broken is None
-                else {
-                    "entry": state.broken.position,
-                    "kind": state.broken.kind,
-                    "reason": state.broken.kind.sentence,
-                },
-                **({} if options["verify"] else {"entries": [_document(entry) for entry in entries]}),
-            }
-        )
+        if not options["verify"]:
+            document["entries"] = [
+                {**entry.content, "previous": entry.previous, "sha256": entry.sha256} for entry in entries
+            ]
+        self.show_json(document)
         if entries:
             self.say_all(self.screen.table(COLUMNS, [_cells(entry) for entry in entries]))
         self.say(_sentence(state), "bold red" if state.broken else "")
@@ -67,12 +63,8 @@ def _sentence(state: AuditState) -> str:
     return f"The audit log is whole: {plural(state.count, 'entry')}, the last with SHA-256 {state.sha256}"
 
 
-def _document(entry: AuditEntry) -> dict[str, Any]:
-    return {**entry.content, "previous": entry.previous, "sha256": entry.sha256}
-
-
 def _cells(entry: AuditEntry) -> list[str]:
-    certificate = certificate_of(entry)
+    certificate = certificate_in(entry)
     return [
         str(entry.number),
         entry.at.strftime("%Y-%m-%d %H:%M:%S"),

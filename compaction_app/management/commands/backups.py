@@ -4,8 +4,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.backups import list_backups
-from compaction_app.changes.restore import keeps_its_bytes
+from compaction_app.changes.backups import keeps_its_bytes, list_backups
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import CHECK_FAILED, SESSION_HELP, RedlineCommand, printable
 from sessions_app.disk.files import real_path

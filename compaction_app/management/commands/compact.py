@@ -1,54 +1,88 @@
+"""`redline compact`: plans, shows each deletion with its reason, and writes the plan after confirmation."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from compaction_app.changes.change import Applied, Confirmations
-from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit
+from compaction_app.changes.change import Applied, Confirmations, lines_of
+from compaction_app.changes.compaction import Approved, Preflight, check_plan, commit, context_tally
 from compaction_app.core.airlock import ValidatedDeletion
-from compaction_app.core.loop import Outcome
-from compaction_app.management.change_command import ChangeCommand, flags_of
-from compaction_app.management.plan_display import (
-    Planned,
-    PlanningScreen,
-    committed_lines,
-    document_of,
-    show_deletions,
-    show_summary,
-)
+from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
+from compaction_app.core.loop import Called, Event, Origin, Outcome
+from compaction_app.core.stats import target_reduction, tokens_to_delete
+from compaction_app.core.transcript import moved, unanswered
+from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
+from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.model_registry import LEVELS
 from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import EMBEDDED, OFF, dry_run, is_llm, level_asked_for, require_planner
+from compaction_app.planning.planners import (
+    EMBEDDED,
+    OFF,
+    dry_run,
+    is_llm,
+    level_asked_for,
+    require_planner,
+    source_of_query,
+)
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
-from compaction_app.session_activity import Activity, effect_of
-from sessions_app.agents.pure.format import SessionWriter
+from compaction_app.session_activity import effect_of
+from sessions_app.agents.base import Agent
+from sessions_app.agents.pure.format import Moved, SessionWriter
 from sessions_app.agents.reading import Reading
-from sessions_app.agents.registry import READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
-from sessions_app.cli import NEWEST, NEWEST_HELP, printable, shell_path, shell_quoted
+from sessions_app.agents.registry import GENERATIONS, READERS_HELP, WRITERS_HELP, agent_at, require_reader_of
+from sessions_app.cli import (
+    NEWEST,
+    NEWEST_HELP,
+    RedlineCommand,
+    printable,
+    resume_line,
+    shell_path,
+    shell_quoted,
+    text_lines,
+)
 from sessions_app.disk.files import real_path
 from sessions_app.document.document import Document
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file, select_reader
-from sessions_app.sessionlog.context import ContextSize
-from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.sessionlog.context import ContextSize, significant
+from sessions_app.sessionlog.entries import Target
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, TargetNotMet
+from sessions_app.sessionlog.text import one_line, plural
 from sessions_app.sessionlog.tree import unknown_entry
-from sessions_app.storage.session_loader import find_torn_line, tally_of
+from sessions_app.storage.session_loader import TornLine, find_torn_line
+from sessions_app.terminal import Column
 
 OWN: Final = ("leaf", "reader", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
 """Options that determine the plan."""
 DEFAULTS: Final = (None, "", EMBEDDED)
+NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
+COLUMNS: Final = (
+    Column("DELETE", style="red"),
+    Column("BLOCK"),
+    Column("ROLE", style="cyan"),
+    Column("TOKENS", right=True),
+    Column("TEXT", cut="end"),
+    Column("REASON", cut="end"),
+)
+BEGINNING: Final = 80
+"""Characters of a text that are shown."""
+REASON: Final = 300
+MOVES: Final = 5
+"""The number of moved entries that are named."""
 
 
 class Command(ChangeCommand):
@@ -101,28 +135,31 @@ class Command(ChangeCommand):
             self.progress.clear()
             for line in screen.totals():
                 self.say(line)
-        preflight = _commit_command(planned.approved, options)
+        command = _commit_command(planned.approved, options)
         torn = find_torn_line(planned.document.path)
         if not self.as_json:
             # With --yes there is no user to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
-            show_summary(self, planned, preflight.reading, preflight.writer, preflight.effect, torn)
+            show_summary(self, planned, command.reading, command.writer, command.effect, torn)
             if self.newest:
                 self.say(f"Session: {self.newest}")
         committed = None
-        confirmations = self._confirmed(preflight, planned.document.path, options)
+        confirmations = self._confirmed(command, planned.document.path, options)
         if confirmations is not None:
-            committed = _commit(planned, confirmations)
-            for line in committed_lines(committed, preflight.reading.agent):
+            now = datetime.now(UTC)
+            if planned.run is not None:
+                approve_proposals(planned.run, now)
+            committed = commit(planned.approved, confirmations, now)
+            for line in committed_lines(committed, command.reading.agent):
                 self.say(line)
         else:
             self.say("Nothing was written.")
-            self.say(preflight.sentence, "yellow")
-        document = document_of(planned, committed, preflight.writer) | {
+            self.say(command.sentence, "yellow")
+        document = document_of(planned, committed, command.writer) | {
             "usage": screen.usage,
             "tornLine": torn._asdict() if torn is not None else None,
         }
-        self.show_json(document | (preflight.to_json() if committed is None else NOTHING_NEEDED))
+        self.show_json(document | (command.to_json() if committed is None else NOTHING_NEEDED))
         if committed is not None:
             return None
         if not options["dry_run"]:
@@ -157,111 +194,35 @@ class Command(ChangeCommand):
             document = _with_row(document, options["reader"])
         plan = dry_run(document, leaf, own, planner, thinking, screen, options["writer"])
         names = planner, document.reading.reader.name, options["writer"]
-        return Planned(plan, _validated(plan, path), plan.origins, document, *names, _size(document, plan.leaf_id))
+        return Planned(
+            plan, _validated(plan, path), plan.origins, document, *names, context_tally(document, plan.leaf_id).size
+        )
 
-    def _confirmed(self, preflight: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
+    def _confirmed(self, command: CommitCommand, path: Path, options: dict[str, Any]) -> Confirmations | None:
         """The confirmations with which the plan is to be written; None if it is not to be.
 
         Raises the error that prevents it, and with `--yes` also the first missing confirmation.
         """
         if options["dry_run"]:
             return None
-        if preflight.obstacle is not None:
-            raise preflight.obstacle
+        preflight = command.preflight
+        if isinstance(preflight, BadInput):
+            raise preflight
         given = self.given(options)
         missing = {name: failure for name, failure in preflight.needs.items() if not options[name]}
         if missing and options["yes"]:
             first = next(iter(missing.values()))
-            self.say(preflight.sentence)
+            self.say(command.sentence)
             if self.as_json:
-                first.message += f" {preflight.sentence}"
+                first.message += f" {command.sentence}"
             raise first
         if not missing:
-            question = f"Back up the session and write this by {preflight.writer.name}?"
+            question = f"Back up the session and write this by {command.writer.name}?"
             return given if options["yes"] or (self.can_ask and self.ask(question)) else None
-        if preflight.activity is not None and self.can_ask_about_live(missing, preflight.activity):
+        if self.can_ask_about_live(missing, preflight.activity):
             return replace(given, live=True) if self.is_live_confirmed(path, preflight.activity, "Write") else None
         # An answer that is not enough is not requested.
         return None
-
-
-def _size(document: Document, leaf: str) -> ContextSize:
-    """The size of a branch's context."""
-
-    def read(entry: Entry) -> Texts:
-        return document.texts([entry])[entry.id]
-
-    rebuild, inherited = document.reading.reader.rebuild, document.row.inherited_measure
-    return tally_of(document.context(leaf), document.branch(leaf), rebuild, inherited, read).size
-
-
-def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
-    if plan.outcome is Outcome.FAILED:
-        why = f" The last refusal: {plan.refusal.message}" if plan.refusal is not None else ""
-        raise TargetNotMet(
-            "nothing_deletable",
-            f"The planner found nothing to delete in {path}. Nothing was written.{why} {plan.why}".rstrip(),
-        )
-    return plan.validated
-
-
-def _commit(planned: Planned, confirmations: Confirmations) -> Applied[Preflight]:
-    now = datetime.now(UTC)
-    if planned.run is not None:
-        approve_proposals(planned.run, now)
-    return commit(planned.approved, confirmations, now)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitCommand:
-    """The present requirements of a commit of the plan, and the command line for it."""
-
-    needs: Mapping[str, RedlineError]
-    """By field of `Confirmations`, the error if it is missing."""
-    command: str
-    by_model: bool
-    reading: Reading
-    writer: SessionWriter
-    effect: str
-    """The writer's effect on the session."""
-    activity: Activity | None = None
-    """The activity of other processes in the session; None if the plan cannot be written at all."""
-    obstacle: BadInput | None = None
-    """The reason why it cannot."""
-
-    @property
-    def sentence(self) -> str:
-        """How to write the plan, in one line."""
-        if self.obstacle is not None:
-            return printable(self.obstacle.message)
-        return f"{'To plan again and write' if self.by_model else 'To write this'}: `{self.command}`"
-
-    def to_json(self) -> dict[str, Any]:
-        if self.obstacle is not None:
-            obstacle = {"code": self.obstacle.code, "message": self.obstacle.message}
-            return {**NOTHING_NEEDED, "obstacle": obstacle}
-        return {**NOTHING_NEEDED, "needs": flags_of(self.needs), "to_write": self.command}
-
-
-NOTHING_NEEDED: Final[dict[str, Any]] = {"needs": [], "to_write": None, "obstacle": None}
-
-
-def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
-    """Check the plan as a commit would. The database is not changed."""
-    by_model = is_llm(options["planner"])
-    with _unchanged_index():
-        document = _with_row(approved.document, options["reader"])
-        reading = document.reading
-        writer = reading.writer(options["writer"])
-        try:
-            preflight = check_plan(approved, document, datetime.now(UTC), writer.name)
-        except BadInput as obstacle:
-            return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle=obstacle)
-    needs, effect = preflight.needs, effect_of(writer, preflight.activity)
-    own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
-    words = [shell_path(options["path"]), *own, *flags_of(needs)]
-    command = " ".join(["redline compact", *map(shell_quoted, words)])
-    return CommitCommand(needs, command, by_model, reading, writer, effect, preflight.activity)
 
 
 @contextmanager
@@ -279,3 +240,317 @@ def _with_row(document: Document, reader: str) -> Document:
     row = session_row(document.path)
     row.reader = reader or row.reader
     return replace(document, session=row)
+
+
+def _validated(plan: Plan, path: Path) -> ValidatedDeletion:
+    if plan.outcome is Outcome.FAILED:
+        why = f" The last refusal: {plan.refusal.message}" if plan.refusal is not None else ""
+        raise TargetNotMet(
+            "nothing_deletable",
+            f"The planner found nothing to delete in {path}. Nothing was written.{why} {plan.why}".rstrip(),
+        )
+    return plan.validated
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCommand:
+    """The present requirements of a commit of the plan, and the command line for it."""
+
+    reading: Reading
+    writer: SessionWriter
+    by_model: bool
+    preflight: Preflight | BadInput
+    """The reason why the plan cannot be written, if it cannot be."""
+    command: str = ""
+
+    @property
+    def effect(self) -> str:
+        """The writer's effect on the session."""
+        if isinstance(self.preflight, BadInput):
+            return self.writer.effect
+        return effect_of(self.writer, self.preflight.activity)
+
+    @property
+    def sentence(self) -> str:
+        """How to write the plan, in one line."""
+        if isinstance(self.preflight, BadInput):
+            return printable(self.preflight.message)
+        return f"{'To plan again and write' if self.by_model else 'To write this'}: `{self.command}`"
+
+    def to_json(self) -> dict[str, Any]:
+        if isinstance(self.preflight, BadInput):
+            obstacle = {"code": self.preflight.code, "message": self.preflight.message}
+            return {**NOTHING_NEEDED, "obstacle": obstacle}
+        return {**NOTHING_NEEDED, "needs": flags_of(self.preflight.needs), "to_write": self.command}
+
+
+def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitCommand:
+    """Check the plan as a commit would. The database is not changed."""
+    by_model = is_llm(options["planner"])
+    with _unchanged_index():
+        document = _with_row(approved.document, options["reader"])
+        reading = document.reading
+        writer = reading.writer(options["writer"])
+        try:
+            preflight = check_plan(approved, document, datetime.now(UTC), writer.name)
+        except BadInput as obstacle:
+            return CommitCommand(reading, writer, by_model, obstacle)
+    own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
+    words = [shell_path(options["path"]), *own, *flags_of(preflight.needs)]
+    command = " ".join(["redline compact", *map(shell_quoted, words)])
+    return CommitCommand(reading, writer, by_model, preflight, command)
+
+
+# ---- the plan on the terminal ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A finished plan, and its session."""
+
+    plan: Plan
+    validated: ValidatedDeletion
+    origins: Mapping[Target, Origin]
+    document: Document
+    planner: str
+    reader: str
+    writer: str
+    size: ContextSize
+    """The size of the context, in whose measure tokens are shown."""
+    run: Run | None = None
+    """None if the plan is not recorded."""
+
+    @property
+    def struck(self) -> int:
+        """The tokens that the plan deletes."""
+        return struck_of(self.size, self.plan.transcript, self.validated.targets)
+
+    @property
+    def after(self) -> ContextSize:
+        """The size of the context without the deletions of the plan."""
+        return self.size.without(removed_estimate(self.plan.transcript, self.validated.targets))
+
+    @property
+    def goal(self) -> int:
+        """The tokens that the target deletes."""
+        ratio = self.validated.parameters.compression_ratio
+        return self.size.of(tokens_to_delete(self.plan.transcript.tokens, ratio))
+
+    @property
+    def approved(self) -> Approved:
+        """The plan in the form that a commit takes."""
+        return Approved(
+            document=self.document,
+            leaf_id=self.plan.leaf_id,
+            parameters=self.plan.transcript.parameters,
+            targets=self.validated.targets,
+            planner=self.planner,
+            origins=self.origins,
+            restraints=self.plan.restraints,
+            reader=self.reader,
+            writer=self.writer,
+            run=self.run,
+        )
+
+
+class PlanningScreen(RequestScreen):
+    """Shows the events during planning."""
+
+    first_request = "Most of it is the manifest; the tools send more of the conversation if the model requests it"
+
+    def begin(self, plan: Plan) -> None:
+        for message in plan.answers.messages:
+            self._command.say(f"Hook: {printable(message.text)}")
+        # The prepared data lives until the end: the garbage collector need not scan it repeatedly.
+        gc.freeze()
+
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
+        del plan, place
+        if isinstance(event, Called):
+            self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
+
+
+def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, paged: bool) -> None:
+    """Print every target with its reason: as a table, or with its whole text."""
+    plan = planned.plan
+    positions = {entry.entry_id: position for position, entry in enumerate(plan.transcript.entries)}
+    targets = sorted(
+        planned.validated.targets, key=lambda target: (positions[target.entry_id], target.block_index or 0)
+    )
+    tokens = struck_by_target(planned.size, plan.transcript, planned.validated.targets)
+    rows = [_row(planned, target, tokens[target]) for target in targets]
+    lines = _whole(command, planned, targets, tokens) if full else command.screen.table(COLUMNS, rows)
+    command.say_all(lines, paged=paged)
+
+
+def _whole(
+    command: RedlineCommand, planned: Planned, targets: Iterable[Target], tokens: Mapping[Target, int]
+) -> Iterator[str]:
+    for target in targets:
+        cells = _row(planned, target, tokens[target])
+        block = f" block {cells[1]}" if cells[1] else ""
+        yield command.screen.paint(f"{cells[0]}{block} {cells[2]}, {cells[3]} tokens: {cells[5]}", "bold")
+        yield from (f"    {line}".rstrip() for line in text_lines(planned.plan.transcript.text_of(target)))
+
+
+def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
+    transcript = planned.plan.transcript
+    entry = transcript.entry(target.entry_id)
+    assert entry is not None  # noqa: S101  # a validated target is in its transcript
+    return [
+        printable(target.entry_id),
+        "" if target.block_index is None else str(target.block_index),
+        printable(entry.tool_name or entry.role),
+        f"{significant(tokens):,}",
+        one_line(transcript.text_of(target), BEGINNING),
+        one_line(_reason_of(planned, target), REASON),
+    ]
+
+
+def _reason_of(planned: Planned, target: Target) -> str:
+    """The reason for deleting a target, in words."""
+    origin = planned.origins.get(target)
+    if origin is None:
+        return ""
+    return "goes with the other side of its tool call" if origin.by_repair else origin.reason
+
+
+def show_summary(
+    command: RedlineCommand,
+    planned: Planned,
+    reading: Reading,
+    writer: SessionWriter,
+    effect: str,
+    torn: TornLine | None,
+) -> None:
+    """Print the plan's figures, its parameters, and its warnings."""
+    plan, validated = planned.plan, planned.validated
+    stats, found, effective = validated.stats, validated.parameters, plan.effective
+    command.say()
+    command.say(
+        f"{stats.objects_deleted} of {plural(stats.objects_before, 'object')} go, "
+        f"about {plural(significant(planned.struck), 'token')}. "
+        f"The context has {planned.size}; afterwards {planned.after}."
+    )
+    command.say(
+        f"By the agent's own count that is {stats.percent_reduction}%; the target is "
+        f"{target_reduction(found.compression_ratio):g}%, about {plural(significant(planned.goal), 'token')}."
+    )
+    command.say(
+        f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
+        f"{found.preserve_recent} ({printable(effective.sources['preserve_recent'])}), "
+        f"query: {one_line(found.query, 100)} "
+        f"({printable(source_of_query(planned.planner, effective.sources['query']))})"
+    )
+    command.say(f"Read as {reading.reader.name}, because {printable(reading.reason)}.")
+    if torn is not None:
+        command.say(f"The session ends in {torn}.")
+    for fault in effective.faults:
+        command.say(f"Ignored: {printable(fault)}")
+    command.say(f"Writer: {writer.name}. {effect} {writer.undo}")
+    back, tokens = _not_applied(planned, writer)
+    if back:
+        command.say(
+            f"The agent will not apply {len(back)} of these, about {plural(significant(tokens), 'token')}, to keep its "
+            f"latest thinking replayable or its calls answered: {_named(back)}."
+        )
+    for taker, left in unanswered(plan.transcript, validated.targets).items():
+        command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")
+    moves = _moves(planned)
+    if moves:
+        more = f", and so on, {len(moves):,} entries in all" if len(moves) > MOVES else ""
+        named = (f"{printable(one.entry_id)} before {printable(one.before_id)}" for one in moves[:MOVES])
+        command.say(
+            f"{reading.agent.label} sends what stands between two replies as one message, in an order of its own. No "
+            f"reply is left between some of what stays, so that it sends {', '.join(named)}{more}.",
+            "yellow",
+        )
+    if plan.why:
+        command.say(f"It ended early: {printable(plan.why)}")
+    if not validated.target_met:
+        command.say("The target is not met.")
+
+
+def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Target], int]:
+    """The targets that the agent will not apply, and their tokens."""
+    plan, targets = planned.plan, planned.validated.targets
+    back = writer.unapplied(planned.document.tree.branch(plan.leaf_id), targets)
+    return back, tokens_back(planned.size, plan.transcript, targets, back)
+
+
+def _moves(planned: Planned) -> Sequence[Moved]:
+    """The messages that are sent before something that precedes them now."""
+    with lines_of(planned.document) as line:
+        return moved(
+            planned.plan.transcript.entries,
+            planned.validated.targets,
+            GENERATIONS[planned.reader][1].turns,
+            lambda entry_id: line(planned.document.tree.entry(entry_id)),
+        )
+
+
+def _named(targets: Iterable[Target]) -> str:
+    return ", ".join(printable(target) for target in list(targets)[:5])
+
+
+def committed_lines(committed: Applied[Preflight], agent: Agent) -> list[str]:
+    """The written entries, the place, and how to continue, in words."""
+    path = committed.plan.present.path
+    if committed.made.created is not None:
+        resume = resume_line(agent, committed.made.created)
+        return [
+            f"Made {printable(committed.made.created)}; {printable(path)} is as it was.",
+            *_certificate_lines(committed),
+            f"Continue there with: {printable(resume)}",
+        ]
+    count = len(committed.made.lines)
+    appended = f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}"
+    return [
+        *_certificate_lines(committed),
+        f"{appended}; its last entry is {committed.made.entry_id} now."
+        if count
+        else f"Changed the rows of {printable(path)}.",
+        f"The backup is {printable(committed.backup_path)}.",
+        *(["An agent that has the session open must reload it."] if count else []),
+        f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",
+    ]
+
+
+def _certificate_lines(committed: Applied[Preflight]) -> list[str]:
+    """The results of the proof, and the old problems of the session that remain."""
+    certificate = committed.made.certificate
+    if certificate is None:
+        return []
+    still = [f"It could not be continued before, and still cannot: {one.sentence}" for one in certificate.unrepaired]
+    return [f"Certified: {certificate.sentence}.", *map(printable, still)]
+
+
+def document_of(planned: Planned, committed: Applied[Preflight] | None, writer: SessionWriter) -> dict[str, Any]:
+    """The plan, and its written result, as JSON."""
+    plan = planned.plan
+    written = committed.plan.validated if committed is not None else planned.validated
+    return {
+        "run": planned.run.pk if planned.run is not None else None,
+        "leafId": plan.leaf_id,
+        "parameters": msgspec.to_builtins(plan.transcript.parameters),
+        "deletedTargets": [target.to_json() for target in written.targets],
+        "protectedEntryIds": list(written.protected_entry_ids),
+        "stats": written.stats.to_json(),
+        "tokens": {
+            "before": planned.size.tokens,
+            "beforeBasis": str(planned.size.basis),
+            "struck": planned.struck,
+            "after": planned.after.tokens,
+            "afterBasis": str(planned.after.basis),
+            "notApplied": _not_applied(planned, writer)[1],
+            "goal": planned.goal,
+        },
+        "targetMet": written.target_met,
+        "moved": [{"entryId": one.entry_id, "beforeId": one.before_id} for one in _moves(planned)],
+        "writer": committed.plan.writer.name if committed is not None else None,
+        "entryId": committed.made.entry_id if committed is not None else None,
+        "created": str(committed.made.created) if committed is not None and committed.made.created else None,
+        "backupPath": str(committed.backup_path) if committed is not None else None,
+        "reasons": [_reason_of(planned, target) for target in written.targets],
+        "hooks": [message.text for message in plan.answers.messages],
+    }

@@ -38,14 +38,14 @@ class Command(RedlineCommand):
         view = view_settings(session, Path.home())
         self.show_json({**_document(view), "compactions": session.compaction_count})
         self.say_all(f"{printable(fault)} Nothing of this file is in force." for fault in view.faults)
-        self.say_all(self.screen.table(COLUMNS, [_cells(row) for row in (*view.of_agent, *view.of_plans)]))
+        rows = [
+            [row.name, printable(row.text), row.setting.default, printable(row.source), row.line]
+            for row in (*view.of_agent, *view.of_plans)
+        ]
+        self.say_all(self.screen.table(COLUMNS, rows))
         self.say_all(_words(view))
         self.say(f"{plural(session.compaction_count, 'compaction')} so far.")
         return None
-
-
-def _cells(row: SettingInForce) -> list[str]:
-    return [row.name, printable(row.text), row.setting.default, printable(row.source), row.line]
 
 
 def _words(view: SettingsView) -> Iterator[str]:

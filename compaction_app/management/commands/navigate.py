@@ -11,14 +11,15 @@ from compaction_app.changes.entries import (
     AppendPlan,
     MakeChange,
     append_entries,
+    fork_session,
     move_to,
     plan_append,
+    plan_fork,
     set_label,
     text_said,
 )
-from compaction_app.changes.fork import fork_session, plan_fork
 from compaction_app.management.change_command import ChangeCommand, flags_of
-from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
+from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
 from sessions_app.disk.files import real_path
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.text import plural
@@ -115,7 +116,7 @@ class Command(ChangeCommand):
         self.confirmed(plan, "Make it", options, self._how(options, plan.needs))
         made = fork_session(path, entry_id, now)
         again = text_said(plan.present, entry_id) if plan.destination.is_before else None
-        resume = " ".join(map(shell_quoted, made.agent.client.resume_command(made.path)))
+        resume = resume_line(made.agent, made.path)
         self.say(f"Made {printable(made.path)}.")
         self.say(f"Continue there with: {printable(resume)}")
         self._offer(again)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.restore import NewerEntry, plan_restore, restore
+from compaction_app.changes.backups import NewerEntry, plan_restore, restore
 from compaction_app.management.change_command import ChangeCommand, flags_of
 from sessions_app.cli import printable, shell_path
 from sessions_app.disk.files import file_state, other_names_note, real_path

@@ -1,22 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.changes.change import Applied
-from compaction_app.changes.entries import (
-    AppendPlan,
-    append_entries,
-    plan_append,
-)
+from compaction_app.changes.entries import AppendPlan, append_entries, plan_append
 from compaction_app.core.mentions import MEASURES
 from compaction_app.core.summary_loss import JudgedSubjects
-from compaction_app.management.change_command import ChangeCommand, flags_of
-from compaction_app.management.plan_display import RequestScreen
+from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.model_request import Summarizer
 from compaction_app.providers.usage import UsageTotals
@@ -88,7 +81,11 @@ class Command(ChangeCommand):
             draft, is_cut = supplied.text, False
         else:
             if model is None:
-                raise _no_model(path)
+                raise BadInput(
+                    "no_model",
+                    f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the "
+                    "Models page; `redline models` lists them.",
+                )
             summarizer = Summarizer(model, endpoint_of(model), screen, UsageTotals(model.host))
             written = summarizer.write(task.parts)
             draft, is_cut = task.text_of(written.texts), written.is_cut
@@ -106,8 +103,14 @@ class Command(ChangeCommand):
         if kept is not None:
             self.say(f"It is stored as draft {kept.pk}, with what the hook supplied beside its text.")
         self.say(self._how_to_append(options), "yellow")
-        document = _draft_document(task, draft, screen.usage, is_cut=is_cut)
-        self.show_json({**document, "draftNumber": kept.pk if kept is not None else None})
+        judged = task.judge(draft)
+        mentions = {
+            name: {"still": len(getattr(judged.still, name)), "of": len(getattr(judged.subjects, name))}
+            for name in MEASURES
+        }
+        document = {"draft": draft, "cutOff": is_cut, "mentions": mentions, "usage": screen.usage}
+        number = kept.pk if kept is not None else None
+        self.show_json({**_task_document(task), **document, "draftNumber": number})
 
     def _save(self, path: Path, draft: str) -> None:
         """Write the draft to a new file. If that fails, the error has the whole text, which was paid for."""
@@ -166,7 +169,8 @@ class Command(ChangeCommand):
         )
         self.say("An agent that has the session open must reload it.")
         tell_hooks(task, appended.made.lines, text, appended.backup_path)
-        self.show_json(_appended_document(task, appended))
+        made = {"entry": appended.made.entry_id, "backup": str(appended.backup_path)}
+        self.show_json({**_task_document(task), **made})
 
     def _how_to_append(self, options: dict[str, Any], plan: AppendPlan | None = None) -> str:
         """The command line that appends a summary, with all confirmations that it needs now."""
@@ -174,14 +178,6 @@ class Command(ChangeCommand):
         text = options["text"] or options["save"] or Path("FILE")
         own = [*leave, f"--text={text}", *(flags_of(plan.needs) if plan is not None else [])]
         return f"To append it as you have edited it: {self.command_line(shell_path(options['path']), *own)}"
-
-
-def _no_model(path: Path) -> BadInput:
-    return BadInput(
-        "no_model",
-        f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the Models "
-        "page; `redline models` lists them.",
-    )
 
 
 def _wanted(options: dict[str, Any]) -> WantedSummary:
@@ -224,20 +220,6 @@ def _mentions(judged: JudgedSubjects) -> list[str]:
     return [f"The draft mentions {', '.join(numbers)} of what it stands for."]
 
 
-def _draft_document(task: SummaryTask, draft: str, usage: Mapping[str, Any] | None, *, is_cut: bool) -> dict[str, Any]:
-    return {
-        **_task_document(task),
-        "draft": draft,
-        "cutOff": is_cut,
-        "mentions": _judgement_document(task.judge(draft)),
-        "usage": usage,
-    }
-
-
-def _appended_document(task: SummaryTask, appended: Applied[AppendPlan]) -> dict[str, Any]:
-    return {**_task_document(task), "entry": appended.made.entry_id, "backup": str(appended.backup_path)}
-
-
 def _task_document(task: SummaryTask) -> dict[str, Any]:
     return {
         "kind": "compaction" if task.is_compaction else "branch",
@@ -249,11 +231,4 @@ def _task_document(task: SummaryTask) -> dict[str, Any]:
         "modifiedFiles": list(task.files.modified),
         "images": task.replacement.images,
         "fromHook": task.from_hook,
-    }
-
-
-def _judgement_document(judged: JudgedSubjects) -> dict[str, Any]:
-    return {
-        name: {"still": len(getattr(judged.still, name)), "of": len(getattr(judged.subjects, name))}
-        for name in MEASURES
     }

@@ -10,7 +10,7 @@ from compaction_app.changes.change import Applied
 from compaction_app.changes.undo import UndoPlan, UndoRequest, planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.management.change_command import ChangeCommand, flags_of
-from sessions_app.cli import SESSION_HELP, printable, shell_path, shell_quoted
+from sessions_app.cli import SESSION_HELP, printable, resume_line, shell_path
 from sessions_app.document.document import Document
 from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.text import plural
@@ -78,19 +78,17 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
     if plan.way is UndoWay.REMOVAL:
         return [f"Deleted {printable(plan.state.created)}; {printable(plan.path)} is as it was."]
     if undone.made.created is not None:
-        resume = " ".join(map(shell_quoted, plan.present.reading.agent.client.resume_command(undone.made.created)))
+        resume = resume_line(plan.present.agent, undone.made.created)
         return [
             f"Made {printable(undone.made.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",
         ]
     if plan.way is UndoWay.ROWS:
-        made = plan.state.created
-        return [
-            f"Changed the rows of {printable(plan.path)} back."
-            if made is None
-            else f"Deleted {printable(made)}; {printable(plan.path)} is as it was.",
-            f"The backup is {printable(undone.backup_path)}.",
-        ]
+        deleted = plan.state.created
+        done = f"Changed the rows of {printable(plan.path)} back."
+        if deleted is not None:
+            done = f"Deleted {printable(deleted)}; {printable(plan.path)} is as it was."
+        return [done, f"The backup is {printable(undone.backup_path)}."]
     count = len(undone.made.lines)
     return [
         f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "
@@ -101,17 +99,26 @@ def _done_lines(undone: Applied[UndoPlan]) -> list[str]:
 
 
 def _document(plan: UndoPlan, undone: Applied[UndoPlan] | None) -> dict[str, Any]:
-    return {
+    document = {
         "compaction": plan.state.undone_id,
         "writer": plan.writer.name,
         "way": plan.way,
         "whole": plan.is_whole,
         "broughtBack": [target.to_json() for target in plan.back],
         "outOfReach": [target.to_json() for target in plan.out_of_reach],
-        "needs": flags_of(plan.needs) if undone is None else [],
-        "undone": undone is not None,
-        "entryId": undone.made.entry_id if undone is not None else None,
-        "created": str(undone.made.created) if undone is not None and undone.made.created is not None else None,
-        "removed": (str(plan.state.created) if undone is not None and plan.way is UndoWay.REMOVAL else None),
-        "backup": str(undone.backup.path) if undone is not None and undone.backup is not None else None,
+        "needs": flags_of(plan.needs),
+        "undone": False,
+        **dict.fromkeys(("entryId", "created", "removed", "backup")),
+    }
+    if undone is None:
+        return document
+    made = undone.made
+    return {
+        **document,
+        "needs": [],
+        "undone": True,
+        "entryId": made.entry_id,
+        "created": str(made.created) if made.created is not None else None,
+        "removed": str(plan.state.created) if plan.way is UndoWay.REMOVAL else None,
+        "backup": str(undone.backup.path) if undone.backup is not None else None,
     }

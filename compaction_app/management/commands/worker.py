@@ -47,7 +47,8 @@ class Command(RedlineCommand):
                 # The server that started this process reads its announcements; without a server, no process does.
                 relay_through(sys.stdout)
             if options["run"] is not None:
-                _work(options["run"])
+                with defects_logged(f"run {options['run']}"):
+                    work(options["run"], worker_name())
             elif options["until_idle"]:
                 work_until_idle()
             else:
@@ -57,11 +58,6 @@ class Command(RedlineCommand):
         except (Terminated, KeyboardInterrupt):
             return None
         return None
-
-
-def _work(run_id: int) -> None:
-    with defects_logged(f"run {run_id}"):
-        work(run_id, worker_name())
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from compaction_app.changes.audit import AuditFacts, FileContent, append
+from compaction_app.changes.audit import FileContent, append
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit_run, preflight_of
 from compaction_app.models import AuditEntry
@@ -30,9 +30,10 @@ CERTIFICATE = {
 }
 
 
-def record(number: int, **facts: object) -> None:
-    known = {"at": NOW, "session": Path(f"/work/s{number}.jsonl"), "action": AuditEntry.Action.COMMIT}
-    append(AuditFacts(**{"change": f"change {number}", **known, **facts}))
+def record(number: int, before: FileContent | None = None, after: FileContent | None = None, **fields: object) -> None:
+    known = {"at": NOW, "session": f"/work/s{number}.jsonl", "action": AuditEntry.Action.COMMIT}
+    known |= {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
+    append(AuditEntry(change=f"change {number}", **known), before, after)
 
 
 def break_log() -> None:
@@ -83,7 +84,7 @@ def test_a_commit_appears_with_its_run_and_hashes_and_in_json_with_all_that_thes
 
 
 def test_each_change_says_what_was_done(browser, redline):
-    targets = ({"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0})
+    targets = [{"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0}]
     record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
     record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
     record(3, action=AuditEntry.Action.UNDO, new_file="/work/undone.jsonl", certificate=CERTIFICATE)

@@ -9,10 +9,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from compaction_app.changes import audit as audit
-from compaction_app.changes.audit import HEAD_FILE, AuditFacts, AuditState, FileContent, append, verify
+from compaction_app.changes.audit import HEAD_FILE, AuditState, FileContent, append, verify
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.compaction import commit
-from compaction_app.changes.restore import restore
 from compaction_app.core.audit_chain import NO_ENTRY, BreakKind, ChainBreak
 from compaction_app.models import AuditEntry
 from sessions_app.disk.files import sha256_of
@@ -32,9 +32,13 @@ def compacted(path: Path) -> Applied:
     return commit(approved_plan(path), Confirmations(live=True), now())
 
 
+def entry(change: str) -> AuditEntry:
+    return AuditEntry(change=change, at=NOW, session="/s.jsonl", action=AuditEntry.Action.COMMIT)
+
+
 def fill(count: int) -> None:
     for number in range(1, count + 1):
-        append(AuditFacts(f"change {number}", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+        append(entry(f"change {number}"))
 
 
 def whole(count: int) -> bool:
@@ -129,15 +133,15 @@ def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, 
 
 def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline):
     append(
-        AuditFacts(
-            "a change",
-            datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
-            Path("/päth/s.jsonl"),
-            AuditEntry.Action.COMMIT,
-            targets=({"kind": "entry", "entryId": "\udce4 😀"},),
-            before=FileContent(10**12, "0" * 64),
+        AuditEntry(
+            change="a change",
+            at=datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+            session="/päth/s.jsonl",
+            action=AuditEntry.Action.COMMIT,
+            targets=[{"kind": "entry", "entryId": "\udce4 😀"}],
             certificate={"percent": 12.5, "none": None, "large": 10**20},
-        )
+        ),
+        before=FileContent(10**12, "0" * 64),
     )
     stored = AuditEntry.objects.get()
     assert stored.hash() == stored.sha256
@@ -169,7 +173,7 @@ def test_a_changed_log_is_found_and_stays_broken(redline, statement, found):
     fill(3)
     change_rows(statement.format(AuditEntry._meta.db_table))
     assert verify().broken == found
-    append(AuditFacts("another", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+    append(entry("another"))
     assert verify().broken is not None
 
 
@@ -215,7 +219,7 @@ def test_an_empty_log_is_whole_and_a_change_is_recorded_once_and_with_its_transa
     assert not (redline.data / HEAD_FILE).exists()
     fill(1)
     with transaction.atomic():
-        append(AuditFacts("other", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
+        append(entry("other"))
         transaction.set_rollback(True)
     assert whole(1)
     assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()

@@ -18,9 +18,8 @@ from django.test import Client
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
 from compaction_app.models import Backup, Compaction
-from compaction_app.pages.backups import presenter as backup_page
-from compaction_app.pages.backups import views
-from compaction_app.pages.backups.views import SentFile, disposition
+from compaction_app.pages import backups as backup_page
+from compaction_app.pages.backups import SentFile, disposition
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -74,11 +73,11 @@ def of(path: Path, name: str, action: str = "restore") -> str:
 
 def shown(browser: Client, page: str) -> str:
     """The state of the session on the page, as its form sends it back."""
-    return field(browser.get(page), "shown")
+    return field(browser.get(page), "plan")
 
 
 def restored(browser: Client, page: str, *confirmations: str) -> Any:
-    return browser.post(page, {"shown": shown(browser, page), "yes": list(confirmations)})
+    return browser.post(page, {"plan": shown(browser, page), "yes": list(confirmations)})
 
 
 def refuses(browser: Client, path: Path, page: str, *, status: int = 409, **values: Any) -> str:
@@ -157,7 +156,7 @@ def test_a_changed_backup_cannot_be_restored(browser, path):
     backup = path.parent / name
     backup.write_bytes(backup.read_bytes()[:-9] + b"#")
     page = of(path, name)
-    text = refuses(browser, path, page, shown=shown(browser, page), yes=["drop_newer"])
+    text = refuses(browser, path, page, plan=shown(browser, page), yes=["drop_newer"])
     assert "does not have the SHA-256 that was recorded" in text
 
     row = text_of(browser.post(of(path, name, "verify"), headers=HTMX))
@@ -165,7 +164,7 @@ def test_a_changed_backup_cannot_be_restored(browser, path):
     assert "Restore…" not in row
     again = browser.get(page)
     assert "This backup cannot be restored" in text_of(again)
-    assert values(again, "shown") == []
+    assert values(again, "plan") == []
 
 
 def test_the_agents_own_backups_are_listed_with_what_made_them_hashed_and_stay_unverified(browser, path):
@@ -221,7 +220,7 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path
     assert "n50" not in text
     assert "Trust this backup" not in text
 
-    refusal = refuses(browser, path, page, status=422, shown=shown(browser, page))
+    refusal = refuses(browser, path, page, status=422, plan=shown(browser, page))
     sentence = "Remove the 53 lines that came after this backup."
     assert f"Nothing was restored: a confirmation is missing. Tick it if you agree: {sentence}" in refusal
     assert f"{sentence} Confirmation missing" in refusal
@@ -239,8 +238,8 @@ def test_each_danger_needs_its_own_confirmation(browser, path):
     state = shown(browser, page)
     assert "2 confirmations required" in text_of(browser.get(page))
     for given, lacking in (("drop_newer", "unverified"), ("unverified", "drop_newer")):
-        assert "Confirmation missing" in refuses(browser, path, page, status=422, shown=state, yes=[given])
-        refused = browser.post(page, {"shown": state, "yes": [given]})
+        assert "Confirmation missing" in refuses(browser, path, page, status=422, plan=state, yes=[given])
+        refused = browser.post(page, {"plan": state, "yes": [given]})
         assert fields(refused)["yes"] == [given]
         assert element(refused, "[aria-invalid=true]").attributes["value"] == lacking
     assert restored(browser, page, "drop_newer", "unverified").status_code == 303
@@ -253,9 +252,9 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(brow
     page = of(path, name)
     state = shown(browser, page)
     grown(path, "seen", "not seen")
-    text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
+    text = refuses(browser, path, page, plan=state, yes=["drop_newer"])
     assert not missing(text, "has changed since this was shown", "3 user messages")
-    assert "yes" not in fields(browser.post(page, {"shown": state, "yes": ["drop_newer"]}))
+    assert "yes" not in fields(browser.post(page, {"plan": state, "yes": ["drop_newer"]}))
     assert "has changed since" in refuses(browser, path, page, yes=["drop_newer"])
 
 
@@ -289,7 +288,7 @@ def test_a_locked_session_is_not_restored(browser, path, redline, settings):
     page = of(path, name)
     state = shown(browser, page)
     with session_lock(redline.data, path, 0):
-        text = refuses(browser, path, page, shown=state)
+        text = refuses(browser, path, page, plan=state)
         assert "is locked by another Redline process" in text
         assert "Confirmation missing" not in text
         assert "is locked" in refuses(browser, path, of(path, name, "delete"), only="yes")
@@ -373,7 +372,7 @@ def test_a_download_is_sent_in_chunks(tmp_path):
 
     sizes = async_to_sync(received)()
     assert sum(sizes) == 5_000_000
-    assert max(sizes) <= views.CHUNK
+    assert max(sizes) <= backup_page.CHUNK
 
 
 def test_a_discarded_response_leaves_no_file_open(browser, path):
@@ -437,7 +436,7 @@ def test_a_name_in_an_address_cannot_reach_another_file(browser, path, action):
     path.with_name("s.jsonl.2025-02-02T00-00-00-000Z.compact.bak").symlink_to(outside)
     index_roots()
     before = snapshot(path.parent)
-    values = {"yes": ["drop_newer", "unverified"], "only": "yes", "shown": ""}
+    values = {"yes": ["drop_newer", "unverified"], "only": "yes", "plan": ""}
     for name in OTHER_NAMES:
         page = of(path, name, action)
         for answer in (browser.get(page), browser.post(page, values), browser.post(page, values, headers=HTMX)):

@@ -10,7 +10,7 @@ from django.test import Client
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
-from compaction_app.pages.backups import presenter
+from compaction_app.pages import backups as backup_page
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
 from tests.factories import session_bytes, working_session
@@ -64,7 +64,7 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
 
 
 def test_a_long_verification_goes_on_in_steps_for_which_a_script_asks(browser, backups, monkeypatch):
-    monkeypatch.setattr(presenter, "STEP_BYTES", 1)
+    monkeypatch.setattr(backup_page, "STEP_BYTES", 1)
     first = verify(browser)
     assert first.redirect_chain[-1][0] == "/backups?done=1"
     assert not missing(text_of(first), "1 of 2 were read", "1 verified")
@@ -72,7 +72,7 @@ def test_a_long_verification_goes_on_in_steps_for_which_a_script_asks(browser, b
     last = verify(browser, **{"from": "1"})
     assert last.redirect_chain[-1][0] == "/backups"
     assert "2 verified" in text_of(last)
-    monkeypatch.setattr(presenter, "STEP_BYTES", 1)
+    monkeypatch.setattr(backup_page, "STEP_BYTES", 1)
     part = browser.post("/backups/verify", headers={"HX-Request": "true"})
     assert element(part, "form[hx-post]").attributes["hx-trigger"] == "load, submit"
     part = browser.post("/backups/verify", {"from": "1"}, headers={"HX-Request": "true"})

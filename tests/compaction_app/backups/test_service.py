@@ -15,11 +15,18 @@ from django.db import DatabaseError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.changes import restore as restores
-from compaction_app.changes.backups import delete, list_backups
+from compaction_app.changes import backups as restores
+from compaction_app.changes.backups import (
+    NewerEntry,
+    RestoreDifference,
+    delete,
+    difference,
+    list_backups,
+    plan_restore,
+    restore,
+)
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import commit
-from compaction_app.changes.restore import NewerEntry, RestoreDifference, difference, plan_restore, restore
 from compaction_app.models import Backup, Compaction
 from sessions_app.disk.files import CHUNK
 from sessions_app.index.session_locks import settle_session

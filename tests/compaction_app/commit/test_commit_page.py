@@ -19,9 +19,9 @@ from django.utils import timezone
 
 from compaction_app.changes import change as changes
 from compaction_app.changes import compaction, records
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.records import record
-from compaction_app.changes.restore import restore
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run

@@ -15,9 +15,9 @@ import pytest
 from django.db import connection
 
 from compaction_app.changes import change as changes
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
-from compaction_app.changes.restore import restore
 from compaction_app.models import Backup, Compaction
 from sessions_app.disk.files import BACKUP_SUFFIX
 from sessions_app.index.indexer import index_file, select_reader

@@ -13,10 +13,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.changes.backups import list_backups
+from compaction_app.changes.backups import list_backups, restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import approval, commit
-from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Backup, Compaction
 from sessions_app.agents.registry import READERS

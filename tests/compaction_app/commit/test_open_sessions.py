@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.changes.backups import list_backups
+from compaction_app.changes.backups import list_backups, restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
-from compaction_app.changes.restore import restore
 from compaction_app.models import Compaction
 from sessions_app.disk.files import file_state
 from sessions_app.disk.open_files import writers_of

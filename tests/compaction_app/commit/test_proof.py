@@ -12,8 +12,9 @@ import pytest
 from compaction_app.changes import compaction
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Preflight, commit
+from compaction_app.changes.proof import certificate_in
 from compaction_app.models import AuditEntry, Backup, Compaction
-from compaction_app.pages.commit.presenter import certify_again, stored_certificate
+from compaction_app.pages.commit import certify_again
 from sessions_app.agents.pure.format import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.index_store import session_row
@@ -146,7 +147,7 @@ def session_at(root: Path, reader: str, *messages: dict[str, Any]) -> Path:
 def test_a_commit_stores_what_was_checked_before_it(idle_root, writer, reader):
     commit(approved_plan(session_at(idle_root, reader), writer=writer, reader=reader), YES, NOW)
     row = Compaction.objects.get()
-    certificate = stored_certificate(row)
+    certificate = certificate_in(row)
     assert certificate.holds
     assert (certificate.reader, certificate.difference, certificate.checked_at) == (reader, "", NOW)
     assert AuditEntry.objects.get().certificate == row.certificate
@@ -178,7 +179,7 @@ def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(
     commit(approved_plan(path, writer="context-edit", reader="pi"), YES, NOW)
     later = NOW + timedelta(hours=1)
     certify_again(Compaction.objects.get(), later)
-    certificate = stored_certificate(Compaction.objects.get())
+    certificate = certificate_in(Compaction.objects.get())
     assert (certificate.checked_at, certificate.difference) == (later, "")
     path.write_bytes(original)
     with pytest.raises(BadInput, match="has no entry"):
@@ -190,5 +191,5 @@ def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_roo
     path = session_at(idle_root, "pi", user("go"), *answers, user("on"), user("and on"))
     approved = approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.9)
     commit(replace(approved, targets=(Target("e2", 1),), origins={}), YES, NOW)
-    certificate = stored_certificate(Compaction.objects.get())
+    certificate = certificate_in(Compaction.objects.get())
     assert [(one.rule, one.is_repaired) for one in certificate.violations] == [("empty_content", True)]

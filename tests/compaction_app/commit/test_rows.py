@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.changes.compaction_state import latest_state
-from compaction_app.changes.fork import fork_session
+from compaction_app.changes.entries import fork_session
+from compaction_app.changes.undo import latest_state
 from compaction_app.models import AuditEntry, Compaction, Undo
 from sessions_app.disk.open_files import Writer
 from sessions_app.index.index_store import session_row

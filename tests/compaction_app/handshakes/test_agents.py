@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.undo import UndoRequest, planned, undo
-from compaction_app.handshakes import outcomes
+from compaction_app.handshakes import approval
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction
@@ -102,8 +102,8 @@ def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store):
         delete_parts(store, [first])
         return session
 
-    with patch.object(outcomes, "index_file", index_file):
-        assert refusal(lambda: outcomes.settle_approved(handshake, timezone.now())) == "4 session_rewritten"
+    with patch.object(approval, "index_file", index_file):
+        assert refusal(lambda: approval.settle_approved(handshake, timezone.now())) == "4 session_rewritten"
     delete_parts(store, rest)
     look_after_handshakes(timezone.now())
     assert asking.poll(handshake.pk)["state"] == "applied"

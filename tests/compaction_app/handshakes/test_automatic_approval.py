@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app.core.review_fold import Kind
-from compaction_app.handshakes import approval
+from compaction_app.handshakes import sweep
 from compaction_app.models import AuditEntry, Compaction, Handshake, PassRule, Proposal, Run
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.reviews import decide
@@ -212,18 +212,18 @@ def test_a_plan_that_changes_the_order_of_what_stays_does_not_pass(idle_root, se
     chosen = {"compression_ratio": 0.9, "preserve_recent": 0}
     run = start_run(found, planner="hand", requested_parameters=chosen, selected=[Target(empty)], writer="fork")
     given = PassRule(empty=True, most_tokens=100_000)
-    assert approval.passes(finish_run(run), given) is not bool(attached)
+    assert sweep.passes(finish_run(run), given) is not bool(attached)
 
 
 def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent, monkeypatch):
-    judge = approval.passes
+    judge = sweep.passes
 
     def judged_then_decided(run: Run, rule: PassRule) -> bool:
         has_passed = judge(run, rule)
         decide(run, Kind.ADD, [Target("e13")], timezone.now())
         return has_passed
 
-    monkeypatch.setattr(approval, "passes", judged_then_decided)
+    monkeypatch.setattr(sweep, "passes", judged_then_decided)
     rule(agent, empty=True)
     handshake = asked(agent, EMPTY)
     assert (handshake.state, handshake.handed) == ("waiting", None)
@@ -231,13 +231,13 @@ def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent
 
 def test_a_plan_that_a_rule_refuses_is_judged_once(agent, monkeypatch):
     """Reading all texts takes long in a large session, and an agent asks twice a second."""
-    judged, judge = [], approval.passes
+    judged, judge = [], sweep.passes
 
     def counted(run: Run, rule: PassRule) -> bool:
         judged.append(rule.most_tokens)
         return judge(run, rule)
 
-    monkeypatch.setattr(approval, "passes", counted)
+    monkeypatch.setattr(sweep, "passes", counted)
     rule(agent, empty=True)
     handshake = asked(agent, REPEATED)
     for _ in range(3):

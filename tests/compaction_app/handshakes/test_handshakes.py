@@ -176,8 +176,8 @@ def test_a_rejection_is_the_decision_and_a_target_that_it_misses_needs_no_second
         decide(run, Kind.APPROVE, [first], now)
 
         def ticks() -> list[str]:
-            view = browser.get(f"/runs/{run.pk}/commit?writer=context-edit").context["view"]
-            return [one.name for one in view.confirmations]
+            plan_shown = browser.get(f"/runs/{run.pk}/commit?writer=context-edit").context["plan"]
+            return [one.name for one in plan_shown.confirmations]
 
         plan = ReviewedPlan(Confirmations(), now, writer="context-edit")
         assert ticks() == ["below_target"], "what is undecided may still be approved"

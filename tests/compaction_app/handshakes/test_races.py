@@ -15,9 +15,15 @@ from compaction_app.changes.change import ChangePlan
 from compaction_app.changes.compaction import commit_run
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.approval import ReviewedPlan, approve
-from compaction_app.handshakes.lifecycle import decline, withdraw
-from compaction_app.handshakes.outcomes import cancel_approved, report_applied, report_failed
+from compaction_app.handshakes.approval import (
+    ReviewedPlan,
+    approve,
+    cancel_approved,
+    report_applied,
+    report_failed,
+    report_withdrawn,
+)
+from compaction_app.handshakes.lifecycle import decline
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Backup, Compaction, Handshake, Run
 from compaction_app.runs.commands import start_run
@@ -80,7 +86,7 @@ def test_a_question_whose_run_never_starts_ends_with_its_time(agent):
     "end",
     [
         lambda one: refusal(lambda: decline(one, NextStep.COMPACT, timezone.now())),
-        lambda one: withdraw(one, timezone.now()),
+        lambda one: report_withdrawn(one, timezone.now()),
         lambda one: report_failed(one, "no", timezone.now()),
         lambda one: refusal(lambda: cancel_approved(one, timezone.now())),
     ],
@@ -100,7 +106,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, br
     handshake = agent.planned()
     approve_proposals(handshake.run)
     before, address = agent.path.read_bytes(), f"/runs/{handshake.run.pk}/commit"
-    form = {"plan": browser.get(address).context["view"].digest, "yes_below_target": "on", "yes_live": "on"}
+    form = {"plan": browser.get(address).context["plan"].digest(), "yes_below_target": "on", "yes_live": "on"}
     form |= {"below_target": "on", "live": "on"}
     assert browser.post(address, form).status_code == 303
     assert browser.post(address, form).status_code == 409

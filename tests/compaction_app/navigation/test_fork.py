@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.changes.entries import destination_of
-from compaction_app.changes.fork import fork_session, plan_fork
+from compaction_app.changes.entries import destination_of, fork_session, plan_fork
 from compaction_app.models import AuditEntry
 from sessions_app.agents.registry import agent_at
 from sessions_app.document.document import Document

@@ -10,8 +10,7 @@ import pytest
 
 from compaction_app.changes.backups import list_backups
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.entries import append_entries, move_to, set_label
-from compaction_app.changes.fork import fork_session
+from compaction_app.changes.entries import append_entries, fork_session, move_to, set_label
 from compaction_app.models import AuditEntry, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, append_draft, plan_draft, save_text, start_draft
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task

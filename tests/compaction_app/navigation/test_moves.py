@@ -17,7 +17,6 @@ from compaction_app.changes.entries import (
     MakeChange,
     append_entries,
     destination_of,
-    first_id,
     move_to,
     plan_append,
     set_label,
@@ -297,7 +296,7 @@ def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="tried"))
     done = append_entries(path, branch_task(path, "e4").change("It failed."), CONFIRMED, datetime.now(UTC))
     summary, label = map(json.loads, path.read_bytes().splitlines()[-2:])
-    assert (summary["type"], summary["id"]) == ("branch_summary", first_id(done.made))
+    assert (summary["type"], summary["id"]) == ("branch_summary", done.made.first_id)
     assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
 
 

@@ -9,9 +9,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from compaction_app.changes.backups import list_backups
+from compaction_app.changes.backups import list_backups, restore
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.restore import restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
-from compaction_app.changes.restore import restore
 from compaction_app.models import Compaction
 from compaction_app.runs.automatic import left_because
 from compaction_app.runs.commands import start_run

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
-from compaction_app.changes.fork import fork_session
-from compaction_app.changes.restore import restore
+from compaction_app.changes.entries import fork_session
 from compaction_app.changes.undo import UndoPlan
 from compaction_app.core.undo_ways import UndoWay
 from sessions_app.agents.codex.agent import CODEX

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Applied, Confirmations
-from compaction_app.changes.restore import restore
 from compaction_app.changes.undo import planned, undo
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import AuditEntry, Backup, Compaction, Undo

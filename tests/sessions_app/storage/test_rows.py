@@ -23,7 +23,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage import row_steps, rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
 from sessions_app.storage.row_steps import RowStep
-from sessions_app.storage.rows import back_up_rows, change_served_rows
+from sessions_app.storage.rows import ReviewedRows, back_up_rows
 from tests.installation import refusal
 from tests.opencode_plans import UNCHECKED, WrittenRows, every_row, put_rows_back, write_rows
 from tests.opencode_server import opencode_server
@@ -249,8 +249,8 @@ class ServedChange(WorkedStore):
         server = OPENCODE.store.server(self.path, self.served.url)
         assert server is not None
         with session_lock(self.data, self.path, 1) as locked:
-            served = {"server": server, "backup": back_up_rows(locked, self.steps, datetime.now(UTC)).path}
-            change_served_rows(locked, self.path.parent, self.steps, **served, **UNCHECKED)
+            backup = back_up_rows(locked, self.steps, datetime.now(UTC)).path
+            ReviewedRows(locked, self.path.parent, self.steps, **UNCHECKED).change_through(server, backup)
 
     def kill(self, call: Call = SECOND_WRITE) -> None:
         owner, name, number, is_over = call

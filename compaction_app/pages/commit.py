@@ -1,6 +1,9 @@
-"""The certificate of a written compaction, made again from the present file, with the agent's own package if
-installed."""
-# WAS compaction_app/commit/presenter: """A commit on its page: the lines to be written, the place, the required confirmations; and its result."""
+"""The pages of a commit: before it, the lines to be written, the place, the required confirmations and the cost; after
+it, the result, the removed units by reason with their proposers and approvals, and the context before and after.
+
+The certificate of a written compaction can be made again from the present file, with the agent's own package if it is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -9,92 +12,276 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.changes.change import RequiredConfirmation, lines_of, write_facts
-from compaction_app.changes.compaction import Preflight, approval, preflight_of
-from compaction_app.changes.proof import approved_messages
-from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.changes.change import CHANGE_IS_MADE, lines_of, write_facts
+from compaction_app.changes.compaction import Preflight, approval, commit_run, preflight_of
+from compaction_app.changes.forms import ConfirmForm
+from compaction_app.changes.proof import approved_messages, certificate_in
+from compaction_app.changes.records import NOT_RECORDED
+from compaction_app.changes.undo import undo_rows
 from compaction_app.core.effects import tokens_back
+from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import InputCost, input_cost
 from compaction_app.core.token_map import TokenMap, draw, pieces_of
 from compaction_app.core.transcript import moved
+from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
+from compaction_app.handshakes.lifecycle import waiting_handshake
+from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning.model_registry import prices_of_session
-from compaction_app.planning.snapshots import is_prepared, snapshot_of
+from compaction_app.planning.snapshots import is_prepared, mark_of, snapshot_of
 from compaction_app.providers.usage import dollars
-from compaction_app.review.last_look import LastLook, last_look
-from compaction_app.review.notes import SHOWN, DeletedSpan, spans_of
+from compaction_app.review import export
+from compaction_app.review.last_look import LastLook, last_look, samples_of, undecided_look
+from compaction_app.review.notes import SHOWN, DeletedSpan, notes_in, save_notes, spans_of
 from compaction_app.review.review_map import StruckMap, struck_map
-from compaction_app.review.units import ReviewAccount, ReviewUnit
-from compaction_app.session_activity import Activity, effect_of
+from compaction_app.review.units import ReviewAccount, ReviewUnit, account_of
+from compaction_app.runs.commands import record_opened
+from compaction_app.runs.reviews import approve_undecided, require_same_plan
+from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import AgentServer
-from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges
+from sessions_app.agents.pure.format import Append, Change, Moved, NewFile, RowChanges, SessionWriter
 from sessions_app.agents.registry import reading_by
-from sessions_app.cli import shell_quoted
+from sessions_app.cli import resume_line
+from sessions_app.database.sqlite import left_out_if_busy
 from sessions_app.document.document import Document
 from sessions_app.index.roots import managed_path
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.entries import Role, Target
-from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.handoff import handoff
+from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.sessionlog.handoff import handoff as handoff_text
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
-from sessions_app.storage.session_certificate import certify
-
-
-def stored_certificate(compaction: Compaction) -> Certificate | None:
-    """The certificate of a compaction; None for one that was written before certificates existed."""
-    return msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
-
-
-def certify_again(compaction: Compaction, now: datetime) -> None:
-    """Check the context from which the agent would continue now, and store the result.
-
-    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
-    compaction is no longer in the file, and the errors of reading the session.
-    """
-    created = compaction.created
-    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
-    reading = document.reading
-    found = certify(
-        document,
-        reading.agent,
-        reading.reader,
-        now,
-        leaf_id="" if compaction.created else compaction.entry_id,
-        package=reading.agent.client.find_package(None),
-    )
-    before = stored_certificate(compaction)
-    found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)
-    Compaction.objects.filter(pk=compaction.pk).update(certificate=found.to_json())
-
-
-# WAS compaction_app/commit/removals: """The units that a compaction removed, by reason, with their proposers and approvals, and the context before and
-# after."""
-# WAS compaction_app/commit/cost_plot: """The saving of a compaction with each request and its single cost, with a drawing of when it pays."""
-
+from sessions_app.storage.session_certificate import certify as certify_session
+from sessions_app.web.credentials import is_shown
+from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of
 
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
 """A placeholder of the same length for the time in the backup's name."""
 LINES_SHOWN: Final = 4_000
 """Bytes of the appended lines that the page shows."""
+PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})
+"""Errors that a new plan on the current session can fix."""
+WRITER_FAILS: Final = frozenset(
+    {
+        "not_writable",
+        "unknown_writer",
+        "refused_writer",
+        "open_in_agent",
+        "not_proven",
+        "no_line_id",
+        "archived_thread",
+        "newer_thread",
+        "closing_unseen",
+    }
+)
+"""The failures of one writer that another one may not have."""
+READ_ONLY: Final = "read_only_agent"
+"""The failure for an agent whose sessions Redline cannot write."""
+WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
+"""Failures after which the change is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriterChoice:
-    """A way to record the plan: its name, what it does to the file, how it is undone, and whether it is chosen."""
+class CommitForm(ConfirmForm):
+    """The confirmations, the writer, and the digest of the plan that the page showed."""
 
-    name: str
-    effect: str
-    undo: str
-    is_chosen: bool
-    appends: bool
+    writer = forms.CharField(required=False)
+
+
+class RestForm(forms.Form):
+    """The approval of everything undecided: the version of the review, and the plan, that the page showed."""
+
+    seen = forms.IntegerField(min_value=0, max_value=999_999_999)
+    mark = forms.CharField(required=False)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def commit(request: HttpRequest, run: int) -> HttpResponse:
+    """The lines to be written, and the required confirmations; with them, they are written."""
+    found = known_run(run)
+    if Compaction.objects.filter(run=found).exists():
+        # A second click, or a second window: show the result.
+        return redirect("compaction:result", found.pk)
+    if request.method != "POST":
+        return _show_undecided(request, found) if "undecided" in request.GET else _show(request, found)
+    form = CommitForm(request.POST)
+    try:
+        require_valid(form)
+        data = form.cleaned_data
+        save_notes(found, notes_in(request.POST))
+        asked = waiting_handshake(found, timezone.now())
+        if asked is not None:
+            approve(asked, ReviewedPlan(data["yes"], timezone.now(), data["plan"], data["writer"]))
+            return redirect("compaction:handshake", asked.pk)
+        commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
+    except (ConfirmationNeeded, TargetNotMet) as unconfirmed:
+        return _show(request, found, unconfirmed, form)
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    return redirect("compaction:result", found.pk)
+
+
+def _show(
+    request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
+) -> HttpResponse:
+    view = look = None
+    form = form or CommitForm()
+    asked = waiting_handshake(run, timezone.now())
+    writer = (request.POST or request.GET).get("writer", "")
+    was_written = fault is not None and fault.code in WRITTEN
+    if not was_written:
+        try:
+            view = view_commit(run, timezone.now(), writer)
+            look = last_look(account_of(run))
+        except RedlineError as unshown:
+            fault = fault or unshown
+    plan = view.preflight if view is not None else None
+    context: dict[str, Any] = {
+        "run": run,
+        "view": view,
+        "fault": fault,
+        "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
+        "was_written": was_written,
+        "is_read_only": fault is not None and fault.code == READ_ONLY,
+        "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
+        "form": form,
+        "missing": form.missing(plan, fault),
+        "plan": plan,
+        "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
+        "active_nav": "runs",
+        "asked": asked,
+        "applied_by": applied_by(asked, plan.writer).name if asked is not None and plan is not None else "",
+    }
+    if view is not None and look is not None:
+        context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}
+    return render(request, "commit/commit.html", context, status=status_of(fault))
+
+
+def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
+    """The additional approvals if everything undecided is approved, shown before that."""
+    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "active_nav": "runs"}
+    context["kept_query"] = "undecided=1&"
+    try:
+        look = undecided_look(account_of(run))
+        context |= {"look": look, "mark": mark_of(run), **_samples(request, look)}
+    except RedlineError as unshown:
+        context["fault"] = fault = fault or unshown
+    return render(request, "commit/undecided.html", context, status=status_of(fault))
+
+
+def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
+    """The spot check of the group that an address names, which marks the shown units as opened."""
+    key = request.GET.get("look", "")
+    group = look.group(key)
+    if group is None:
+        return {}
+    run, samples = look.account.run, samples_of(look.account, group.unopened)
+    if is_shown(request):
+        with left_out_if_busy(f"The spot check of run {run.pk}"):
+            record_opened(run, [sample.unit.target for sample in samples], timezone.now())
+    return {"samples": samples, "sampled": group, "looked_at": key}
+
+
+@acts_on_post(lambda run: f"{reverse('compaction:commit', args=[run])}?undecided=1")
+def approve_rest(request: HttpRequest, run: int) -> HttpResponse:
+    """Approve everything undecided: one decision, which can be undone like any other."""
+    found, form = known_run(run), RestForm(request.POST)
+    try:
+        require_valid(form)
+        require_same_plan(found, form.cleaned_data["mark"], mark_of(found))
+        approve_undecided(found, timezone.now(), form.cleaned_data["seen"])
+    except RedlineError as fault:
+        return _show_undecided(request, found, fault)
+    return redirect("compaction:commit", found.pk)
+
+
+@require_safe
+def handoff(request: HttpRequest, run: int) -> HttpResponse:
+    """The conversation that the approved plan leaves, as Markdown: for agents whose sessions Redline cannot write."""
+    found = known_run(run)
+    try:
+        text = handoff_of(found)
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    return _markdown(text, f"run-{found.pk}-handoff.md")
+
+
+@require_safe
+def result(request: HttpRequest, run: int) -> HttpResponse:
+    """The result, before and after, and how to undo it."""
+    return _show_result(request, known_run(run))
+
+
+@acts_on_post(lambda run: reverse("compaction:result", args=[run]))
+def certify(request: HttpRequest, run: int) -> HttpResponse:
+    """Check the written session again, with the agent's own package if it is installed."""
+    found = known_run(run)
+    try:
+        certify_again(compaction_of(found), timezone.now())
+    except RedlineError as fault:
+        return _show_result(request, found, fault)
+    return redirect("compaction:result", found.pk)
+
+
+def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
+    compaction = compaction_of(run)
+    context: dict[str, Any] = {
+        "run": run,
+        "view": view_result(compaction),
+        "rows": undo_rows(compaction),
+        "asked": run.handshakes.filter(state=HandshakeState.APPLIED).last(),
+        "fault": fault,
+        "active_nav": "runs",
+    }
+    if is_prepared(run):
+        removals = removals_of(account_of(run))
+        context |= {"removals": removals, "cost": view_cost(removals.account)}
+        context["chosen"] = next((row for row in removals.rows if row.key == request.GET.get("reason")), None)
+    return render(request, "commit/result.html", context, status=status_of(fault))
+
+
+@require_safe
+def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
+    """The review as a Markdown file."""
+    del request
+    return _markdown(export.review_markdown(*_reviewed(run)), f"run-{run}-review.md")
+
+
+@require_safe
+def review_json(request: HttpRequest, run: int) -> HttpResponse:
+    """The review as a JSON file."""
+    del request
+    headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
+    return JsonResponse(export.review_document(*_reviewed(run)), headers=headers)
+
+
+def _markdown(text: str, name: str) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
+
+
+def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
+    """The account of a run's review, and its compaction. Raises Http404 if there is nothing to review."""
+    run = known_run(number)
+    if not is_prepared(run):
+        raise Http404(f"Run {number} was never prepared, so there is nothing to review.")
+    return account_of(run), Compaction.objects.select_related("backup").filter(run=run).first()
+
+
+# ---- before the commit -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,45 +289,27 @@ class CommitView:
     """The lines to be written, the place, and the requirements."""
 
     run: Run
-    path: str
-    validated: ValidatedDeletion
-    writers: list[WriterChoice]
-    refused: tuple[str, ...]
-    """Why other writers cannot be used."""
-    appends: bool
+    preflight: Preflight
+    writers: list[tuple[SessionWriter, str]]
+    """The ways to record the plan, each with its effect on the session."""
     lines: str
     """The beginning of the text that would be appended."""
     line_count: int
     line_bytes: int
-    file_bytes: int
-    """The present size of the session's file in bytes."""
     file_bytes_after: int
-    """Its size with the lines appended, in bytes."""
+    """The size of the session's file with the lines appended, in bytes."""
     rows: int
     """The number of database rows that would be changed, or copied into a new session."""
-    server: str
-    """The address of the agent's server that would change them, if any."""
     created: str
     """The name of the new session, if one would be made."""
     backup: str
-    confirmations: list[RequiredConfirmation]
-    brought_back: tuple[str, ...]
+    brought_back: Sequence[str]
     tokens_back: int
     """The struck tokens that are nevertheless kept, in the measure of the context."""
-    reader: str
-    reader_reason: str
-    activity: Activity
-    """The activity of other processes in the session."""
-    appended_after: str
-    holds_notes: bool
-    """Whether the writer writes the user's notes in place of deleted entries."""
     spans: Sequence[DeletedSpan]
-    """The deleted spans, if it does."""
+    """The deleted spans in whose place the writer writes the user's notes, if it does."""
     moved: Sequence[Moved]
     """The messages that are sent before something that precedes them now."""
-    digest: str
-    """Identifies this plan: a confirmation is valid for this plan only."""
-    preflight: Preflight
 
     @property
     def more_spans(self) -> int:
@@ -155,75 +324,49 @@ class CommitView:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
-        return self.appends and self.activity.is_open_elsewhere and not self.preflight.approved.is_awaited
+        plan = self.preflight
+        return plan.writer.appends and plan.activity.is_open_elsewhere and not plan.approved.is_awaited
 
     @property
     def is_cut(self) -> bool:
         """Whether the appended text is longer than the part that the page shows."""
         return self.line_bytes > LINES_SHOWN
 
-    @property
-    def writer(self) -> str:
-        return next(choice.name for choice in self.writers if choice.is_chosen)
-
 
 def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     """The effect a commit of this run by a writer would have now. Raises the errors of `preflight_of`."""
-    approved = approval(run)
-    preflight = preflight_of(approved, now, writer)
-    validated, path = preflight.validated, approved.document.path
+    preflight = preflight_of(approval(run), now, writer)
+    present, targets, transcript = preflight.present, preflight.validated.targets, snapshot_of(run).transcript
+    path = present.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
-    branch = preflight.present.tree.branch(preflight.parent_id)
-    unapplied = preflight.writer.unapplied(branch, validated.targets)
-    with lines_of(preflight.present) as line:
-        change = preflight.make(write_facts(preflight.present, line, backup, now))
-        lines = change.lines if isinstance(change, Append) else ()
+    branch = present.branch(preflight.parent_id)
+    unapplied = preflight.writer.unapplied(branch, targets)
+    with lines_of(present) as line:
+        change = preflight.make(write_facts(present, line, backup, now))
         moves = moved(
-            snapshot_of(run).transcript.entries,
-            validated.targets,
-            preflight.present.reading.generation.turns,
-            lambda entry_id: line(preflight.present.tree.entry(entry_id)),
+            transcript.entries,
+            targets,
+            present.reading.generation.turns,
+            lambda entry_id: line(present.tree.entry(entry_id)),
         )
+    lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
-    present = preflight.present
     ends_with_newline = present.fingerprint.size == present.state.size
     return CommitView(
         run=run,
-        path=str(path),
-        validated=validated,
-        writers=[
-            WriterChoice(
-                one.name,
-                effect_of(one, preflight.activity),
-                one.undo,
-                one.name == preflight.writer.name,
-                one.appends,
-            )
-            for one in preflight.present.reading.writers
-        ],
-        refused=tuple(preflight.present.reading.refused.values()),
-        appends=preflight.writer.appends,
+        preflight=preflight,
+        writers=[(one, effect_of(one, preflight.activity)) for one in present.reading.writers],
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
-        file_bytes=present.state.size,
         file_bytes_after=present.state.size + (not ends_with_newline) + len(text) + 1,
         rows=_row_count(change, preflight.server),
-        server=preflight.server.address if preflight.server is not None else "",
         created=_created(change),
         backup=backup.name,
-        confirmations=preflight.confirmations,
         brought_back=tuple(map(str, unapplied)),
-        tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
-        reader=preflight.present.reading.reader.name,
-        reader_reason=preflight.present.reading.reason,
-        activity=preflight.activity,
-        appended_after=preflight.parent_id,
-        holds_notes=preflight.writer.holds_notes,
-        spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
+        tokens_back=tokens_back(run.context_size, transcript, targets, unapplied),
+        spans=spans_of(branch, targets, run.notes) if preflight.writer.holds_notes else (),
         moved=moves,
-        digest=preflight.digest(),
-        preflight=preflight,
     )
 
 
@@ -248,7 +391,7 @@ def handoff_of(run: Run) -> str:
     reading = reading_by(approved.reader, "it was planned so")
     context = reading.reader.rebuild(loaded.tree.branch(approved.leaf_id))
     kept = [message for message in approved_messages(context, approved.targets) if message.sent]
-    return handoff(kept, loaded.texts([message.source for message in kept]))
+    return handoff_text(kept, loaded.texts([message.source for message in kept]))
 
 
 def other_writers(run: Run, writer: str) -> list[str]:
@@ -260,7 +403,7 @@ def other_writers(run: Run, writer: str) -> list[str]:
     return [name for name in names if name != (writer or snapshot_of(run).prepared.writer or names[0])]
 
 
-# ---- the result ------------------------------------------------------------------------------------------
+# ---- the result --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +456,6 @@ class ResultView:
         return self.is_restored and self.compaction.undos.filter(is_whole=True).exists()
 
     @property
-    def percent_left(self) -> float:
-        return round(100 - float(self.compaction.stats["percentReduction"]), 1)
-
-    @property
     def keep(self) -> str:
         """The fraction that was to be kept, in percent."""
         return f"{100 * float(self.compaction.parameters['compression_ratio']):g}"
@@ -330,7 +469,8 @@ def view_result(compaction: Compaction) -> ResultView:
     """The result of a compaction."""
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
-    is_in_database = compaction.session.agent.store.database(compaction.session.path) is not None
+    agent = compaction.session.agent
+    is_in_database = agent.store.database(compaction.session.path) is not None
     return ResultView(
         compaction=compaction,
         entries=sum(target.block_index is None for target in targets),
@@ -338,18 +478,34 @@ def view_result(compaction: Compaction) -> ResultView:
         line=line,
         line_number=number,
         line_bytes=length,
-        resume=_resume_command(compaction),
+        resume=resume_line(agent, Path(compaction.created) if compaction.created else compaction.session.path),
         is_in_database=is_in_database,
-        can_restore=not (is_in_database or compaction.session.agent.store.is_append_only),
+        can_restore=not (is_in_database or agent.store.is_append_only),
         new_session=_new_session(compaction),
-        certificate=stored_certificate(compaction),
+        certificate=certificate_in(compaction),
     )
 
 
-def _resume_command(compaction: Compaction) -> str:
-    path = Path(compaction.created) if compaction.created else compaction.session.path
-    command = compaction.session.agent.client.resume_command(path)
-    return " ".join(map(shell_quoted, command))
+def certify_again(compaction: Compaction, now: datetime) -> None:
+    """Check the context from which the agent would continue now, and store the result.
+
+    The comparison with the approved plan was made before the write, and is kept. Raises BadInput `unknown_entry` if the
+    compaction is no longer in the file, and the errors of reading the session.
+    """
+    created = compaction.created
+    document = Document.to_change(Path(created)) if created else Document.of_session(compaction.session)
+    reading = document.reading
+    found = certify_session(
+        document,
+        reading.agent,
+        reading.reader,
+        now,
+        leaf_id="" if created else compaction.entry_id,
+        package=reading.agent.client.find_package(None),
+    )
+    before = certificate_in(compaction)
+    found = msgspec.structs.replace(found, difference=before.difference if before is not None else None)
+    Compaction.objects.filter(pk=compaction.pk).update(certificate=found.to_json())
 
 
 def _new_session(compaction: Compaction) -> Session | None:
@@ -373,6 +529,9 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     except RedlineError:
         return "", None, 0
     return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
+
+
+# ---- what was removed --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,6 +641,8 @@ def _map_after(account: ReviewAccount) -> TokenMap:
     return draw(stays, account.transcript.tokens)
 
 
+# ---- the cost ----------------------------------------------------------------------------------------------
+
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
 """The start, the end, the baseline and the height of the drawing, in its units."""
 LABEL: Final = 76
@@ -509,7 +670,7 @@ class CostPlot:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """The cost side of a plan. Tokens are in the measure of the context; money as text, empty without a price."""
+    """The cost side of a plan. Tokens are in the measure of the context."""
 
     model: str
     saved_tokens: int
@@ -526,20 +687,10 @@ class CostView:
         return self.cost.pays_after if self.cost is not None else None
 
     @property
-    def before(self) -> str:
-        return dollars(self.cost.before) if self.cost is not None else ""
-
-    @property
-    def after(self) -> str:
-        return dollars(self.cost.after) if self.cost is not None else ""
-
-    @property
-    def saved(self) -> str:
-        return dollars(self.cost.saved) if self.cost is not None else ""
-
-    @property
-    def once(self) -> str:
-        return dollars(self.cost.once) if self.cost is not None else ""
+    def money(self) -> dict[str, str]:
+        """The costs as text, by field of `InputCost`; empty without a price."""
+        names = ("before", "after", "saved", "once")
+        return {name: dollars(getattr(self.cost, name)) for name in names} if self.cost is not None else {}
 
     @property
     def assumptions(self) -> list[str]:
