@@ -46,8 +46,7 @@ from sessions_app.sessionlog.entries import Target
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel
-from .model_request import ModelRequests, SecretRedactor
-from .plan import PlanListener
+from .model_request import ModelRequests, RequestListener, SecretRedactor
 
 TURNS: Final = 200
 """A model that has not finished after this many requests will not finish."""
@@ -72,7 +71,7 @@ class LLMPlanner:
         model: ResolvedModel,
         endpoint: Endpoint,
         thinking: str,
-        listener: PlanListener,
+        listener: RequestListener,
         usage: UsageTotals,
     ) -> None:
         self._model, self._thinking = model, thinking
