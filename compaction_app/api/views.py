@@ -37,8 +37,7 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.stats import target_reduction
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
-from compaction_app.planning.planners import EMBEDDED, level_asked_for
+from compaction_app.planning.plan import EMBEDDED, effective_parameters, level_asked_for, own_parameters
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.models import Session
 from sessions_app.pages.list.service import list_page, session_json

@@ -18,8 +18,7 @@ from compaction_app.core.states import EventKind
 from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.transcript import moved, unanswered
 from compaction_app.models import Run
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import source_of_query
+from compaction_app.planning.plan import Plan, source_of_query
 from sessions_app.agents.base import Agent
 from sessions_app.agents.pure.format import Moved, SessionWriter
 from sessions_app.agents.reading import Reading

@@ -38,11 +38,9 @@ from compaction_app.entries.links import entry_address
 from compaction_app.entries.words import named_object, unit_words
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import effective_parameters
-from compaction_app.planning.planners import MANUAL_PLANNER
+from compaction_app.planning.plan import MANUAL_PLANNER, effective_parameters
 from compaction_app.planning.snapshots import Prepared, mark_of, open_snapshot_texts, prepare_snapshot, snapshot_of
-from compaction_app.review.decision_report import decision_report
-from compaction_app.review.grouped_review import GroupedReview
+from compaction_app.review.grouped_review import GroupedReview, decision_report
 from compaction_app.review.lines import file_history, target_of
 from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide, reviewed

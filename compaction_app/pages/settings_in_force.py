@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
-from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.plan import effective_parameters
 from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.models import Session
 

@@ -23,7 +23,7 @@ from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft
 from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session, models
-from compaction_app.planning.planners import MANUAL_PLANNER
+from compaction_app.planning.plan import MANUAL_PLANNER
 from compaction_app.summaries.drafts import (
     LONGEST_TEXT,
     WantedSummary,

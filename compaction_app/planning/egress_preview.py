@@ -21,9 +21,9 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Stats, Texts
 from sessions_app.sessionlog.errors import Conflict
 
-from .effective_parameters import effective_parameters
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
+from .plan import effective_parameters
 from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts
 
 

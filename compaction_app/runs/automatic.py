@@ -35,7 +35,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
-from compaction_app.planning.planners import EMBEDDED, PLANNERS
+from compaction_app.planning.plan import EMBEDDED, PLANNERS
 from sessions_app.agents.registry import READERS
 from sessions_app.models import WRITTEN_BY_OTHERS, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError

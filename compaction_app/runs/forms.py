@@ -17,7 +17,6 @@ from django import forms
 from compaction_app.core import parameters as normal
 from compaction_app.core.stats import tokens_to_delete
 from compaction_app.entries.branches import branch_state
-from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import (
     FirstRequest,
     disclosure_mark,
@@ -25,7 +24,7 @@ from compaction_app.planning.egress_preview import (
     require_disclosed,
 )
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
-from compaction_app.planning.planners import EMBEDDED, is_llm
+from compaction_app.planning.plan import EMBEDDED, effective_parameters, is_llm
 from sessions_app.agents.pure.format import SessionWriter
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session

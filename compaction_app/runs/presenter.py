@@ -29,7 +29,7 @@ from compaction_app.core.states import ACTIVE, EventKind, RunState
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.models import Proposal, Run, RunEvent
 from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
-from compaction_app.planning.planners import EMBEDDED, source_of_query
+from compaction_app.planning.plan import EMBEDDED, source_of_query
 from compaction_app.planning.snapshots import Prepared, known_torn_line, read_snapshot_texts
 from compaction_app.providers.usage import dollars
 from sessions_app.models import Session

@@ -48,10 +48,8 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, require_not_cancelled, save_pins
-from compaction_app.planning.plan import Plan, PlanListener
-from compaction_app.planning.planners import MANUAL_PLANNER, planner_of_run
+from compaction_app.planning.plan import MANUAL_PLANNER, Plan, PlanListener, effective_parameters, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
     is_unchanged,

@@ -14,10 +14,8 @@ from django.db.models import QuerySet
 from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.providers.usage import dollars
 from lab_app.models import Experiment, MeasuredSession
-from lab_app.pure.loss_plot import LossPlot, loss_plot
 from lab_app.pure.measure import HORIZONS
-from lab_app.pure.report import LABELS, StrategyResult, TriedSession, percent, results_of
-from lab_app.pure.samples import mean
+from lab_app.pure.report import LABELS, LossPlot, StrategyResult, TriedSession, loss_plot, mean, percent, results_of
 from lab_app.pure.strategies import STRATEGIES, SUMMARIES
 from lab_app.pure.trials import BOUND, LostReference, Trial
 from sessions_app.models import Session

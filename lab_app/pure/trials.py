@@ -26,9 +26,7 @@ from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.text import is_noise
 from sessions_app.sessionlog.tree import SessionTree
 
-from .bound import bound
-from .measure import HORIZON, HORIZONS, Lost, Needs, ReplayCut, cut_between, cuts
-from .names import NameIndex, ReplayMeasure
+from .measure import HORIZON, HORIZONS, Lost, NameIndex, Needs, ReplayCut, ReplayMeasure, bound, cut_between, cuts
 from .strategies import SUMMARY, Strategy
 
 BOUND: Final = "bound"

@@ -24,10 +24,17 @@ from compaction_app.management.plan_display import (
     show_summary,
 )
 from compaction_app.pages.session.views import select_reader
-from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.model_registry import LEVELS
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import EMBEDDED, OFF, dry_run, is_llm, level_asked_for, require_planner
+from compaction_app.planning.plan import (
+    EMBEDDED,
+    OFF,
+    Plan,
+    dry_run,
+    is_llm,
+    level_asked_for,
+    own_parameters,
+    require_planner,
+)
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals

@@ -23,10 +23,9 @@ from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, mark_of
-from compaction_app.review import export
-from compaction_app.review.last_look import LastLook, last_look, samples_of, undecided_look
+from compaction_app.review import account
+from compaction_app.review.account import LastLook, ReviewAccount, account_of, last_look, samples_of, undecided_look
 from compaction_app.review.notes import notes_in, save_notes
-from compaction_app.review.units import ReviewAccount, account_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from sessions_app.database.sqlite import left_out_if_busy
@@ -224,7 +223,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
 def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a Markdown file."""
     del request
-    text = export.review_markdown(*_reviewed(run))
+    text = account.review_markdown(*_reviewed(run))
     headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.md"'}
     return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
 
@@ -234,7 +233,7 @@ def review_json(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a JSON file."""
     del request
     headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
-    return JsonResponse(export.review_document(*_reviewed(run)), headers=headers)
+    return JsonResponse(account.review_document(*_reviewed(run)), headers=headers)
 
 
 def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:

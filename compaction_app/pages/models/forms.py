@@ -18,7 +18,7 @@ from compaction_app.planning.model_registry import (
     providers,
     takes_a_key,
 )
-from compaction_app.planning.planners import MANUAL_PLANNER, PLANNERS
+from compaction_app.planning.plan import MANUAL_PLANNER, PLANNERS
 from compaction_app.providers.addresses import checked_base_url, origin_of
 from compaction_app.providers.api_keys import checked_key
 from compaction_app.providers.types import Dialect, ThinkingStyle

@@ -29,7 +29,7 @@ from compaction_app.entries.words import author_of, call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot
-from compaction_app.review.decision_report import step_words
+from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.grouped_review import (
     CACHED,
     KEPT_STATUSES,
@@ -45,10 +45,10 @@ from compaction_app.review.grouped_review import (
     by_frequency,
     chips_of,
     choices_of,
+    step_words,
     summary_of,
 )
 from compaction_app.review.lines import LineChecks, Stay, anchor, checked_reason, fold_words, ref_of
-from compaction_app.review.review_map import StruckMap, struck_map
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import significant

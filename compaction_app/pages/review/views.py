@@ -26,8 +26,7 @@ from compaction_app.entries.words import beginning_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
-from compaction_app.review.decision_report import decision_report
-from compaction_app.review.grouped_review import DECIDED, filter_of
+from compaction_app.review.grouped_review import DECIDED, decision_report, filter_of
 from compaction_app.review.lines import anchor, line_of, ref_of, target_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import DECIDED_ELSEWHERE, require_same_plan, undo

@@ -8,9 +8,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.template.loader import render_to_string
 
-from lab_app.lab.branches import branch_to_measure
-from lab_app.pure.loss_plot import loss_plot
-from lab_app.pure.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
+from lab_app.lab.experiments import branch_to_measure
+from lab_app.pure.report import LABELS, StrategyResult, TriedSession, as_document, loss_plot, percent, results_of
 from lab_app.pure.strategies import KEYS, Strategy, strategies_named
 from lab_app.pure.trials import KEEPS, trials_of
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path

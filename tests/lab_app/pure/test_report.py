@@ -7,9 +7,25 @@ import json
 
 import pytest
 
-from lab_app.pure.loss_plot import BOTTOM, LABEL_HEIGHT, LEFT, RIGHT, TOP, loss_plot
-from lab_app.pure.report import CSV_COLUMNS, LABELS, StrategyResult, TriedSession, as_csv, as_document, results_of
-from lab_app.pure.samples import excess, interval, mean, ratio_to_best
+from lab_app.pure.report import (
+    BOTTOM,
+    CSV_COLUMNS,
+    LABEL_HEIGHT,
+    LABELS,
+    LEFT,
+    RIGHT,
+    TOP,
+    StrategyResult,
+    TriedSession,
+    as_csv,
+    as_document,
+    excess,
+    interval,
+    loss_plot,
+    mean,
+    ratio_to_best,
+    results_of,
+)
 from lab_app.pure.trials import BOUND, LostReference, Trial
 from sessions_app.sessionlog.model_facts import InputPrices
 
