@@ -1,21 +1,18 @@
-"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, failures included.
+"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, errors included.
 
 Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: only people who
 have seen the plan do that.
+
+| field               | of a request; all are optional: the settings in effect are the defaults       |
+|---------------------|-------------------------------------------------------------------------------|
+| `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
+| `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
+| `query`             | what matters; empty, in JSON: the user's last message                         |
+| `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
+| `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
+| `writer`            | how the plan is recorded; the best way by default                             |
+| `leaf`              | the entry at which the branch ends; the file's last one by default            |
 """
-# WAS compaction_app/api/presenter: """JSON for scripts: the fields of a request that starts a run, and the current state of a run.
-#
-# | field               | of a request; all are optional: the settings in effect are the defaults       |
-# |---------------------|-------------------------------------------------------------------------------|
-# | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
-# | `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
-# | `query`             | what matters; empty, in JSON: the user's last message                         |
-# | `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
-# | `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
-# | `writer`            | how the plan is recorded; the best way by default                             |
-# | `leaf`              | the entry at which the branch ends; the file's last one by default            |
-# """
-# WAS compaction_app/json_views: """Views of the API: their errors are JSON, like all their responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The page of a summary's loss, and the same as a self-contained report."""
+"""A summary's loss as a page, and as a self-contained report: bars, lost subjects, and turns beside the text.
+
+The loss of a summary of an indexed session is computed once, and cached for the last few until the file changes.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,6 @@ from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.jsjson import utf16_length
 from sessions_app.sessionlog.text import moment_of
 from sessions_app.web.pages import redirect, status_of
-
-# WAS compaction_app/losses/service: """The loss of a summary of an indexed session: computed once, and cached for the last few until the file changes."""
-# WAS compaction_app/losses/presenter: """The loss of a summary, on its page and in its report: bars, lost subjects, and turns beside the text."""
 
 
 class BranchSummary(NamedTuple):

@@ -1,4 +1,5 @@
-"""Selections: shown before the decision, and decided in one step, or made the proposals of a run."""
+"""Selections: shown before the decision, with their size, the beginnings of their texts and the units that may not be
+deleted; then decided in one step, or made the proposals of a run."""
 
 from __future__ import annotations
 
@@ -50,9 +51,6 @@ from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of, wants_fragment
-
-# WAS compaction_app/selection/presenter: """A selection before the decision: its size, the beginnings of its texts, and the units that may not be deleted."""
-
 
 ROWS: Final = 8
 REFUSED_SHOWN: Final = 3

@@ -1,4 +1,7 @@
-"""The page of a session's compaction settings. It changes nothing: agents' files are never written."""
+"""The page of a session's compaction settings: each value with its source, and the line that changes it.
+
+It changes nothing: agents' files are never written.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,6 @@ from compaction_app.lookups import known_session
 from compaction_app.planning.plan import effective_parameters
 from sessions_app.agents.settings_in_force import SettingInForce
 from sessions_app.models import Session
-
-# WAS compaction_app/settings_in_force/presenter: """The page of a session's compaction settings: each value with its source, and the line that changes it."""
-
 
 HOOKS_SHOWN: Final = 50
 

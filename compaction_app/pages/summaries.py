@@ -52,9 +52,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-# WAS compaction_app/summaries/forms: """The forms of summaries: the request for a draft, its text, and the confirmations before it is appended."""
-
-
 LONGEST_FOCUS = 4_000
 
 

@@ -1,29 +1,25 @@
-"""The answers of hooks before a plan is made, and their notification after a commit.
+"""The answers of hooks before something is done, and their notification after it was written.
 
-    prepared ──before_compact──▶ HookAnswers ─┬─ cancelled: nothing is planned
-                                              ├─ pins: stored as the run's first decision, in force in every later step
-                                              └─ supplied: into the store like any other deletion; no planner is used
-    written ──after_compact──▶ each receiver, once
+    a plan       prepared ──before_compact────▶ HookAnswers ────┬─ cancelled: nothing is planned
+                                                                ├─ pins: stored as the run's first decision
+                                                                └─ supplied: replaces the planner
+                 written ──after_compact──▶ each receiver, once
 
-A pin of a hook is stored like a human's: as a decision to reject. Its number is before the first step of a human, so
-that any later decision about the same object wins, and no undo reaches it. A run that is resumed or planned again calls
-its hooks again: their new answers replace the old ones, and pins that a human undid stay undone.
+    a summary    prepared ──ask_summary_hooks─▶ SummaryAnswers ─┬─ cancelled: nothing is drafted
+                                                                └─ supplied: the draft, in place of the model's
+                 written ──after_summary──▶ each receiver, once
+
+    a move       chosen ──ask_tree_hooks──────▶ TreeAnswers ────┬─ cancelled: nothing moves
+                                                                ├─ focus, label: as the hooks changed them
+                                                                └─ supplied: the draft of the summary, if requested
+                 written ──after_move──▶ each receiver, once
+
+A pin of a hook is stored like a human's: as a decision to reject, in force in every later step. Its number is before
+the first step of a human, so that any later decision about the same object wins, and no undo reaches it. A run that is
+resumed or planned again calls its hooks again: their new answers replace the old ones, and pins that a human undid stay
+undone. A supplied plan goes through the store like any other deletion. A summary that would replace a hook's pin is
+refused: pinned objects are kept.
 """
-# WAS compaction_app/planning/summary_hooks: """The answers of hooks before a summary is drafted, and their notification after one was written.
-#
-#     prepared ──ask_summary_hooks──▶ SummaryAnswers ─┬─ cancelled: nothing is drafted
-#                                                     └─ supplied: the draft, in place of the model's
-#     written ──after_summary──▶ each receiver, once
-#
-# A summary that would replace a hook's pin is refused: pinned objects are kept.
-# """
-# WAS compaction_app/planning/tree_hooks: """The answers of hooks before a move in the tree of a session, and their notification after it was written.
-#
-# chosen ──ask_tree_hooks──▶ TreeAnswers ─┬─ cancelled: nothing moves
-#                                         ├─ focus, label: as the hooks changed them
-#                                         └─ supplied: the draft of the summary, if one is wanted
-# written ──after_move──▶ each receiver, once
-# """
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configured providers and models, their sources, and the hosts to which keys are sent.
+"""The configured providers and models, their sources and prices, and the hosts to which keys are sent.
 
     environment ──┐                    ┌─ models ─▶ model_named · model_of_session
                   ├─▶ providers ───────┤
@@ -7,14 +7,12 @@
 A key is sent only to the origin it belongs to: a key of the environment to its provider's own origin, or to that of the
 base URL beside it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
 only to this machine. No page gets a key: `endpoint_of` is called when a request is made.
+
+The price of a session's model comes from the configuration, the Models page, the agent's own files, the session (if it
+records the cost of its replies), or the list prices in the package `genai-prices`, in this order. No request is made
+for them: the package's own updates are not used. If prices rise with the length of a request, those of a short one
+apply.
 """
-# WAS compaction_app/planning/list_prices: """The list prices of models, as published by their providers and included in the package `genai-prices`.
-#
-# No request is made: the package's own updates are not used. If prices rise with the length of a request, those of a
-# short one apply.
-# """
-# WAS compaction_app/planning/model_prices: """The price of a session's model, and its source: the configuration, the Models page, the agent's own files, the
-# session, if it records the cost of its replies, or the list prices that come with Redline."""
 
 from __future__ import annotations
 

@@ -4,11 +4,10 @@
 
 `llm_planner` lists the events. Streamed text is buffered: adjacent pieces of one kind are joined. A provider could echo
 its key, so it is hidden in everything that is reported, even if it arrives in pieces; the calls run unchanged.
+
+A `Summarizer` requests a summary: one request without tools and without reasoning, and a second one for a divided turn.
+Only the conversation is sent.
 """
-# WAS compaction_app/planning/summarizer: """A summary from a model: one request without tools and without reasoning, and a second one for a divided turn.
-#
-# Only the conversation is sent. Streamed text is reported to a listener, as with planners.
-# """
 
 from __future__ import annotations
 

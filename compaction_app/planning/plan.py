@@ -1,10 +1,12 @@
-"""A plan in progress: the prepared transcript, the chosen targets, and the planner's loop.
+"""A plan for one branch: its parameters, its planner, and its progress.
 
-transcript, answers of hooks ─▶ Plan ─▶ complete: planner ⇄ tools ⇄ airlock ─▶ the outcome
-                                             └─▶ PlanListener: each event
+    transcript, answers of hooks ─▶ Plan ─▶ complete: planner ⇄ tools ⇄ airlock ─▶ the outcome
+                                                 └─▶ PlanListener: each event
+
+A parameter comes from the run, otherwise from the agent's settings files, otherwise it has its default. Two planners
+work offline; all others are the LLM planners that the user configured; a human's selection needs none. `dry_run` makes
+a plan from a session's file, without the index and without a run.
 """
-# WAS compaction_app/planning/effective_parameters: """The parameters of a plan: those of the run, of the agent's settings files, and the defaults."""
-# WAS compaction_app/planning/planners: """The planners: two that work offline, and the LLM planners that the user configured; none if a human selected."""
 
 from __future__ import annotations
 
@@ -241,14 +243,6 @@ class Plan:
         if isinstance(event, Ended):
             self.refusal = event.refusal
         listener.step(self, event, place)
-
-
-# WAS compaction_app/planning/plan: """A plan in progress: the prepared transcript, the chosen targets, and the planner's loop.
-#
-# transcript, answers of hooks ─▶ Plan ─▶ complete: planner ⇄ tools ⇄ airlock ─▶ the outcome
-#                                              └─▶ PlanListener: each event
-# """
-# WAS compaction_app/planning/dry_run: """A plan that is not recorded: made from the session's file, without the index and without a run."""
 
 
 EMBEDDED: Final = "embedded"

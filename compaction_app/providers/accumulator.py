@@ -4,9 +4,9 @@ A reader opens parts and adds to them; each addition returns the piece that can 
 character (JSON escapes its two surrogates separately), and may contain lone surrogates, and NULs, which no database
 accepts: text that is shown or sent back is repaired, and reasoning is returned complete and unchanged.
 
-Nothing grows without limit: an answer that is too long is `Unreadable`.
+Nothing grows without limit: an answer that is too long is `Unreadable`. No value from a provider is trusted to be
+valid: each is converted to the expected type.
 """
-# WAS compaction_app/providers/coercion: """Values from a provider, converted to the expected types: no value is trusted to be valid."""
 
 from __future__ import annotations
 

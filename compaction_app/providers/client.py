@@ -3,26 +3,21 @@
     async with aclosing(ask(endpoint, request)) as pieces:
         async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · AnswerEnd
 
+    with AnswerStream(endpoint, request, patience) as stream:       # for synchronous code
+        while (piece := stream.next(seconds)) is not None: ...
+
 A request is retried if the provider cannot answer now, or if the connection breaks before the first byte. It is
-not retried if the provider stays silent, nor after the first piece of an answer. Closing the generator, or
-cancelling its task, closes the connection, even during a wait. A key is sent only to the endpoint's own origin:
-no redirect is followed, and over plain http it is sent only to loopback.
+not retried if the provider stays silent, nor after the first piece of an answer. Closing the generator, cancelling its
+task, or leaving the block of an `AnswerStream` closes the connection, even during a wait. The network has one event
+loop per process, in a separate thread. A key is sent only to the endpoint's own origin: no redirect is followed, and
+over plain http it is sent only to loopback.
+
+An exchange is read within limits, and every failure becomes one `Failed`. The status is checked before anything is read
+as a stream: an error with status 529 is JSON, and a web page is not an answer. The body is then read as an event
+stream, or as one JSON value. A slow one is abandoned, an endless one is cut off, and invalid UTF-8 becomes U+FFFD: no
+server can block or fill this process. Bytes are counted as received from the network and are never decompressed: 10 KB
+could become gigabytes. Any byte shows that the server is alive, even a comment of the stream.
 """
-# WAS compaction_app/providers/transport: """One request and its answer over HTTP, read within limits; every failure becomes one `Failed`.
-#
-# The status is checked before anything is read as a stream: an error with status 529 is JSON, and a web page is not an
-# answer. The body is then read as an event stream, or as one JSON value. A slow one is abandoned, an endless one is cut
-# off, and invalid UTF-8 becomes U+FFFD: no server can block or fill this process. Bytes are counted as received from the
-# network and are never decompressed: 10 KB could become gigabytes. Any byte shows that the server is alive, even a
-# comment of the stream.
-# """
-# WAS compaction_app/providers/answer_stream: """The pieces of an answer for synchronous code: the network has one event loop per process, in a separate thread.
-#
-#     with AnswerStream(endpoint, request, patience) as stream:
-#         while (piece := stream.next(seconds)) is not None: ...
-#
-# Leaving the block closes the connection, even in the middle of an answer or of a wait.
-# """
 
 from __future__ import annotations
 

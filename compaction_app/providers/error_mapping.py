@@ -12,40 +12,34 @@
 | any other status                                            | Rejected                        | no          |
 | an error inside an answer that is none of these             | Broken                          | no          |
 
-Providers echo requests. Quotations contain no key, are on one line, and are short.
+    ProviderError          a run ends, keeps its targets, and can be resumed
+    ├── Overflow           the conversation is longer than the model's window
+    ├── QuotaUsed          the account has nothing left: a retry changes nothing
+    ├── Rejected           the request was refused: the key, the model's name, an option
+    ├── Unavailable        the provider is overloaded, limited or broken, even after retries
+    ├── Unreachable        no server at the address, or the connection breaks before the first byte
+    ├── Broken             the answer broke off, or is not of this dialect
+    └── TimedOut           too long without a connection, a first byte, or a next event
+
+Providers echo requests. A message quotes the provider's words on one line, cut, and never contains a key: `KeyForms`
+finds and hides the forms in which a provider may echo it, as far as this is cheap. Texts are compared by their letters
+and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and one search finds a form with any
+separators, line breaks and alphabet variants.
+
+| form                       | for the key `sk-…`                     | its letters and digits begin with |
+|----------------------------|----------------------------------------|-----------------------------------|
+| as it is, spaced           | `s k - …`                              | `sk`                              |
+| reversed                   | `…-ks`                                 | its last ones                     |
+| percent-encoded            | `a%2Bb`, `%73%6B`                      | `a2bb`, `736b`                    |
+| hexadecimal                | `736b`, `73:6B`                        | `736b`                            |
+| escaped                    | `\\u0073`, `\\x73`, `&#x73;`, `0x73`     | `u0073`, `x73`, `0x73`            |
+| decimal                    | `115, 107`, `&#115;`                   | `115107`                          |
+| base64, also inside other  | three alignments, both alphabets       | what the key alone decides        |
+| data                       |                                        |                                   |
+
+Not found: pieces of a key, letters inserted between its own, a list of one-character strings, two encodings on top of
+each other, ciphers, compression, and other encodings.
 """
-# WAS compaction_app/providers/errors: """The errors of a provider, as the user sees them.
-#
-#     ProviderError          a run ends, keeps its targets, and can be resumed
-#     ├── Overflow           the conversation is longer than the model's window
-#     ├── QuotaUsed          the account has nothing left: a retry changes nothing
-#     ├── Rejected           the request was refused: the key, the model's name, an option
-#     ├── Unavailable        the provider is overloaded, limited or broken, even after retries
-#     ├── Unreachable        no server at the address, or the connection breaks before the first byte
-#     ├── Broken             the answer broke off, or is not of this dialect
-#     └── TimedOut           too long without a connection, a first byte, or a next event
-#
-# A message quotes the provider's words, cut and on one line, and never contains a key.
-# """
-# WAS compaction_app/providers/redaction: """The forms in which a provider may echo a key, found and hidden as far as this is cheap.
-#
-# Texts are compared by their letters and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and
-# one search finds a form with any separators, line breaks and alphabet variants.
-#
-# | form                       | for the key `sk-…`                     | its letters and digits begin with |
-# |----------------------------|----------------------------------------|-----------------------------------|
-# | as it is, spaced           | `s k - …`                              | `sk`                              |
-# | reversed                   | `…-ks`                                 | its last ones                     |
-# | percent-encoded            | `a%2Bb`, `%73%6B`                      | `a2bb`, `736b`                    |
-# | hexadecimal                | `736b`, `73:6B`                        | `736b`                            |
-# | escaped                    | `\\u0073`, `\\x73`, `&#x73;`, `0x73`     | `u0073`, `x73`, `0x73`            |
-# | decimal                    | `115, 107`, `&#115;`                   | `115107`                          |
-# | base64, also inside other  | three alignments, both alphabets       | what the key alone decides        |
-# | data                       |                                        |                                   |
-#
-# Not found: pieces of a key, letters inserted between its own, a list of one-character strings, two encodings on top of
-# each other, ciphers, compression, and other encodings.
-# """
 
 from __future__ import annotations
 

@@ -1,18 +1,13 @@
 """The account of a review: each decided unit with its removed tokens, its proposer and reason, its approver and time.
 
-The page before a commit, the result and the exports are made from it, so their numbers are the same.
+The page before a commit, the result and the exports are made from it, so their numbers are the same. `LastLook` is the
+page before a commit: the deleted units, those that were never opened, and those approved in bulk; the largest unopened
+ones can be shown with the beginnings of their texts, as a spot check. `struck_map` draws the transcript as a token map
+with the deletions struck through. `review_document` and `review_markdown` are the exports.
+
+Texts of sessions are hostile. In the Markdown they are code spans, so that nothing in them is markup, and control
+characters are shown as escapes.
 """
-# WAS compaction_app/review/last_look: """The page before a commit: the deleted units, the unopened ones, and those approved in bulk.
-#
-# The largest unopened units can be shown with the beginnings of their texts, as a spot check.
-# """
-# WAS compaction_app/review/export: """A review as a document: removed and kept units, the origin and reason of each proposal, and the time of each
-# approval.
-#
-# Texts of sessions are hostile. In the Markdown they are code spans, so that nothing in them is markup, and control
-# characters are shown as escapes.
-# """
-# WAS compaction_app/review/review_map: """The transcript of a run as a token map, with the deletions struck through."""
 
 from __future__ import annotations
 

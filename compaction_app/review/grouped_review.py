@@ -1,11 +1,19 @@
-"""A review grouped by a filter: its proposals, their groups, and their numbers.
+"""A review grouped by a filter: its proposals, their groups, their numbers, and the effect of a decision in words.
 
-rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
+    rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
+
+The filter and the grouping are an address's query, the same fields of a form, and chips. A chip is one of these
+filters, turned on or off with one press.
+
+    by = reason | tool | file | turn | call                 the groups
+    undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
+    reason = KEY                                            only those of one group by reason
+    q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
+
+A decision is reported with the decided objects, the other changes, and the number of tokens:
+
+    Approved: src/parser.py, and 2 in “Belongs to another deletion”: −8,450.
 """
-# WAS compaction_app/review/decision_report: """The effect of a decision in a sentence: the objects decided, other changes, and the number of tokens.
-#
-# Approved: src/parser.py, and 2 in “Belongs to another deletion”: −8,450.
-# """
 
 from __future__ import annotations
 
@@ -57,19 +65,6 @@ from sessions_app.sessionlog.text import plural
 from sessions_app.templatetags.formatting import escape_line, signed
 
 from .lines import KINDS, UNKNOWN, LineChecks, Outline, ProposalLine, line_of, lines_of
-
-# WAS compaction_app/review/titles: """The titles of the groups of a review's proposals, and the reasons of proposals in words."""
-# WAS compaction_app/review/filters: """The filter and the grouping of a review: an address's query, the same fields of a form, and chips.
-#
-# by = reason | tool | file | turn | call                 the groups
-# undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
-# reason = KEY                                            only those of one group by reason
-# q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
-#
-# A chip is one of these filters, turned on or off with one press.
-# """
-# WAS compaction_app/review/summary: """The totals of a review: approved and undecided tokens, progress towards the target, and their gauge."""
-
 
 BY_HAND: Final = "Added by hand"
 BY_PAIR: Final = "Goes along with another deletion"

@@ -1,13 +1,13 @@
 """Each proposal in one line: the tool, its arguments or the beginning of the text, and its file.
 
 Lines are made of texts, which never change while a run's preparation is the same: those of the last few runs are
-cached, so that a page reads only the texts of the objects that it unfolds.
+cached, so that a page reads only the texts of the objects that it unfolds. An `Outline` has the turns of a review and
+the kept entries between its proposals.
+
+`LineChecks` has the number of lines of each proposal that are also in kept entries. Only calls on files have lines to
+compare. Their hashes are cached for the last few preparations, and the counts for the last few plans: reloading a page
+reads nothing, and approving undecided proposals changes no count.
 """
-# WAS compaction_app/evidence/line_checks: """The number of lines of each proposal that are also in kept entries, for all proposals of a review together.
-#
-# Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for the
-# last few plans: reloading a page reads nothing, and approving undecided proposals changes no count.
-# """
 
 from __future__ import annotations
 
@@ -31,10 +31,6 @@ from compaction_app.planning.snapshots import open_snapshot_texts, read_snapshot
 from compaction_app.runs.reviews import Reviewed
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
 from sessions_app.sessionlog.text import plural, spoken
-
-# WAS compaction_app/review/target_ref: """References to targets in addresses and forms, and the ids of articles on the page."""
-# WAS compaction_app/review/outline: """The positions of a run's proposals: their turns, and the kept entries between them."""
-
 
 CACHED: Final = 4
 """The number of runs whose lines are cached."""

@@ -1,5 +1,7 @@
-"""The user's actions on a run: start it, stop it, resume it, plan it again on the current session."""
-# WAS compaction_app/runs/openings: """The objects of a review that a user opened: the page before a commit names those approved but never opened."""
+"""The user's actions on a run: start it, stop it, resume it, plan it again on the current session, open its proposals.
+
+The page before a commit names the objects that were approved but never opened.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""A run on its page: its state, its calls, the streamed text, and the plan's progress."""
-# WAS compaction_app/runs/event_rows: """One event of a run as a row of its page: the call or event in words, and its effect."""
-# WAS compaction_app/runs/turn_log: """The streamed text of a model in the log of a run: each turn is one block, which grows during the answer.
-#
-#     asked → streamed, streamed, … → answered → called, called, …
-#       │        │                       │          └ the result of a call, in the place of the pending call
-#       │        │                       └ its cost; text that is longer than a page shows is cut
-#       │        └ reasoning, text, and calls with their arguments, each appended to its place
-#       └ a turn, with a place for all of it; repeated if the request is sent again after a `retried`
-#
-# A log takes the events of a run in order. The page renders its items; an open page is sent what has changed since. Both
-# come from the same turns, so that a page that grew piece by piece equals one that is loaded later.
-# """
+"""A run on its page: its state, its calls, the streamed text, and the plan's progress.
+
+The log has a row for each event, in words and with its effect. The streamed text of a model is one block for each turn,
+which grows during the answer.
+
+    asked → streamed, streamed, … → answered → called, called, …
+      │        │                       │          └ the result of a call, in the place of the pending call
+      │        │                       └ its cost; text that is longer than a page shows is cut
+      │        └ reasoning, text, and calls with their arguments, each appended to its place
+      └ a turn, with a place for all of it; repeated if the request is sent again after a `retried`
+
+A log takes the events of a run in order. The page renders its items; an open page is sent what has changed since. Both
+come from the same turns, so that a page that grew piece by piece equals one that is loaded later.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Reviews of runs: decisions stored as rows, and the resulting proposals.
 
 A decision is a row and never changes; its undo is also a row. The number of the last row is the *version* of the
-review. A page sends the version that it shows, so that a decision made meanwhile in another window is not overridden.
-`core.review_fold` computes the review from the rows; the latest version of the last few reviews is cached.
+review. A page sends the version that it shows, so that a decision made meanwhile in another window is not overridden:
+a conflict names the different decisions made since. `core.review_fold` computes the review from the rows; the latest
+version of the last few reviews is cached.
 """
-# WAS compaction_app/runs/review_conflicts: """Conflicts of decisions made on an older version of a review: the different decisions made since."""
 
 from __future__ import annotations
 

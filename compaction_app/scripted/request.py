@@ -1,23 +1,20 @@
-"""A request independent of its dialect: the prompt, earlier answers, and their results.
+"""A request independent of its dialect, the checks that both services make, and the moves that a script can make.
 
-Conversations are not stored, because each request contains the whole one. Earlier answers are read from the messages,
-and the number of turns from the ids of the calls, even if the client omitted old ones.
+Conversations are not stored, because each request contains the whole one. The prompt, earlier answers and their results
+are read from the messages, and the number of turns from the ids of the calls, even if the client omitted old ones.
+
+A fault is a sentence for the 400 response; the checks of fields, tools and their JSON schemas raise it as
+`RequestFault`, and the app answers with it.
+
+    Play(parts)       an answer, streamed or whole; `breaks` ends it early
+    Refuse(kind)      an HTTP error in the words of the real service
+    Silence           no byte is sent until the client gives up
+    Cut               the connection is closed without a byte
+    Foreign           a response of a server that is not a provider
+
+Thinking carries proof that it is returned unchanged: a signature of its text, and for dialects without signatures a
+checksum inside the text.
 """
-# WAS compaction_app/scripted/checks: """Checks of a request that both services make: fields, tools and their JSON schemas.
-#
-# A fault is a sentence for the 400 response; the checks raise it as `RequestFault`, and the app answers with it.
-# """
-# WAS compaction_app/scripted/response: """A script's possible moves: play an answer, refuse the request, stay silent, or cut the connection.
-#
-#     Play(parts)       an answer, streamed or whole; `breaks` ends it early
-#     Refuse(kind)      an HTTP error in the words of the real service
-#     Silence           no byte is sent until the client gives up
-#     Cut               the connection is closed without a byte
-#     Foreign           a response of a server that is not a provider
-#
-# Thinking carries proof that it is returned unchanged: a signature of its text, and for dialects without signatures a
-# checksum inside the text.
-# """
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The user's actions on a draft of a summary: request it, stop it, edit it, append it, discard it.
+"""Drafts of summaries: the user's actions on them, and a worker's work on one.
 
-start ─▶ a worker requests it ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
-     ╰─ without a model: ready immediately, to be written by hand
+    start ─▶ a worker requests it ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
+         ╰─ without a model: ready immediately, to be written by hand
+
+    claim → the session now → hooks → one or two requests ⇄ row → ready | failed
+
+Hooks are called before a summary is drafted, and before a human's summary is appended. Streamed text is stored
+immediately, so that it can be watched, and is kept if the request fails.
 """
-# WAS compaction_app/summaries/drafting: """A worker's work on one draft: call the hooks, then the model, and store the answer.
-#
-#     claim → the session now → hooks → one or two requests ⇄ row → ready | failed
-#
-# Streamed text is stored immediately, so that it can be watched, and is kept if the request fails.
-# """
 
 from __future__ import annotations
 
@@ -54,8 +53,6 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import editable, is_noise, printable
 
 from .summary_task import SummaryTask, branch_task, compaction_task
-
-# WAS compaction_app/summaries/hooks_asked: """The answers of hooks before a summary is drafted, and before a human's summary is appended."""
 
 
 class AskedHooks(NamedTuple):

@@ -1,11 +1,10 @@
-"""Starting, stopping and deleting experiments."""
-# WAS lab_app/lab/branches: """The branch of a session file that the lab measures: the one from which its agent continues."""
-# WAS lab_app/lab/measuring: """A worker's work on one experiment: each session in turn, its trials stored once all of them are made.
-#
-#     claim → session ─▶ branch ─▶ trials ⇄ row → done | stopped | failed
-#
-# A session that cannot be read is recorded as such, and the others are measured.
-# """
+"""Starting, stopping and deleting experiments, and a worker's work on one.
+
+    claim → session ─▶ branch ─▶ trials ⇄ row → done | stopped | failed
+
+Of each session, the branch from which its agent continues is measured, and its trials are stored once all of them are
+made. A session that cannot be read is recorded as such, and the others are measured.
+"""
 
 from __future__ import annotations
 

@@ -7,26 +7,23 @@ A branch is cut at 40, 60 and 80% of its messages, moved on past tool results. *
 future, it was not seen earlier in the future, and it stands in the prefix but not in its last two messages: the model
 must have taken it from there. The loss is the share of the needed references that occur nowhere in the part of the
 prefix that a plan keeps. Past sessions cannot show alternative actions of the agent, so the figure serves to compare
-plans; it is not a probability. The measure (`names`) defines references and their places.
+plans; it is not a probability.
+
+A reference is a token of five characters or more with one of `_ . / : -`, a digit, or a capital after its first
+character. Its components are separated by `. / : -`. A measure decides what is a reference, and where it stands:
+
+|                           | components                                   | substrings (the older measure)      |
+|---------------------------|----------------------------------------------|-------------------------------------|
+| arguments of a call       | decoded                                      | as JSON: `\\nfoo` is read as `nfoo`  |
+| `foo_bar` stands in       | `foo_bar` and `src/foo_bar.py`               | also in `foo_bar_baz`, `my_foo_bar` |
+| `well-known`              | is not a reference                           | is a reference                      |
+| shown earlier, if it is   | among the components of the shown text       | the identical token                 |
+
+`bound` is the minimum loss of a plan of a given size, found by a plan that knows the future: no plan under the same
+rules can do much better. The choice of the kept units is a problem without a fast exact solution (maximum coverage with
+a budget), so two greedy choices are made and the better one is improved by swaps; the result may be a little above the
+true bound.
 """
-# WAS lab_app/pure/names: """PURE: the definition of a reference and of its places, by each measure.
-#
-# |                           | components                                   | substrings (the older measure)      |
-# |---------------------------|----------------------------------------------|-------------------------------------|
-# | arguments of a call       | decoded                                      | as JSON: `\\nfoo` is read as `nfoo`  |
-# | `foo_bar` stands in       | `foo_bar` and `src/foo_bar.py`               | also in `foo_bar_baz`, `my_foo_bar` |
-# | `well-known`              | is not a reference                           | is a reference                      |
-# | shown earlier, if it is   | among the components of the shown text       | the identical token                 |
-#
-# A reference is a token of five characters or more with one of `_ . / : -`, a digit, or a capital after its first
-# character. Its components are separated by `. / : -`.
-# """
-# WAS lab_app/pure/bound: """PURE: the minimum loss of a plan of a given size, found by a plan that knows the future.
-#
-# No plan under the same rules can do much better. The choice of the kept units is a problem without a fast exact solution
-# (maximum coverage with a budget), so two greedy choices are made and the better one is improved by swaps; the result may
-# be a little above the true bound.
-# """
 
 from __future__ import annotations
 

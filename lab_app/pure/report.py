@@ -1,13 +1,9 @@
 """PURE: the trials of many sessions as figures: one result for each strategy and share, with an interval.
 
-An interval comes from resampling sessions, not cuts: the cuts of one session are alike (see `samples`). Tokens are the
-agents' estimates; a cost is in US dollars, and only for sessions whose model has a known price.
+The cuts of one session are alike, so sessions are resampled and not cuts: differences within an interval are noise.
+Tokens are the agents' estimates; a cost is in US dollars, and only for sessions whose model has a known price. The
+losses are also drawn by the kept share, with the minimum possible loss.
 """
-# WAS lab_app/pure/samples: """PURE: means over the cuts of many sessions, and their reliability.
-#
-# The cuts of one session are alike, so sessions are resampled and not cuts: differences within an interval are noise.
-# """
-# WAS lab_app/pure/loss_plot: """PURE: the drawing of strategies' losses by the kept share, with the minimum possible loss."""
 
 from __future__ import annotations
 

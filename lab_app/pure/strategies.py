@@ -6,17 +6,13 @@
 | oldest          | the oldest entries                                                                 | yes       |
 | largest         | the largest entries                                                                | yes       |
 | old_results     | tool results but the last three, as providers edit a context; then the oldest      | yes       |
-| keep_recent     | everything before a place at which a turn can begin, as pi and Codex cut            | yes       |
-| prune           | the tool results behind the newest 40,000 tokens of them, as OpenCode does          | no        |
-| summary         | nothing: the agent's own summaries are evaluated instead (see `summaries`)          | no        |
+| keep_recent     | everything before a place at which a turn can begin, as pi and Codex cut           | yes       |
+| prune           | the tool results behind the newest 40,000 tokens of them, as OpenCode does         | no        |
+| summary         | nothing: the agent's own summaries are evaluated instead (see `trials`)            | no        |
 
-A strategy that takes no share is measured at the share that it deletes.
+A strategy that takes no share is measured at the share that it deletes. The simple orders delete entry by entry, with
+the objects of the same tool calls, until the share is reached; entries that the airlock refuses are kept.
 """
-# WAS lab_app/pure/orders: """PURE: simple orders of deletion, with which planners are compared.
-#
-# Each deletes entry by entry through the airlock, with the objects of the same tool calls, until the share is reached.
-# Entries that the airlock refuses are kept.
-# """
 
 from __future__ import annotations
 

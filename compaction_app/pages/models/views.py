@@ -1,4 +1,5 @@
-"""The pages of models: the list, the forms that add and change them, and the test of one."""
+"""The pages of models: the list of providers with their models and suggestions, the forms that add and change them, and
+the test of a model."""
 
 from __future__ import annotations
 
@@ -47,9 +48,6 @@ from .service import (
     take_agreement_back,
     test_model,
 )
-
-# WAS compaction_app/models_page/presenter: """The page of models: each provider with its models, and suggestions."""
-
 
 SUGGESTED: Final = 12
 """The maximum number of suggested models."""

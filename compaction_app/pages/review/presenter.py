@@ -3,7 +3,8 @@
     rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, groups──▶ Page
                                                                   texts, by offset ──▶ unfolded proposals
 
-Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals.
+Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals, each with its texts, its
+reason, its pair, and the possible decisions.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import Block, BlockType, Protection, Role, Target, Texts
-
-# WAS compaction_app/review/articles: """One unfolded proposal on the review page: its texts, its reason, its pair, and the possible decisions."""
-
 
 PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 """The roles whose texts are prose; the others are output."""
