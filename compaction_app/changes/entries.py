@@ -18,7 +18,7 @@ from typing import Any, Final
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.hooks import session_before_tree, unloaded
 from compaction_app.models import AuditEntry
-from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks, require_move_not_cancelled
+from compaction_app.planning.hook_runner import TreeMove, after_move, ask_tree_hooks, require_not_cancelled
 from compaction_app.session_activity import activity_of, append_needs
 from sessions_app.agents.pure.format import Append, WriteFacts
 from sessions_app.document.document import Document
@@ -326,7 +326,7 @@ def append_entries(
 def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
     """Call the hooks for a move that is possible now; returns the label that they request, empty if none."""
     answers = ask_tree_hooks(plan.present, move, plan.present.row)
-    require_move_not_cancelled(answers)
+    require_not_cancelled(answers)
     return answers.label
 
 

@@ -18,13 +18,13 @@ from compaction_app.providers.client import size_of
 from compaction_app.providers.usage import CHARACTERS_PER_TOKEN
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
-from sessions_app.sessionlog.entries import Stats, Texts
+from sessions_app.sessionlog.entries import Stats
 from sessions_app.sessionlog.errors import Conflict
 
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
 from .plan import effective_parameters
-from .snapshots import Prepared, prepare_snapshot, read_snapshot_texts
+from .snapshots import open_snapshot_texts, prepare_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ def measure_first_request(
     window = ContextWindowLookup(home).window_of_session(session)
     in_force = effective_parameters(session.agent_settings(home), own)
     prepared = prepare_snapshot(session, leaf_id, in_force.values, window.value if window is not None else None)
-    transcript = prepared.transcript(_TextsOnDemand(session.real_path(), prepared))
-    prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
+    with open_snapshot_texts(session.real_path(), prepared) as texts:
+        transcript = prepared.transcript(texts)
+        prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
 
@@ -84,16 +85,3 @@ def _budget(transcript: Transcript, window: int | None) -> Budget:
         percent_reduction=0.0,
     )
     return Budget(transcript.parameters.compression_ratio, nothing, window)
-
-
-class _TextsOnDemand(dict[str, Texts]):
-    """The texts of a snapshot's entries, each read when it is needed."""
-
-    def __init__(self, path: Path, prepared: Prepared) -> None:
-        super().__init__()
-        self._path, self._prepared = path, prepared
-        self._entries = {entry.entry_id: entry for entry in prepared.entries}
-
-    def __missing__(self, entry_id: str) -> Texts:
-        self.update(read_snapshot_texts(self._path, self._prepared, [self._entries[entry_id]]))
-        return self[entry_id]

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import read_target
@@ -63,6 +63,8 @@ from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
 """The number of the decision with the hooks' pins: before the first step of a human."""
+NOTHING_SUMMARISED: Final = "Nothing was summarised"
+NOT_MOVED: Final = "Nothing was moved"
 
 
 class HookMessage(NamedTuple):
@@ -93,6 +95,7 @@ class HookAnswers:
     cancelled: str = ""
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[HookMessage, ...] = ()
+    NOT_DONE: ClassVar = NOTHING_PLANNED
 
 
 NO_ANSWERS: Final = HookAnswers()
@@ -122,17 +125,7 @@ def before_compact(
     loaded = load()
     pins: dict[Target, str] = {}
     supplied, cancelled, messages = None, "", []
-    sent = {
-        "path": loaded.path,
-        "session": session,
-        "loaded": loaded,
-        "branch": tuple(loaded.tree.branch(leaf_id)),
-        "preparation": transcript,
-        "parameters": transcript.parameters,
-        "reason": reason,
-        "summary": None,
-        "stop": stop,
-    }
+    sent = _sent_before_compact(loaded, session, leaf_id, transcript, reason, None, stop)
     for answered in ask_hooks(session_before_compact, DELETIONS, NOTHING_PLANNED, sent):
         hook, answer = answered
         why = because(answered)
@@ -150,10 +143,33 @@ def before_compact(
     return HookAnswers(pins, supplied, cancelled, tuple(messages))
 
 
-def require_not_cancelled(answers: HookAnswers) -> None:
+def require_not_cancelled(answers: HookAnswers | SummaryAnswers | TreeAnswers) -> None:
     """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
     if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. Nothing was planned.")
+        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {answers.NOT_DONE}.")
+
+
+def _sent_before_compact(
+    loaded: LoadedSession,
+    session: Session | None,
+    leaf_id: str,
+    transcript: Transcript,
+    reason: str,
+    summary: SummaryPreparation | None,
+    stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """The arguments of the signal `session_before_compact`."""
+    return {
+        "path": loaded.path,
+        "session": session,
+        "loaded": loaded,
+        "branch": tuple(loaded.tree.branch(leaf_id)),
+        "preparation": transcript,
+        "parameters": transcript.parameters,
+        "reason": reason,
+        "summary": summary,
+        "stop": stop,
+    }
 
 
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
@@ -260,7 +276,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-NOTHING_SUMMARISED: Final = "Nothing was summarised"
+# ---- summaries -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +300,7 @@ class SummaryAnswers:
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
     """The answer of each hook, in words."""
+    NOT_DONE: ClassVar = NOTHING_SUMMARISED
 
 
 def ask_summary_hooks(
@@ -302,17 +319,7 @@ def ask_summary_hooks(
     continue.
     """
     require_loaded()
-    sent: dict[str, Any] = {
-        "path": loaded.path,
-        "session": session,
-        "loaded": loaded,
-        "branch": tuple(loaded.tree.branch(leaf_id)),
-        "preparation": transcript,
-        "parameters": transcript.parameters,
-        "reason": reason,
-        "summary": preparation,
-        "stop": stop,
-    }
+    sent = _sent_before_compact(loaded, session, leaf_id, transcript, reason, preparation, stop)
     supplied, cancelled, messages = None, "", []
     pins: dict[str, str] = {}
     for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
@@ -329,12 +336,6 @@ def ask_summary_hooks(
         first_kept = supplied.first_kept_id if supplied is not None else preparation.first_kept_id
         _require_not_pinned(pins, preparation, first_kept)
     return SummaryAnswers(supplied, cancelled, tuple(messages))
-
-
-def require_summary_not_cancelled(answers: SummaryAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
-    if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOTHING_SUMMARISED}.")
 
 
 def after_summary(
@@ -397,7 +398,7 @@ def _require_not_pinned(pins: dict[str, str], preparation: SummaryPreparation, f
             )
 
 
-NOT_MOVED: Final = "Nothing was moved"
+# ---- moves -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +430,7 @@ class TreeAnswers:
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
     """The answer of each hook, in words."""
+    NOT_DONE: ClassVar = NOT_MOVED
 
 
 def ask_tree_hooks(
@@ -472,12 +474,6 @@ def ask_tree_hooks(
             cancelled = why
             messages.append(f"Cancelled by {why}.")
     return TreeAnswers(sent["focus"], sent["label"], supplied, cancelled, tuple(messages))
-
-
-def require_move_not_cancelled(answers: TreeAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
-    if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOT_MOVED}.")
 
 
 def after_move(

@@ -294,6 +294,21 @@ def require_planner(planner: str, thinking: str | None = "") -> str:
     return model.planner
 
 
+def confirmed_model(planner: str, base_url: str, work: str, advice: str) -> ResolvedModel:
+    """The model of work that was confirmed with this address: requests are sent nowhere else.
+
+    Raises BadInput `moved_elsewhere`, in which `work` and `advice` are words, if its address has changed since.
+    """
+    model = model_named(planner)
+    if model.base_url != base_url:
+        raise BadInput(
+            "moved_elsewhere",
+            f"The address of {model.planner} is now {model.base_url}, but {work} {base_url}. Nothing was sent. "
+            f"{advice}",
+        )
+    return model
+
+
 def model_of_run(run: Run) -> ResolvedModel | None:
     """The model of a run's LLM planner; None for other planners. Requests are sent only to the confirmed address.
 
@@ -302,13 +317,7 @@ def model_of_run(run: Run) -> ResolvedModel | None:
     """
     if not is_llm(run.planner):
         return None
-    model = model_named(run.planner)
-    if model.base_url != run.base_url:
-        raise BadInput(
-            "moved_elsewhere",
-            f"The address of {model.planner} is now {model.base_url}, but run {run.pk} was started for {run.base_url}. "
-            "Nothing was sent. Start a new run.",
-        )
+    model = confirmed_model(run.planner, run.base_url, f"run {run.pk} was started for", "Start a new run.")
     if run.automatic and not model.agreed:
         raise BadInput(
             "not_agreed",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +28,7 @@ from compaction_app.entries.words import ARGUMENT_CHARACTERS, author_of, call_pa
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
 from sessions_app.sessionlog.text import plural, spoken
 
@@ -53,7 +53,7 @@ class ProposalLine:
 
 KINDS: Final = {"output": "outputs", "call": "calls", "thinking": "thinking", "message": "messages"}
 UNKNOWN: Final = ProposalLine("unknown", "message", "", "")
-_cache: OrderedDict[tuple[int, str], dict[Target, ProposalLine]] = OrderedDict()
+_cache: Final[Recent[tuple[int, str], dict[Target, ProposalLine]]] = Recent(CACHED)
 _lock = threading.Lock()
 
 
@@ -62,12 +62,7 @@ def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[Review
 
     `mark` identifies the preparation of the run.
     """
-    key = run.pk, mark
-    with _lock:
-        known = _cache.setdefault(key, {})
-        _cache.move_to_end(key)
-        while len(_cache) > CACHED:
-            _cache.popitem(last=False)
+    known = _cache.get((run.pk, mark), dict)
     # Even if no lines are missing: reading finds out whether the file is still the one that was prepared.
     found = _made(run, mark, transcript, [item for item in items if item.target not in known], first=not known)
     with _lock:
@@ -244,10 +239,10 @@ def _plural(name: str, count: int) -> str:
     return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
 
 
-"""The number of cached preparations and plans."""
+# ---- lines that are also in kept entries -------------------------------------------------------------------
 
-_histories: OrderedDict[tuple[int, str], FileHistory] = OrderedDict()
-_standing: OrderedDict[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]] = OrderedDict()
+_histories: Final[Recent[tuple[int, str], FileHistory]] = Recent(CACHED)
+_standing: Final[Recent[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]]] = Recent(CACHED)
 
 
 class LineChecks:
@@ -275,34 +270,22 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
 
 def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
     """The same by the order of tool calls, with the last later kept call."""
-    key = run.pk, reviewed.mark, reviewed.review.would_go
-    with _lock:
-        if key in _standing:
-            _standing.move_to_end(key)
-            return _standing[key]
-    found = file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
-    with _lock:
-        _standing[key] = found
-        while len(_standing) > CACHED:
-            _standing.popitem(last=False)
-    return found
+
+    def work_out() -> Mapping[int, StandingLater]:
+        return file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+
+    return _standing.get((run.pk, reviewed.mark, reviewed.review.would_go), work_out)
 
 
 def file_history(run: Run, mark: str) -> FileHistory:
     """The calls on files of a run's transcript. Raises the errors of `open_snapshot_texts`."""
-    key = run.pk, mark
-    with _lock:
-        if key in _histories:
-            _histories.move_to_end(key)
-            return _histories[key]
-    prepared = snapshot_of(run, mark).prepared
-    with open_snapshot_texts(run.session.real_path(), prepared) as texts:
-        found = FileHistory(file_calls(prepared.transcript(texts)))
-    with _lock:
-        _histories[key] = found
-        while len(_histories) > CACHED:
-            _histories.popitem(last=False)
-    return found
+
+    def work_out() -> FileHistory:
+        prepared = snapshot_of(run, mark).prepared
+        with open_snapshot_texts(run.session.real_path(), prepared) as texts:
+            return FileHistory(file_calls(prepared.transcript(texts)))
+
+    return _histories.get((run.pk, mark), work_out)
 
 
 def call_of(transcript: Transcript, target: Target) -> ToolPair | None:

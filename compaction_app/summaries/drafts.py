@@ -34,12 +34,11 @@ from compaction_app.planning.hook_runner import (
     ask_summary_hooks,
     ask_tree_hooks,
     never,
-    require_move_not_cancelled,
-    require_summary_not_cancelled,
+    require_not_cancelled,
 )
-from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
+from compaction_app.planning.model_registry import endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer
-from compaction_app.planning.plan import effective_parameters
+from compaction_app.planning.plan import confirmed_model, effective_parameters
 from compaction_app.providers.usage import UsageTotals
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.disk.files import FileState
@@ -73,7 +72,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     session = session_row(present.path)
     if task.move is not None:
         answers = ask_tree_hooks(present, task.move, session, stop)
-        require_move_not_cancelled(answers)
+        require_not_cancelled(answers)
         changed = keeping(task.with_focus(answers.focus), answers.supplied)
         return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
     branch = present.tree.branch(present.leaf_id)
@@ -88,7 +87,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     if transcript is None or task.preparation is None:
         raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
     found = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session=session, stop=stop)
-    require_summary_not_cancelled(found)
+    require_not_cancelled(found)
     return AskedHooks(keeping(task, found.supplied), found.supplied, found.messages)
 
 
@@ -340,6 +339,8 @@ def _no_draft(draft: SummaryDraft) -> Conflict:
     )
 
 
+# ---- a worker's work -------------------------------------------------------------------------------------
+
 STORE_SECONDS: Final = 0.3
 """The shortest time between two updates of the streamed text."""
 
@@ -386,7 +387,7 @@ def write_draft(draft_id: int, worker: str, ending: threading.Event | None = Non
 
 def _write(recorder: DraftRecorder) -> None:
     draft = recorder.job
-    model = _model_of(draft)
+    model = confirmed_model(draft.planner, draft.base_url, "this draft was requested from", "Ask again.")
     asked = ask_hooks_about(task_of(draft), recorder.has_to_end)
     recorder.store(hook_messages=list(asked.messages))
     if asked.supplied is not None:
@@ -397,15 +398,3 @@ def _write(recorder: DraftRecorder) -> None:
     summarizer = Summarizer(model, endpoint_of(model), recorder, UsageTotals(model.host))
     written = summarizer.write(asked.task.parts)
     recorder.ready(asked.task.text_of(written.texts), is_cut=written.is_cut)
-
-
-def _model_of(draft: SummaryDraft) -> ResolvedModel:
-    """The model of a draft. Requests go only to the confirmed address: raises BadInput `moved_elsewhere`."""
-    model = model_named(draft.planner)
-    if model.base_url != draft.base_url:
-        raise BadInput(
-            "moved_elsewhere",
-            f"The address of {model.planner} is now {model.base_url}, but this draft was requested from "
-            f"{draft.base_url}. Nothing was sent. Ask again.",
-        )
-    return model

@@ -23,8 +23,8 @@ from django.utils import timezone
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.loop import Event
 from compaction_app.core.transcript import Transcript
-from compaction_app.planning.model_registry import ResolvedModel, model_named
-from compaction_app.planning.plan import EffectiveParameters, Plan, effective_parameters, planner_named
+from compaction_app.planning.model_registry import ResolvedModel
+from compaction_app.planning.plan import EffectiveParameters, Plan, confirmed_model, effective_parameters, planner_named
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import Strategy, strategies_named
 from lab_app.pure.trials import Branch, Trial, trials_of
@@ -158,7 +158,9 @@ def _measure(recorder: ExperimentRecorder) -> None:
     experiment = recorder.job
     strategies = strategies_named(experiment.strategies) if experiment.strategies else []
     if experiment.planner:
-        strategies.append(_strategy_of(_model_of(experiment), recorder))
+        asked = "this experiment was started for"
+        model = confirmed_model(experiment.planner, experiment.base_url, asked, "Start another one.")
+        strategies.append(_strategy_of(model, recorder))
     for measured in experiment.measured.select_related("session__root").order_by("pk"):
         trials, failure = _trials_of(measured, strategies, recorder)
         if recorder.is_stopped():
@@ -199,15 +201,3 @@ def _strategy_of(model: ResolvedModel, recorder: ExperimentRecorder) -> Strategy
         return plan.store.targets
 
     return Strategy(model.planner, model.planner, "What the model chooses.", plan_for)
-
-
-def _model_of(experiment: Experiment) -> ResolvedModel:
-    """The model of an experiment. Requests go only to the confirmed address: raises BadInput `moved_elsewhere`."""
-    model = model_named(experiment.planner)
-    if model.base_url != experiment.base_url:
-        raise BadInput(
-            "moved_elsewhere",
-            f"The address of {model.planner} is now {model.base_url}, but this experiment was started for "
-            f"{experiment.base_url}. Nothing was sent. Start another one.",
-        )
-    return model
