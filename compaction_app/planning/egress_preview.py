@@ -19,7 +19,6 @@ from compaction_app.providers.usage import CHARACTERS_PER_TOKEN
 from sessions_app.index.context_window_lookup import ContextWindowLookup
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Stats
-from sessions_app.sessionlog.errors import Conflict
 
 from .llm_planner import prompt_for, request_for
 from .model_registry import ResolvedModel
@@ -56,22 +55,6 @@ def measure_first_request(
         prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
-
-
-def disclosure_mark(model: ResolvedModel | None) -> str:
-    """The value that a form sends back to prove its disclosure; empty if nothing leaves this machine."""
-    return f"{model.planner} at {model.base_url}" if model is not None else ""
-
-
-def require_disclosed(model: ResolvedModel | None, shown: str, not_done: str) -> None:
-    """Raise Conflict `not_disclosed` unless the submitted form had shown the data sent to this model, and its
-    destination."""
-    if model is not None and shown != disclosure_mark(model):
-        raise Conflict(
-            "not_disclosed",
-            f"{model.planner} is at {model.host}, and the form had not shown that yet. {not_done} Read below what "
-            "leaves this machine, then start.",
-        )
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:

@@ -55,6 +55,7 @@ from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, 
 from compaction_app.core.transcript import Transcript, TranscriptEntry
 from compaction_app.entries.words import beginning_of
 from compaction_app.models import Proposal, Run
+from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.recent import Recent
@@ -461,11 +462,12 @@ class GroupedReview:
     @cached_property
     def planned(self) -> Mapping[Target, int]:
         """The same in the measure of the context."""
-        return _planned.get(self.key, self._in_measure)
 
-    def _in_measure(self) -> Mapping[Target, int]:
-        estimates = {target: size.tokens for target, size in self.sizes.items()}
-        return in_measure(self.context, self.review, estimates)
+        def work_out() -> Mapping[Target, int]:
+            estimates = {target: size.tokens for target, size in self.sizes.items()}
+            return in_measure(self.context, self.review, estimates)
+
+        return _planned.get(self.key, work_out)
 
     def size(self, item: ReviewItem) -> int:
         """The size by which a proposal is sorted. No decision changes it, because rows are loaded by their position in
@@ -515,6 +517,11 @@ class GroupedReview:
 
     def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
         return self.tokens(item for item in items if item.standing in ACCEPTED)
+
+    @cached_property
+    def hooked(self) -> Mapping[Target, str]:
+        """The pins of hooks by target, in words; read only if a pinned object is shown."""
+        return pinned_by_hooks(self.run)
 
     @cached_property
     def line_checks(self) -> LineChecks:

@@ -23,24 +23,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import QuerySet
 
-from compaction_app.core.prompt import PREVIEW_LENGTH
 from compaction_app.core.states import ACTIVE, EventKind, RunState
 from compaction_app.core.transcript import TranscriptEntry
-from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
+from compaction_app.models import Run, RunEvent
 from compaction_app.planning.plan import EMBEDDED, source_of_query
-from compaction_app.planning.snapshots import Prepared, known_torn_line, read_snapshot_texts
+from compaction_app.planning.snapshots import Prepared, read_snapshot_texts
 from compaction_app.providers.usage import dollars
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.session_loader import TornLine
 
 from .automatic import due_sessions, left_because, note_on_planner
-from .forms import CompactForm
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -505,23 +501,11 @@ class Followed:
         return bool(self.changes) or self.steps is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run's page."""
-
-    steps: Steps
-    parameters: dict[str, SourcedValue[str]]
-    items: list[ModelTurn | EventRow]
-    earlier: int
-    """The number of rows before those shown."""
-    seq: int
-
-
 # ---- a page, and its updates -------------------------------------------------------------------------------
 
 
-def view_run(run: Run, *, whole: bool = False) -> RunView:
-    """The page of a run, with its last rows or all of them."""
+def view_run(run: Run, *, whole: bool = False) -> dict[str, Any]:
+    """The context of a run's page, with its last rows or all of them; `earlier` counts the rows before those."""
     first = 0 if whole else _first(run)
     log, seq = Log(), first
     for event in _events(run.events.filter(seq__gt=first, seq__lte=run.last_seq)):
@@ -530,7 +514,13 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
     if run.state not in ACTIVE:
         log.close()
     earlier = run.events.filter(seq__lte=first).exclude(kind=EventKind.STREAMED).count() if first else 0
-    return RunView(_steps(run, _points(run)), shown_parameters(run), log.items, earlier, seq)
+    return {
+        "steps": _steps(run, _points(run)),
+        "parameters": shown_parameters(run),
+        "items": log.items,
+        "earlier": earlier,
+        "seq": seq,
+    }
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
@@ -697,52 +687,6 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     if not note:
         return AutomaticPlanning(True, planner, left=left)
     return AutomaticPlanning(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactPage:
-    """The page around the fields of the form."""
-
-    planner_source: str
-    """Why this planner is preselected."""
-    models: list[ResolvedModel]
-    level_source: str
-    in_flight: Run | None
-    waiting: list[Run]
-    """Runs of this session whose plan can be reviewed."""
-    torn: TornLine | None
-    """The session's last line, if it is torn."""
-    preview_length: int = PREVIEW_LENGTH
-    """The maximum length of an entry in the manifest, in characters."""
-
-
-def compact_page(session: Session, form: CompactForm) -> CompactPage:
-    model = form.model
-    is_own = model is not None and model == model_of_session(session)
-    return CompactPage(
-        planner_source="This is the session’s own model." if is_own else "",
-        models=models(),
-        level_source=_level_source(form),
-        in_flight=session.runs.active().first(),
-        waiting=list(_reviewable(session)[:5]),
-        torn=known_torn_line(session),
-    )
-
-
-def _level_source(form: CompactForm) -> str:
-    """The source of the thinking level; empty if it was chosen, or if there is none."""
-    own = form.session_level
-    if form.is_level_chosen or not own:
-        return ""
-    source = f"The session’s thinking level is {own}."
-    return source if own in (form.level, "off") else f"{source} The nearest that the model supports is {form.level}."
-
-
-def _reviewable(session: Session) -> QuerySet[Run]:
-    """The prepared runs of a session whose plan can be reviewed."""
-    planned = session.runs.reviewable().filter(snapshot__isnull=False)
-    is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
-    return planned.exclude(is_empty).order_by("-pk")
 
 
 BATCH: Final = 200

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from django import forms
 
-from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named
+from compaction_app.runs.forms import DisclosingForm
 from lab_app.pure.measure import CUTS, MINIMUM_MESSAGES
 from lab_app.pure.strategies import KEYS, STRATEGIES, SUMMARIES
 from lab_app.pure.trials import KEEPS
@@ -27,7 +27,7 @@ def _planner(name: str) -> str:
     return name if name == NO_MODEL else model_named(name).planner
 
 
-class ExperimentForm(forms.Form):
+class ExperimentForm(DisclosingForm):
     """The measured sessions, the strategies, and the shares."""
 
     session = forms.TypedMultipleChoiceField(coerce=int, required=False)
@@ -49,7 +49,6 @@ class ExperimentForm(forms.Form):
         widget=forms.CheckboxSelectMultiple,
     )
     planner = CheckedField(_planner, required=False)
-    disclosed = forms.CharField(required=False)
 
     def __init__(self, data: Mapping[str, Any], *, is_new: bool) -> None:
         """`is_new`: whether nothing is chosen yet, so that every field has its default."""
@@ -105,14 +104,3 @@ class ExperimentForm(forms.Form):
             return None if name == NO_MODEL else model_named(name)
         except BadInput:
             return None
-
-    @property
-    def disclosure_mark(self) -> str:
-        return disclosure_mark(self.model)
-
-    def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the form had shown the destination of the data; and BadInput
-        `no_model`."""
-        if self.model is not None and self.model.fault:
-            raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
-        require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent.")

@@ -45,6 +45,7 @@ def new_experiment(request: HttpRequest) -> HttpResponse:
         return _show_new(request, form)
     try:
         require_valid(form, "Nothing was measured.")
+        form.require_usable_model()
         form.require_disclosure()
         keys = form.cleaned_data["strategy"]
         strategies = strategies_named(keys) if keys or form.model is None else []

@@ -9,26 +9,25 @@ reason, its pair, and the possible decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from compaction_app.core.effects import Consequences, DecisionEffect
+from compaction_app.core.effects import DecisionEffect
 from compaction_app.core.file_touches import Standing
 from compaction_app.core.gates import Refusal
 from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
 from compaction_app.core.reasons import is_checkable
-from compaction_app.core.review_fold import ACCEPTED, Kind, Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Kind, ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.entries.links import entry_address, text_address
 from compaction_app.entries.view import BLOCKS, clamp
 from compaction_app.entries.words import author_of, call_words
 from compaction_app.models import Proposal, Run
-from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot
 from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.grouped_review import (
@@ -49,7 +48,7 @@ from compaction_app.review.grouped_review import (
     step_words,
     summary_of,
 )
-from compaction_app.review.lines import LineChecks, Stay, anchor, checked_reason, fold_words, ref_of
+from compaction_app.review.lines import Stay, anchor, checked_reason, fold_words, ref_of
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import significant
@@ -202,32 +201,12 @@ def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
 class ArticleMaker:
     """Makes the articles of one review from the texts that were read."""
 
-    def __init__(
-        self,
-        run: Run,
-        reviewer: Reviewer,
-        review: Review,
-        texts: Mapping[str, Texts],
-        hooked: Callable[[], Mapping[Target, str]],
-        line_checks: LineChecks,
-        removed: Callable[[Target], int],
-        consequences: Consequences,
-    ) -> None:
-        """`hooked` is called for pinned objects only: it returns the pins of hooks by target, in words. `removed`
-        returns the estimate of the part of an object that the plan removes."""
-        self._reviewer = reviewer
-        self._review = review
-        self._transcript = reviewer.transcript
-        self._texts = texts
-        session = run.session
+    def __init__(self, grouped: GroupedReview, texts: Mapping[str, Texts]) -> None:
+        self._grouped, self._texts = grouped, texts
+        self._reviewer, self._review, self._transcript = grouped.reviewer, grouped.review, grouped.transcript
+        session = grouped.run.session
         # Resolved once, because resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
-        self._planner = run.planner
-        self._context = run.context_size
-        self._hooked = hooked
-        self._removed = removed
-        self._consequences = consequences
-        self._line_checks = line_checks
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
     def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
@@ -238,7 +217,7 @@ class ArticleMaker:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
         reason = item.origin.reason if item.origin is not None and not item.added else ""
-        still = self._line_checks.of(item.target)
+        still = self._grouped.line_checks.of(item.target)
         return OpenProposal(
             anchor=anchor(item.position, item.target),
             key=ref_of(item.target),
@@ -297,7 +276,7 @@ class ArticleMaker:
         return Addition(ref_of(target), words, self._effect_tokens(Kind.ADD, target))
 
     def _effect_tokens(self, kind: Kind, target: Target) -> int:
-        return self._context.of(self._consequences.of(kind, [target]).tokens)
+        return self._grouped.context.of(self._grouped.consequences.of(kind, [target]).tokens)
 
     # ---- texts ------------------------------------------------------------------------------------------
 
@@ -366,14 +345,14 @@ class ArticleMaker:
 
     def _source(self, item: ReviewItem) -> str:
         if item.origin is None:
-            return self._hooked().get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
+            return self._grouped.hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
         if item.added or item.source == Proposal.Source.HUMAN:
             return "added by hand"
         if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
         if item.source == Proposal.Source.REPAIR:
             return "goes along with another deletion"
-        return f"{self._planner} planner"
+        return f"{self._grouped.run.planner} planner"
 
     def _pairs(self, item: ReviewItem) -> Iterator[Named]:
         if item.standing in (ReviewStatus.REFUSED, ReviewStatus.NARROWED):
@@ -390,7 +369,7 @@ class ArticleMaker:
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
-                after = f"goes with it, −{significant(self._context.of(self._removed(target))):,}"
+                after = f"goes with it, −{significant(self._grouped.context.of(self._grouped.removed(target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
 
     def _kept_by(self, refusal: Refusal) -> Named | None:
@@ -623,10 +602,6 @@ _shut_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] 
 class ReviewDesk(GroupedReview):
     """One run's review at one version, from which pages and fragments are made."""
 
-    def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
-        super().__init__(run, chosen, version)
-        self._pinned: Mapping[Target, str] | None = None
-
     @property
     def summary(self) -> Summary:
         return _summaries.get(self.key, self._summary)
@@ -651,10 +626,8 @@ class ReviewDesk(GroupedReview):
     def moved(self) -> Sequence[Moved]:
         """The messages that would be sent before something that precedes them now, if all undecided proposals are
         approved."""
-        return _moved.get(self.key, self._find_moved)
-
-    def _find_moved(self) -> Sequence[Moved]:
-        return moved_in_snapshot(self.run.session.real_path(), self.prepared, self.review.would_go)
+        path = self.run.session.real_path
+        return _moved.get(self.key, lambda: moved_in_snapshot(path(), self.prepared, self.review.would_go))
 
     # ---- the page ---------------------------------------------------------------------------------------
 
@@ -833,7 +806,7 @@ class ReviewDesk(GroupedReview):
             tokens=self.effect_tokens(effect) or self.full_effect(item),
             others=self._others(effect, [item]),
             signed=item.standing in SIGNED,
-            mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
+            mark=mark_of_item(item, blocks, item.origin is None and item.target in self.hooked),
             undecided=item.standing is ReviewStatus.UNDECIDED,
             acts=" ".join(name for name, _ in actions_of(item)),
             opened=opened,
@@ -877,7 +850,7 @@ class ReviewDesk(GroupedReview):
 
     def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
         """Proposals with their texts, reasons and pairs, and the kept entries around them."""
-        maker = self._maker(self.texts_of(items))
+        maker = ArticleMaker(self, self.texts_of(items))
         return [maker.open_proposal(item, *self._around(item)) for item in items]
 
     def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
@@ -885,7 +858,7 @@ class ReviewDesk(GroupedReview):
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
-        maker = self._maker(self.read(shown))
+        maker = ArticleMaker(self, self.read(shown))
         more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
         return [block for entry in shown for block in maker.staying(entry)], more
 
@@ -900,26 +873,6 @@ class ReviewDesk(GroupedReview):
             return None
         tokens = sum(map(self.outline.tokens_staying, stay.entries))
         return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
-
-    # ---- texts ------------------------------------------------------------------------------------------
-
-    def _hooked(self) -> Mapping[Target, str]:
-        """The pins of hooks, looked up when a pinned object is shown."""
-        if self._pinned is None:
-            self._pinned = pinned_by_hooks(self.run)
-        return self._pinned
-
-    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(
-            self.run,
-            self.reviewer,
-            self.review,
-            texts,
-            self._hooked,
-            self.line_checks,
-            self.removed,
-            self.consequences,
-        )
 
 
 def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
