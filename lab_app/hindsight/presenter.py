@@ -26,14 +26,13 @@ from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import moment_of
 
-from .service import Figures, due_sessions, figures_of, look_back
+from .service import STORED, Figures, due_sessions, figures_of, look_back
 
 MOST: Final = 25
 """The number of the most expensive compactions in the list."""
 FETCHED_SHOWN: Final = 200
 RETURNED_SHOWN: Final = 120
 """References that are shown for each way in which they came back."""
-_SUMS: Final = ("requests", "saved", "again", "sent", "files", "memory", "dollars_saved", "dollars_cost")
 _NO_MONTH: Final = "none"
 """The month, in addresses, of compactions that record no time."""
 
@@ -87,19 +86,6 @@ class SumRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CostRow:
-    """One compaction in the list of the most expensive ones."""
-
-    row: CompactionCost
-    session: Session
-    cost: str
-
-    @property
-    def percent(self) -> float | None:
-        return 100 * self.row.sent / self.row.saved if self.row.saved else None
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     """The page of all sessions. Sums of agents and of months are of all compactions that match the filter."""
 
@@ -107,7 +93,7 @@ class Overview:
     months: Sequence[SumRow]
     total: Sums
     sessions: int
-    costs: Sequence[CostRow]
+    costs: Sequence[CompactionCost]
     """The first of those after which something was sent again, the most expensive first."""
     more_costs: int
     """The number of further ones."""
@@ -130,7 +116,7 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
     sums_of = {
         "compactions": Count("pk"),
         "priced": Count("dollars_cost"),
-        **{f"sum_{name}": Sum(name) for name in _SUMS},
+        **{f"sum_{name}": Sum(name) for name in STORED},
     }
     found = chosen.annotate(month=TruncMonth("at")).values("agent", "month").annotate(**sums_of)
     groups = [(one["agent"], one["month"], _sums(one)) for one in found]
@@ -151,7 +137,7 @@ def view_overview(now: datetime, agent: str = "", month: str = "") -> Overview:
         ],
         total=sum((sums for _, _, sums in groups), Sums()),
         sessions=chosen.values("session").distinct().count(),
-        costs=[CostRow(row, row.session, _in_dollars(row.dollars_cost)) for row in most[:MOST]],
+        costs=list(most[:MOST]),
         more_costs=max(0, most.count() - MOST),
         waiting=due_sessions(now).filter(root__configured=True).count(),
         agent=agent,
@@ -187,7 +173,7 @@ def _sums(found: Mapping[str, Any]) -> Sums:
     return Sums(
         compactions=found["compactions"],
         priced=found["priced"],
-        **{name: found[f"sum_{name}"] or 0 for name in _SUMS},
+        **{name: found[f"sum_{name}"] or 0 for name in STORED},
     )
 
 
@@ -197,10 +183,6 @@ def _label(agent: str) -> str:
 
 def _later_first(when: datetime | None) -> float:
     return -when.timestamp() if when is not None else float("inf")
-
-
-def _in_dollars(amount: float | None) -> str:
-    return "" if amount is None else dollars(amount)
 
 
 # ---- one session -----------------------------------------------------------------------------------------
@@ -229,7 +211,8 @@ class LookRow:
 
     @property
     def cost(self) -> str:
-        return _in_dollars(self.figures.dollars_cost)
+        cost = self.figures.dollars_cost
+        return "" if cost is None else dollars(cost)
 
     @property
     def worth(self) -> str:

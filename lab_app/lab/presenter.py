@@ -32,23 +32,14 @@ KIND_LABELS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class LossCell:
-    """The loss of a strategy at one share; empty if it was not measured."""
-
-    loss: str = ""
-    interval: str = ""
-    excess: str = ""
-    """Above the minimum, in percentage points."""
-
-
-@dataclass(frozen=True, slots=True)
 class StrategyRow:
     """A strategy with its losses, share by share."""
 
     key: str
     label: str
     what: str
-    cells: Sequence[LossCell]
+    cells: Sequence[StrategyResult | None]
+    """None if it was not measured at a share."""
     kept: str
     """The share that it kept, if it takes no share."""
     is_best: bool
@@ -251,24 +242,13 @@ def _strategy_rows(
                 key,
                 labels[key],
                 what,
-                [_cell(found.get((key, share))) for share in shares] if free is None else [_cell(free)],
+                [found.get((key, share)) for share in shares] if free is None else [free],
                 percent(free.kept) if free is not None else "",
                 least is not None and means.get(key) == least,
                 sum(one.failures for one in results if one.strategy == key),
             )
         )
     return rows
-
-
-def _cell(result: StrategyResult | None) -> LossCell:
-    if result is None or result.loss is None:
-        return LossCell()
-    ends = result.loss_interval
-    return LossCell(
-        percent(result.loss),
-        f"{100 * ends.low:.1f}–{100 * ends.high:.1f}" if ends is not None else "",
-        f"+{100 * result.excess:.1f}" if result.excess is not None else "",
-    )
 
 
 def _detail(result: StrategyResult, labels: Mapping[str, str]) -> DetailRow:

@@ -150,6 +150,20 @@ class StrategyResult(NamedTuple):
     failures: int
     """The number of cuts without a plan."""
 
+    @property
+    def loss_words(self) -> str:
+        return percent(self.loss) if self.loss is not None else ""
+
+    @property
+    def interval_words(self) -> str:
+        ends = self.loss_interval
+        return f"{100 * ends.low:.1f}–{100 * ends.high:.1f}" if ends is not None else ""
+
+    @property
+    def excess_words(self) -> str:
+        """In percentage points."""
+        return f"+{100 * self.excess:.1f}" if self.excess is not None else ""
+
 
 def percent(share: float) -> str:
     """A share with one decimal, such as 5.9%."""
