@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 from django.db import models
 
-from compaction_app.providers.usage import UsageTotals
+from compaction_app.providers.types import UsageTotals
 from sessions_app.jobs.job import Job
 
 

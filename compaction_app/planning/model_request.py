@@ -26,6 +26,7 @@ from compaction_app.providers.api_keys import LONG_ENOUGH
 from compaction_app.providers.client import AnswerStream, Patience, size_of
 from compaction_app.providers.error_mapping import SHOWN_OF_KEY, KeyForms, Overflow, ProviderError
 from compaction_app.providers.types import (
+    CHARACTERS_PER_TOKEN,
     AnswerEnd,
     ArgumentsPiece,
     CallBegun,
@@ -36,8 +37,8 @@ from compaction_app.providers.types import (
     Sent,
     TextPiece,
     ThoughtPiece,
+    UsageTotals,
 )
-from compaction_app.providers.usage import CHARACTERS_PER_TOKEN, UsageTotals
 from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural

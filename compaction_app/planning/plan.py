@@ -29,7 +29,7 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.models import Run
 from compaction_app.providers.error_mapping import Overflow, ProviderError
-from compaction_app.providers.usage import UsageTotals
+from compaction_app.providers.types import UsageTotals
 from sessions_app.agents.base import AgentSettings
 from sessions_app.agents.settings_in_force import CompactionSetting, SettingInForce
 from sessions_app.document.document import Document

@@ -20,7 +20,7 @@ from compaction_app.core.states import RunState
 from compaction_app.core.stats import tokens_to_delete
 from compaction_app.entries.branches import branch_state
 from compaction_app.models import Proposal, Run
-from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
+from compaction_app.planning.llm_planner import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named, model_of_session
 from compaction_app.planning.plan import EMBEDDED, OFF, effective_parameters, is_llm
 from sessions_app.agents.pure.format import SessionWriter
@@ -231,6 +231,7 @@ class CompactForm(DisclosingForm):
         if self.model is None:
             return None
         try:
-            return measure_first_request(self.session, self.leaf_id, self.requested_parameters, self.model, self.level)
+            settings = effective_parameters(self.session.agent_settings(Path.home()), self.requested_parameters).values
+            return measure_first_request(self.session, self.leaf_id, settings, self.model, self.level)
         except RedlineError as fault:
             return fault

@@ -30,7 +30,7 @@ from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.models import Run, RunEvent
 from compaction_app.planning.plan import EMBEDDED, source_of_query
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts
-from compaction_app.providers.usage import dollars
+from compaction_app.providers.types import dollars
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue

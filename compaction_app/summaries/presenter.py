@@ -17,8 +17,7 @@ from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel
 from compaction_app.planning.model_request import request_for_summary
 from compaction_app.providers.client import size_of
-from compaction_app.providers.types import ReportedUsage
-from compaction_app.providers.usage import CHARACTERS_PER_TOKEN, dollars
+from compaction_app.providers.types import CHARACTERS_PER_TOKEN, ReportedUsage, dollars
 from compaction_app.rendering.code import TextChange, counts, diff_markup, diff_of
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized
 from sessions_app.agents.pure.format import FileLists

@@ -9,7 +9,7 @@ from typing import Self
 
 from django.db import models
 
-from compaction_app.providers.usage import dollars
+from compaction_app.providers.types import dollars
 from sessions_app.models import Session
 
 

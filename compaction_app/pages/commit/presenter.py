@@ -25,7 +25,7 @@ from compaction_app.core.transcript import moved
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
-from compaction_app.providers.usage import dollars
+from compaction_app.providers.types import dollars
 from compaction_app.review.account import LastLook, ReviewAccount, ReviewUnit, StruckMap, last_look, struck_map
 from compaction_app.review.notes import SHOWN, DeletedSpan, spans_of
 from compaction_app.session_activity import Activity, effect_of

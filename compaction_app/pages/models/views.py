@@ -34,9 +34,12 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .forms import AgreementForm, KeyForm, PlannerModelForm, ProviderForm
-from .service import (
+from .forms import (
+    AgreementForm,
     Consequence,
+    KeyForm,
+    PlannerModelForm,
+    ProviderForm,
     add_provider,
     added_provider,
     agree,

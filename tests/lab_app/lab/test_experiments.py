@@ -9,7 +9,7 @@ from compaction_app.models import Provider
 from compaction_app.planning.model_registry import model_named
 from lab_app.lab import experiments
 from lab_app.lab.experiments import delete_experiment, measure_experiment, start_experiment, stop_experiment
-from lab_app.lab.presenter import trials_in
+from lab_app.lab.views import trials_in
 from lab_app.models import Experiment
 from lab_app.pure.strategies import STRATEGIES, strategies_named
 from sessions_app.index.indexer import index_file
