@@ -154,7 +154,7 @@ AROUND: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class KeptEntries:
     """Entries between proposals that are kept at least in part: positions, the end excluded, without deleted
     entries."""
 
@@ -183,7 +183,7 @@ class Outline:
         """The number of an entry's turn, from 1; 0 before the user's first message."""
         return bisect_right(self.turn_starts, position)
 
-    def around(self, position: int) -> tuple[Stay, Stay]:
+    def around(self, position: int) -> tuple[KeptEntries, KeptEntries]:
         """The kept entries directly before an entry, and directly after it."""
         start, end = position, position + 1
         while start > max(0, position - AROUND) and start - 1 not in self._covered:
@@ -192,10 +192,10 @@ class Outline:
             end += 1
         return self.stays(start, position), self.stays(position + 1, end)
 
-    def stays(self, start: int, end: int) -> Stay:
+    def stays(self, start: int, end: int) -> KeptEntries:
         """The entries between two positions that are kept, at least in part."""
         entries = self.transcript.entries[start:end]
-        return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
+        return KeptEntries(start, end, [entry for entry in entries if entry.position not in self._covered])
 
     def tokens_staying(self, entry: TranscriptEntry) -> int:
         """The tokens of an entry, or of those of its blocks that are neither proposed nor deleted."""

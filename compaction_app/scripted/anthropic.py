@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from .request import (
@@ -97,10 +98,8 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
                 if block["type"] == "tool_result"
             }
             last = exchanges[-1]
-            answered = [
-                EarlierCall(call.call_id, call.name, call.arguments, results.get(call.call_id)) for call in last.calls
-            ]
-            exchanges[-1] = EarlierAnswer(last.text, answered, texts)
+            answered = [replace(call, result=results.get(call.call_id)) for call in last.calls]
+            exchanges[-1] = replace(last, calls=answered, then=texts)
     tools = [OfferedTool(tool["name"], tool["input_schema"]) for tool in body.get("tools", ())]
     return ScriptedRequest(body["model"], prompt, exchanges, tools, characters, key)
 
@@ -111,7 +110,7 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
         return {"input_tokens": 0, "output_tokens": 0}
     tokens = request.characters // 4
     cached = tokens // 2
-    words = 1 if at_start else sum(len(_words(part)) for part in play.parts) // 4 + 1
+    words = 1 if at_start else sum(part.length for part in play.parts) // 4 + 1
     return {
         "input_tokens": tokens - cached,
         "cache_creation_input_tokens": cached if request.is_first else 0,
@@ -120,8 +119,9 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
     }
 
 
-def frames(request: ScriptedRequest, play: Play, message_id: str) -> Iterator[Frame]:
+def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
     """The events of an answer, up to where it breaks off."""
+    del body
     usage = usage_of(request, play, at_start=True)
     if play.reports_usage:
         written = usage["cache_creation_input_tokens"]
@@ -161,8 +161,9 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return _message(request, message_id, content, STOPS[play.stop], usage_of(request, play))
 
 
-def error(refusal: Refuse, model: str, request_id: str) -> tuple[int, dict[str, Any]]:
+def error(refusal: Refuse, model: str, request_id: str, *, key: str, param: str | None) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP error."""
+    del key, param
     status, kind, words = ERRORS[refusal.kind]
     message = refusal.message or words.format(model=model, tokens=208_310, window=200_000)
     return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
@@ -266,10 +267,6 @@ def _event(event: str, **fields: Any) -> Frame:
 PING: Final = _event("ping")
 
 
-def _words(part: Part) -> str:
-    return part.arguments + part.name if isinstance(part, CallTool) else part.text
-
-
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
@@ -361,7 +358,7 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     require(count <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")
 
 
-def check_thoughts(body: Mapping[str, Any], *, with_sealed: bool) -> None:
+def check_thoughts(body: Mapping[str, Any], *, is_sealed: bool) -> None:
     """Raise RequestFault unless each answer with calls still starts with its thinking."""
     for place, message in enumerate(body["messages"]):
         blocks = _blocks(message["content"])
@@ -369,7 +366,7 @@ def check_thoughts(body: Mapping[str, Any], *, with_sealed: bool) -> None:
             continue
         kinds = [block["type"] for block in blocks]
         require(kinds[0] == "thinking", _MISSING.format(place=place, found=kinds[0]))
-        if with_sealed:
+        if is_sealed:
             require(kinds[1] == "redacted_thinking", _CHANGED.format(place=place, index=1))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from .request import (
@@ -132,17 +133,14 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
         elif role == "tool":
             last = exchanges[-1]
             answered = [
-                EarlierCall(call.call_id, call.name, call.arguments, text)
-                if call.call_id == message["tool_call_id"]
-                else call
-                for call in last.calls
+                replace(call, result=text) if call.call_id == message["tool_call_id"] else call for call in last.calls
             ]
-            exchanges[-1] = EarlierAnswer(last.text, answered, last.then)
+            exchanges[-1] = replace(last, calls=answered)
         elif role == "user" and not exchanges:
             prompt = "\n".join(filter(None, (prompt, text)))
         elif role == "user":
             last = exchanges[-1]
-            exchanges[-1] = EarlierAnswer(last.text, last.calls, "\n".join(filter(None, (last.then, text))))
+            exchanges[-1] = replace(last, then="\n".join(filter(None, (last.then, text))))
     tools = [
         OfferedTool(tool["function"]["name"], tool["function"].get("parameters", {}))
         for tool in body.get("tools") or ()
@@ -153,7 +151,7 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
 def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
     """The reported tokens, four characters each; cached ones are part of the prompt's."""
     prompt = request.characters // 4
-    words = sum(len(_words(part)) for part in play.parts) // 4 + 1
+    words = sum(part.length for part in play.parts) // 4 + 1
     thought = sum(len(part.text) for part in play.parts if isinstance(part, Think | Sealed)) // 4
     usage: dict[str, Any] = {
         "prompt_tokens": prompt,
@@ -170,8 +168,9 @@ def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
     return usage | ({"cost": COST} if play.priced else {})
 
 
-def frames(request: ScriptedRequest, play: Play, message_id: str, *, with_usage: bool) -> Iterator[Frame]:
-    """The chunks of an answer, up to where it breaks off."""
+def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
+    """The chunks of an answer, up to where it breaks off; with the tokens, if the body of the request wants them."""
+    with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     empty: dict[str, Any] = {"usage": None} if with_usage else {}
     parts, is_half = shown_until(play.parts, play.breaks)
     deltas: list[tuple[dict[str, Any], bool]] = []
@@ -228,16 +227,18 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return answer | ({"usage": usage_of(request, play)} if play.reports_usage else {})
 
 
-def error(refusal: Refuse, model: str, key: str) -> tuple[int, dict[str, Any]]:
+def error(refusal: Refuse, model: str, request_id: str, *, key: str, param: str | None) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP error; the service quotes the end of a key."""
-    status, words, kind, param, code = ERRORS[refusal.kind]
+    del request_id
+    status, words, kind, own_param, code = ERRORS[refusal.kind]
     shown = f"{key[:3]}{'*' * 8}{key[-4:]}" if len(key) > 8 else "***"
     message = refusal.message or words.format(model=model, tokens=130_117, window=128_000, key=shown)
-    return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return status, {"error": {"message": message, "type": kind, "param": own_param or param, "code": code}}
 
 
-def error_frame() -> Frame:
+def error_frame(request_id: str) -> Frame:
     """An error in the middle of a stream."""
+    del request_id
     _, words, kind, param, code = ERRORS["overloaded"]
     return _event({"error": {"message": words, "type": kind, "param": param, "code": code}})
 
@@ -357,10 +358,6 @@ def _event(data: dict[str, Any]) -> Frame:
     return Frame(f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode())
 
 
-def _words(part: Part) -> str:
-    return part.arguments + part.name if isinstance(part, CallTool) else part.text
-
-
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments or "{}")
@@ -404,8 +401,9 @@ _UNASKED: Final = (
 )
 
 
-def check(body: Mapping[str, Any]) -> None:
+def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     """Raise RequestFault if the service would answer 400."""
+    del headers
     for name in body:
         require(name in FIELDS, f"Unknown parameter: '{name}'.", name)
     require(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
@@ -431,12 +429,12 @@ def check(body: Mapping[str, Any]) -> None:
     _check_messages(body["messages"])
 
 
-def check_thoughts(body: Mapping[str, Any], *, with_details: bool) -> None:
+def check_thoughts(body: Mapping[str, Any], *, is_sealed: bool) -> None:
     """Raise RequestFault unless each answer with calls still has its reasoning, unchanged."""
     for place, message in enumerate(body["messages"]):
         if message["role"] != "assistant" or not message.get("tool_calls"):
             continue
-        if with_details:
+        if is_sealed:
             _check_details(message.get("reasoning_details"), place)
             continue
         text = message.get("reasoning_content")

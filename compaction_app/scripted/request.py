@@ -210,24 +210,28 @@ Dialect = Literal["anthropic", "openai"]
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class _Words:
+    text: str
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Say(_Words):
     """Text of the answer."""
 
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
-class Think:
+class Think(_Words):
     """Reasoning that is shown, and signed if the dialect signs it."""
 
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(_Words):
     """Reasoning that is not shown, only passed through."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +240,11 @@ class CallTool:
 
     name: str
     arguments: str = "{}"
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return len(self.arguments) + len(self.name)
 
 
 @dataclass(frozen=True, slots=True)

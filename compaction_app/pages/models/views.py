@@ -17,7 +17,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.models import PlannerModel
 from compaction_app.planning.model_registry import (
     ADDED,
-    ProviderModels,
     ResolvedModel,
     ResolvedProvider,
     endpoint_of,
@@ -83,28 +82,16 @@ class Suggestion:
     window: SourcedValue[int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsPage:
-    """The data of the page."""
-
-    blocks: list[ProviderModels]
-    unset: list[ResolvedProvider]
-    """The providers of the environment that are not configured and have no models."""
-    suggestions: list[Suggestion]
-    presets: tuple[Preset, ...] = PRESETS
-
-
-def models_page() -> ModelsPage:
+def models_page() -> dict[str, Any]:
     """All providers with their models, and the models of sessions that could be added."""
     blocks = models_by_provider()
-    return ModelsPage(
-        blocks=[block for block in blocks if block.models or not block.provider.unset],
-        unset=[block.provider for block in blocks if block.provider.unset and not block.models],
-        suggestions=_suggestions(
-            [block.provider for block in blocks],
-            {model.planner for block in blocks for model in block.models},
-        ),
-    )
+    configured = {model.planner for block in blocks for model in block.models}
+    return {
+        "blocks": [block for block in blocks if block.models or not block.provider.unset],
+        "unset": [block.provider for block in blocks if block.provider.unset and not block.models],
+        "suggestions": _suggestions([block.provider for block in blocks], configured),
+        "presets": PRESETS,
+    }
 
 
 def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:

@@ -48,7 +48,7 @@ from compaction_app.review.grouped_review import (
     step_words,
     summary_of,
 )
-from compaction_app.review.lines import Stay, anchor, checked_reason, fold_words, ref_of
+from compaction_app.review.lines import KeptEntries, anchor, checked_reason, fold_words, ref_of
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import significant
@@ -74,7 +74,7 @@ _QUOTES: Final = "\"'”’»)"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextPart:
     """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
 
     shape: str
@@ -100,7 +100,7 @@ class BlockChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class EntryRef:
     """An object to which another one refers: in words, and its address."""
 
     words: str
@@ -115,11 +115,11 @@ class Refused:
 
     code: str
     message: str
-    named: Named | None
+    named: EntryRef | None
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldedEntries:
     """Kept entries, folded into one line."""
 
     words: str
@@ -158,22 +158,22 @@ class OpenProposal:
     block: int | None
     address: str
     who: str
-    parts: Sequence[Part]
+    parts: Sequence[TextPart]
     actions: Sequence[Action]
     reason: str
     is_checkable: bool
     """Whether something can be shown as evidence beside its reason: see `evidence`."""
     source: str
     call: int
-    pairs: Sequence[Named]
+    pairs: Sequence[EntryRef]
     more_pairs: int
-    unanswered: Sequence[Named]
+    unanswered: Sequence[EntryRef]
     more_unanswered: int
     refusal: Refused | None
     choices: Sequence[BlockChoice]
-    before: Fold | None
+    before: FoldedEntries | None
     """The kept entries directly before it."""
-    after: Fold | None
+    after: FoldedEntries | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class StayingBlock:
     address: str
     who: str
     label: str
-    parts: Sequence[Part]
+    parts: Sequence[TextPart]
     tokens: int
     additions: Sequence[Addition]
     protection: Protection | None
@@ -209,7 +209,9 @@ class ArticleMaker:
         self._session = session.get_absolute_url()
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
-    def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
+    def open_proposal(
+        self, item: ReviewItem, before: FoldedEntries | None, after: FoldedEntries | None
+    ) -> OpenProposal:
         """A proposal or an addition, between the kept entries around it."""
         entry = self._transcript.entries[item.position] if item.position >= 0 else None
         pairs = list(self._pairs(item)) if entry is not None else []
@@ -280,7 +282,7 @@ class ArticleMaker:
 
     # ---- texts ------------------------------------------------------------------------------------------
 
-    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
         call = self._transcript.pairs.answered_by(entry)
         if call is not None and item.target.block_index is None and call.blocks:
             owner = self._transcript.entries[call.owner.position]
@@ -298,12 +300,12 @@ class ArticleMaker:
         else:
             yield from self._block_parts(item, entry)
 
-    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
         for block in entry.blocks[:BLOCKS]:
             yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
         if len(entry.blocks) > BLOCKS:
             left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
-            yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
+            yield TextPart("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
         """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
@@ -315,7 +317,7 @@ class ArticleMaker:
         kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
         return "kept" if kept else "stays"
 
-    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> Part:
+    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> TextPart:
         texts = self._texts.get(entry.entry_id)
         if block is None:
             text = texts.joined(entry.blocks) if texts is not None else ""
@@ -324,9 +326,9 @@ class ArticleMaker:
         address = text_address(self._session, entry.entry_id, None if block is None else block.index)
         if block is not None and block.type == BlockType.TOOL_CALL:
             name, words = call_words(text, block.call_id or "")
-            return Part("call", name, self._short(words), "", address, fate)
+            return TextPart("call", name, self._short(words), "", address, fate)
         cut, more = clamp(text)
-        return Part("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
+        return TextPart("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
 
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
@@ -354,7 +356,7 @@ class ArticleMaker:
             return "goes along with another deletion"
         return f"{self._grouped.run.planner} planner"
 
-    def _pairs(self, item: ReviewItem) -> Iterator[Named]:
+    def _pairs(self, item: ReviewItem) -> Iterator[EntryRef]:
         if item.standing in (ReviewStatus.REFUSED, ReviewStatus.NARROWED):
             return
         kept = item.standing is ReviewStatus.REJECTED
@@ -372,7 +374,7 @@ class ArticleMaker:
                 after = f"goes with it, −{significant(self._grouped.context.of(self._grouped.removed(target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
 
-    def _kept_by(self, refusal: Refusal) -> Named | None:
+    def _kept_by(self, refusal: Refusal) -> EntryRef | None:
         if refusal.target is None:
             return None
         return self._named("it stays, because", refusal.target, "stays")
@@ -385,15 +387,15 @@ class ArticleMaker:
         named = self._named("Show", other, "") if other is not None else None
         return Refused(refusal.code.value, refusal.message, named)
 
-    def _named(self, words: str, target: Target, after: str) -> Named:
+    def _named(self, words: str, target: Target, after: str) -> EntryRef:
         shown = target.entry_id + (f"[{target.block_index}]" if target.block_index is not None else "")
         item = self._review.items.get(target)
         entry = self._transcript.entry(target.entry_id)
         if item is None or entry is None:
-            return Named(words, shown, self._address(target.entry_id), after)
+            return EntryRef(words, shown, self._address(target.entry_id), after)
         leading = self._review.items.get(item.leader) if item.leader is not None else item
         at = anchor(leading.position, leading.target) if leading is not None else ""
-        return Named(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
+        return EntryRef(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
 
     def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
         """The blocks to which the deletion of an entry can be narrowed."""
@@ -456,7 +458,7 @@ _MARKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StatusBadge:
     """The status of a proposal as displayed: a style, an icon, and words."""
 
     style: str
@@ -491,7 +493,7 @@ class ProposalRow:
     others: Others
     signed: bool
     """Whether that is counted: a rejected proposal deletes nothing."""
-    mark: Mark
+    mark: StatusBadge
     undecided: bool
     acts: str
     """The names of the buttons that decide about it."""
@@ -503,7 +505,7 @@ class GroupRows:
     """Some of a group's rows, and the rest after them."""
 
     rows: Sequence[ProposalRow]
-    upto: int
+    end: int
     """The number of the group's rows shown with these."""
     left: int
     left_tokens: int
@@ -759,12 +761,12 @@ class ReviewDesk(GroupedReview):
         Positions count the whole group, including rows that the filter no longer lists, so that decisions do not move
         them.
         """
-        upto = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
-        rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
-        rest = self.listed(group.leads[upto:])
+        end = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
+        rows = [item for item in group.leads[start:end] if item is shown or self.listed([item])]
+        rest = self.listed(group.leads[end:])
         return GroupRows(
             rows=self.proposal_rows(rows, unfolded),
-            upto=upto,
+            end=end,
             left=len(rest),
             left_tokens=self.tokens(rest),
         )
@@ -853,29 +855,29 @@ class ReviewDesk(GroupedReview):
         maker = ArticleMaker(self, self.texts_of(items))
         return [maker.open_proposal(item, *self._around(item)) for item in items]
 
-    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
+    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], FoldedEntries | None]:
         """The kept entries between two positions, and the rest that stays folded after the first STAYS_SHOWN."""
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
         maker = ArticleMaker(self, self.read(shown))
-        more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
+        more = self._fold(KeptEntries(rest[0].position, end, rest)) if rest else None
         return [block for entry in shown for block in maker.staying(entry)], more
 
-    def _around(self, item: ReviewItem) -> tuple[Fold | None, Fold | None]:
+    def _around(self, item: ReviewItem) -> tuple[FoldedEntries | None, FoldedEntries | None]:
         if item.position < 0:
             return None, None
         before, after = (self._fold(stay) for stay in self.outline.around(item.position))
         return before, after
 
-    def _fold(self, stay: Stay) -> Fold | None:
+    def _fold(self, stay: KeptEntries) -> FoldedEntries | None:
         if not stay.entries:
             return None
         tokens = sum(map(self.outline.tokens_staying, stay.entries))
-        return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
+        return FoldedEntries(fold_words(stay.entries), tokens, stay.start, stay.end)
 
 
-def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
+def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> StatusBadge:
     """The display of a proposal's status; `blocks` are the number of its entry's deleted blocks, and of all its
     blocks."""
     style, icon, words = _MARKS[item.standing]
@@ -885,7 +887,7 @@ def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mar
         words = "pinned by a hook" if hooked else "kept by you"
     if item.standing is ReviewStatus.NARROWED:
         words = f"{blocks[0]} of {blocks[1]} blocks"
-    return Mark(style, icon, words)
+    return StatusBadge(style, icon, words)
 
 
 def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:
