@@ -339,7 +339,7 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
     quote = quoted(fault.words or fault.kind, endpoint.key)
     named = shortened(model, endpoint.key)
     status = f" ({fault.status})" if fault.status else ""
-    if _is_used_up(fault.status, text):
+    if fault.status == 402 or _USED_UP.search(text):
         return QuotaUsed(
             "quota_used",
             f"{who} reports that the account's quota or credit is used up{status}{quote}. The request was not retried.",
@@ -352,25 +352,17 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
             "Choose a model with a larger window, or correct the window on the Models page.",
         )
     if fault.passes and not _NO_TOOLS.search(text):
-        return _unavailable(fault, who, status, quote)
+        code, what = _NOT_NOW.get(fault.status, ("unavailable", "cannot answer now"))
+        return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
     if fault.status:
         return _rejected(fault.status, text, endpoint, named, f"{status}{quote}")
     return Broken("broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again.")
-
-
-def _is_used_up(status: int, text: str) -> bool:
-    return status == 402 or _USED_UP.search(text) is not None
 
 
 def _is_overflow(status: int, text: str) -> bool:
     if _TOO_LONG.search(text) is not None:
         return True
     return status == 413 or (status != 429 and tells_overflow(text))
-
-
-def _unavailable(fault: ProviderFault, who: str, status: str, quote: str) -> Unavailable:
-    code, what = _NOT_NOW.get(fault.status, ("unavailable", "cannot answer now"))
-    return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
 
 
 def _rejected(status: int, text: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:

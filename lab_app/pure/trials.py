@@ -149,29 +149,30 @@ def _scales(cut: ReplayCut) -> _Scales | None:
 def _trial(cut: ReplayCut, scales: _Scales, strategy: Strategy, keep: float | None) -> Trial:
     began = time.perf_counter()
     tokens = cut.prefix.tokens
+    targets: tuple[Target, ...] = ()
+    failure = ""
     try:
-        targets = strategy.plan(cut.prefix, 0.0 if keep is None else 1 - keep) if strategy.plan else ()
+        if strategy.plan is not None:
+            targets = strategy.plan(cut.prefix, 0.0 if keep is None else 1 - keep)
     except RedlineError as fault:
-        return Trial(
-            strategy=strategy.key,
-            place=cut.next_entry_id,
-            keep=keep,
-            tokens_before=tokens,
-            tokens_after=tokens,
-            seconds=time.perf_counter() - began,
-            failure=fault.message,
-        )
-    seconds = time.perf_counter() - began
-    loss = scales.main.loss(targets)
-    after = tokens_after(cut.prefix, targets)
-    return Trial(
+        failure = fault.message
+    tried = Trial(
         strategy=strategy.key,
         place=cut.next_entry_id,
         keep=keep,
         tokens_before=tokens,
+        tokens_after=tokens,
+        seconds=time.perf_counter() - began,
+        failure=failure,
+    )
+    if failure:
+        return tried
+    loss = scales.main.loss(targets)
+    after = tokens_after(cut.prefix, targets)
+    return msgspec.structs.replace(
+        tried,
         tokens_after=after,
         rewritten=_rewritten(cut.prefix, targets, after),
-        seconds=seconds,
         needed=loss.needed,
         lost=len(loss.lost),
         named=_named(loss.lost),
