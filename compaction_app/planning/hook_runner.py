@@ -308,7 +308,6 @@ def ask_summary_hooks(
     leaf_id: str,
     transcript: Transcript,
     preparation: SummaryPreparation,
-    reason: str = "manual",
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> SummaryAnswers:
@@ -319,7 +318,7 @@ def ask_summary_hooks(
     continue.
     """
     require_loaded()
-    sent = _sent_before_compact(loaded, session, leaf_id, transcript, reason, preparation, stop)
+    sent = _sent_before_compact(loaded, session, leaf_id, transcript, "manual", preparation, stop)
     supplied, cancelled, messages = None, "", []
     pins: dict[str, str] = {}
     for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
@@ -347,7 +346,6 @@ def after_summary(
     backup: Path,
     *,
     from_hook: bool,
-    created: Path | None = None,
 ) -> None:
     """Notify the hooks of a summary that is a compaction and was written. Their actions do not change it."""
     notify_hooks(
@@ -361,7 +359,7 @@ def after_summary(
         reason=reason,
         from_hook=from_hook,
         backup=backup,
-        created=created,
+        created=None,
         summary=summary,
     )
 

@@ -245,10 +245,10 @@ def discard_draft(draft: SummaryDraft) -> None:
 _recent: Final = Recent[tuple[int, FileState | None, str], SummaryTask](CACHED)
 
 
-def task_of(draft: SummaryDraft, window: int | None = None) -> SummaryTask:
+def task_of(draft: SummaryDraft) -> SummaryTask:
     """The range that a draft would replace. Raises Conflict `session_moved` if the session has continued since, and the
     errors of `new_task`."""
-    task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus), window)
+    task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus))
     if task.present.leaf_id != draft.leaf_id:
         raise Conflict(
             "session_moved",
