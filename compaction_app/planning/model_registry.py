@@ -17,7 +17,7 @@ apply.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -43,39 +43,6 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
-
-
-CACHED: Final = 1_000
-
-
-@lru_cache(CACHED)
-def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
-    """The prices of a model, whose name may include a date or its maker; None if unknown.
-
-    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
-    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
-    """
-    # Most commands show no price, and the package takes half a second to import.
-    from genai_prices.data_snapshot import get_snapshot
-
-    try:
-        _, found = get_snapshot().find_provider_model(model, None, provider or None, address or None)
-    except LookupError:
-        return None
-    prices = vars(found.get_prices(datetime.now(UTC)))
-    return Prices(
-        _dollars(prices.get("input_mtok")),
-        _dollars(prices.get("output_mtok")),
-        _dollars(prices.get("cache_read_mtok")),
-        _dollars(prices.get("cache_write_mtok")),
-        is_listed=True,
-    )
-
-
-def _dollars(price: Decimal | TieredPrices | None) -> float | None:
-    if price is None:
-        return None
-    return float(price if isinstance(price, Decimal) else price.base)
 
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
@@ -435,6 +402,41 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     return level_taken(thinking_level_of(Document.of_index(session).branch(leaf_id)), model.thinking_levels)
 
 
+# ---- prices ----------------------------------------------------------------------------------------------
+
+CACHED: Final = 1_000
+
+
+@lru_cache(CACHED)
+def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
+    """The prices of a model, whose name may include a date or its maker; None if unknown.
+
+    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
+    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
+    """
+    # Most commands show no price, and the package takes half a second to import.
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, address or None)
+    except LookupError:
+        return None
+    prices = vars(found.get_prices(datetime.now(UTC)))
+    return Prices(
+        _dollars(prices.get("input_mtok")),
+        _dollars(prices.get("output_mtok")),
+        _dollars(prices.get("cache_read_mtok")),
+        _dollars(prices.get("cache_write_mtok")),
+        is_listed=True,
+    )
+
+
+def _dollars(price: Decimal | TieredPrices | None) -> float | None:
+    if price is None:
+        return None
+    return float(price if isinstance(price, Decimal) else price.base)
+
+
 REPLIES: Final = 20
 """The number of a session's latest replies that are searched for a price."""
 
@@ -444,22 +446,24 @@ def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices]
 
     A model whose name ends with a date also has the prices that are configured for its name without the date.
     """
-    configured = of_model(settings.REDLINE.prices, session.model)
-    if configured is not None:
-        prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
-        return SourcedValue(prices, "your configuration")
-    entered = _entered_price(session)
-    if entered is not None:
-        return SourcedValue(entered, "the Models page")
-    of_agents = of_model(model_prices(home, session.continuing_agent), session.model)
-    if of_agents is not None:
-        return SourcedValue(of_agents, "the agent's configuration")
-    recorded = _recorded(session)
-    if recorded is not None:
-        return SourcedValue(recorded, "the session")
-    listed = list_prices(session.model, provider=session.provider) if session.model else None
-    of_list = _of_input(listed)
-    return SourcedValue(of_list, "list prices") if of_list is not None else None
+    sources: tuple[tuple[str, Callable[[], InputPrices | None]], ...] = (
+        ("your configuration", lambda: _configured_price(session)),
+        ("the Models page", lambda: _entered_price(session)),
+        ("the agent's configuration", lambda: of_model(model_prices(home, session.continuing_agent), session.model)),
+        ("the session", lambda: _recorded(session)),
+        ("list prices", lambda: _listed_price(session)),
+    )
+    found = ((find(), source) for source, find in sources)
+    return next((SourcedValue(prices, source) for prices, source in found if prices is not None), None)
+
+
+def _configured_price(session: Session) -> InputPrices | None:
+    found = of_model(settings.REDLINE.prices, session.model)
+    return InputPrices(found.input, found.cache_read, found.cache_write) if found is not None else None
+
+
+def _listed_price(session: Session) -> InputPrices | None:
+    return _of_input(list_prices(session.model, provider=session.provider)) if session.model else None
 
 
 def _entered_price(session: Session) -> InputPrices | None:

@@ -130,6 +130,9 @@ def own_parameters(ratio: float | None, preserve_recent: int | None, query: str 
     return {"compression_ratio": ratio, "preserve_recent": preserve_recent, "query": query}
 
 
+# ---- a plan ----------------------------------------------------------------------------------------------
+
+
 class PlanListener(Protocol):
     """Receives the events of a plan while it is made, and can stop it."""
 
@@ -245,6 +248,8 @@ class Plan:
         listener.step(self, event, place)
 
 
+# ---- planners --------------------------------------------------------------------------------------------
+
 EMBEDDED: Final = "embedded"
 PRUNE: Final = "prune"
 MANUAL_PLANNER: Final = "hand"
@@ -359,6 +364,9 @@ def planner_named(
     plan.hide = planner.hide
     planner.begin(plan.transcript, plan.workbench.budget, len(plan.store.targets))
     return planner
+
+
+# ---- a plan that is not recorded -------------------------------------------------------------------------
 
 
 def dry_run(

@@ -262,6 +262,8 @@ class AnswerReader:
         raise NotImplementedError
 
 
+# ---- values of the expected types ------------------------------------------------------------------------
+
 MOST_TOKENS: Final = 2**53
 DEPTH: Final = 50
 """Levels of nesting in the part of an answer that is kept to be sent back."""

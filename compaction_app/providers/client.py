@@ -449,6 +449,8 @@ async def close() -> None:
         await client.aclose()
 
 
+# ---- a request with its retries --------------------------------------------------------------------------
+
 FIRST_WAIT: Final = 1.0
 """Seconds before the second attempt; each wait is twice the one before."""
 JITTER: Final = 0.25
@@ -597,6 +599,8 @@ def _given_up(failure: Failed, patience: Patience) -> ProviderError:
 def _at_most_a_day(seconds: float) -> str:
     return "more than a day" if seconds > DAY else f"{math.ceil(seconds):,} s"
 
+
+# ---- for synchronous code --------------------------------------------------------------------------------
 
 CLOSE_SECONDS: Final = 5
 """How long leaving waits until the connection is closed; it takes milliseconds."""

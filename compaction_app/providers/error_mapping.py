@@ -102,6 +102,8 @@ class TimedOut(ProviderError):
     """The provider was silent for too long."""
 
 
+# ---- the forms of a key ----------------------------------------------------------------------------------
+
 SHORTEST: Final = 12
 """The minimum number of letters and digits of a key: fewer could be any text."""
 GAP: Final = 16
@@ -185,6 +187,8 @@ def _overlap(letters: str, form: str) -> int:
         at = letters.find(head, at + 1)
     return next((size for size in range(min(_HEAD - 1, len(letters)), 0, -1) if form.startswith(letters[-size:])), 0)
 
+
+# ---- errors as they are reported -------------------------------------------------------------------------
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000

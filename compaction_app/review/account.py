@@ -223,6 +223,8 @@ def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -
     return sum(part.cell.tokens for part in parts), sum(part.cell.tokens for part in parts if not part.is_own)
 
 
+# ---- the page before a commit ----------------------------------------------------------------------------
+
 LARGEST: Final = 10
 """Units that are listed individually."""
 TOOLS: Final = 12
@@ -441,6 +443,8 @@ def _text(account: ReviewAccount, target: Target, texts: Texts) -> str:
         return texts.block(target.block_index)
     return joined_in_short(texts, entry.blocks if entry is not None else None)
 
+
+# ---- exports ---------------------------------------------------------------------------------------------
 
 WORDS: Final = 160
 """The maximum length of a unit's line, and of its reason, in the Markdown. The JSON has the full texts."""

@@ -152,6 +152,8 @@ def _call_of(item: ReviewItem) -> str:
     return f"Call {item.origin.call}" if item.origin.call else BY_HOOK
 
 
+# ---- the filter ------------------------------------------------------------------------------------------
+
 LENGTH: Final = 512
 """The maximum length of a field, in characters."""
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
@@ -316,6 +318,8 @@ def _over(tokens: int) -> str:
     return f"Over {tokens:,} tokens"
 
 
+# ---- totals ----------------------------------------------------------------------------------------------
+
 KEPT_STATUSES: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
 DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
 """The statuses of proposals that can be reopened."""
@@ -388,6 +392,8 @@ def summary_of(
         gauge=SummaryGauge(body, all_struck, struck, tick),
     )
 
+
+# ---- the review ------------------------------------------------------------------------------------------
 
 CACHED: Final = 8
 """The number of review versions whose numbers are cached: a decision is compared with the version before it."""
@@ -631,6 +637,8 @@ class GroupedReview:
     def read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
         return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
 
+
+# ---- a decision in words ---------------------------------------------------------------------------------
 
 GROUPS_NAMED: Final = 2
 NAME: Final = 80

@@ -159,6 +159,8 @@ def _target(raw: object) -> str:
     return target.entry_id if target.block_index is None else f"{target.entry_id}[{target.block_index}]"
 
 
+# ---- the turns of a model --------------------------------------------------------------------------------
+
 THOUGHT_SHOWN: Final = 2_000
 """Characters of a finished turn's reasoning on the page of a run; the rest has its own page."""
 TEXT_SHOWN: Final = 20_000
@@ -451,6 +453,8 @@ def _sum(answer: Mapping[str, Any]) -> str:
         parts.append(STOPS[answer["stop"]])
     return ", ".join(parts)
 
+
+# ---- what an open page shows -----------------------------------------------------------------------------
 
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300

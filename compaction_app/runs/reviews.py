@@ -316,6 +316,9 @@ def _origin(review: Review, target: Target) -> Origin:
     return item.origin if item is not None and item.origin is not None else BY_PAIR
 
 
+# ---- conflicts -------------------------------------------------------------------------------------------
+
+
 def still_to_decide(
     seen: Review, latest: Review, kind: Kind, targets: Sequence[Target], scope: Sequence[Target]
 ) -> list[Target]:

@@ -236,6 +236,9 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
     return {"code": refusal.code.value, "message": refusal.message, "target": target}
 
 
+# ---- the work --------------------------------------------------------------------------------------------
+
+
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:
     """Work on a queued run to its end, unless another worker has it. Every outcome is recorded in the run's row.
 

@@ -121,6 +121,8 @@ def _check_object(schema: Mapping[str, Any], where: str, is_strict: bool) -> Non
         _check_schema(one, f"{where}.properties.{name}", is_strict)
 
 
+# ---- a request -------------------------------------------------------------------------------------------
+
 _FENCE: Final = re.compile(r"^```json\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 _TURN: Final = re.compile(r"(?:toolu_01|call_)T(\d{5})C\d{3}[0-9a-f]+")
 
@@ -205,6 +207,8 @@ class ScriptedRequest:
         digest = hashlib.sha256(f"{self.prompt}{self.turn}.{place}".encode()).hexdigest()
         return f"{prefix}T{self.turn:05}C{place:03}{digest[:12]}"
 
+
+# ---- moves -----------------------------------------------------------------------------------------------
 
 Dialect = Literal["anthropic", "openai"]
 

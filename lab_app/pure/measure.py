@@ -135,6 +135,8 @@ def _is_inner(text: str, at: int) -> bool:
     return 0 <= at < len(text) and (text[at] == "_" or text[at].isalnum())
 
 
+# ---- cuts, and the references needed after them ----------------------------------------------------------
+
 CUTS: Final = (0.4, 0.6, 0.8)
 HORIZONS: Final = (20, 40, 100)
 """The number of messages after a cut that are examined."""
@@ -359,6 +361,8 @@ def _call_text(transcript: Transcript, entry: TranscriptEntry, found: Object, me
     tool, _, arguments = text.partition(" ")
     return measure.call_text(tool, arguments)
 
+
+# ---- the minimum loss ------------------------------------------------------------------------------------
 
 SWAPS: Final = 40
 """The maximum number of units that are tried the other way round."""

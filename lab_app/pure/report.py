@@ -84,6 +84,8 @@ def ratio_to_best(planner: Shares, orders: Mapping[str, Shares]) -> float | None
     return statistics.fmean(ratios) if ratios else None
 
 
+# ---- results ---------------------------------------------------------------------------------------------
+
 LABELS: Final[Mapping[str, str]] = {
     BOUND: "the least possible",
     **{key: one.label for key, one in STRATEGIES.items()},
