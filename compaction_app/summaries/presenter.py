@@ -137,8 +137,6 @@ class AppendView:
     check: Check
     shown: ShownText
     """The whole text, rendered."""
-    leaf_id: str
-    """The session's last entry, to which a move can return."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
@@ -237,7 +235,6 @@ def view_append(draft: SummaryDraft, now: datetime) -> AppendView:
         view_task(draft.session, plan.task, draft.text),
         check_of(draft.session, plan.task, draft.text),
         preview_of(plan.task, draft.text),
-        plan.task.present.leaf_id,
         plan.append.confirmations,
         plan.digest,
     )

@@ -24,7 +24,7 @@ from compaction_app.planning.model_registry import ResolvedModel, model_named, m
 from compaction_app.providers.types import dollars
 from compaction_app.runs.forms import DisclosingForm
 from lab_app.models import Experiment, MeasuredSession
-from lab_app.pure.measure import CUTS, HORIZONS, MINIMUM_MESSAGES
+from lab_app.pure.measure import CUTS, HORIZONS, MINIMUM_MESSAGES, Lost
 from lab_app.pure.report import (
     LABELS,
     LossPlot,
@@ -38,7 +38,7 @@ from lab_app.pure.report import (
     results_of,
 )
 from lab_app.pure.strategies import KEYS, STRATEGIES, SUMMARIES, strategies_named
-from lab_app.pure.trials import BOUND, KEEPS, LostReference, Trial
+from lab_app.pure.trials import BOUND, KEEPS, Trial
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
@@ -183,7 +183,7 @@ class LostRow:
     """A lost reference: the entry that needed it, and the entries that had it."""
 
     session: Session
-    lost: LostReference
+    lost: Lost
 
     @property
     def first(self) -> str:

@@ -33,6 +33,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from compaction_app.core.embedded import Unit, units_of
 from compaction_app.core.mentions import decoded
 from compaction_app.core.mentions import references as tokens
@@ -163,7 +165,7 @@ class Need(NamedTuple):
     """Its places in the prefix, in transcript order: blocks, and entries without blocks."""
 
 
-class Lost(NamedTuple):
+class Lost(msgspec.Struct, frozen=True):
     """A needed reference that a plan deletes."""
 
     reference: str
@@ -212,7 +214,7 @@ class ReplayCut:
             places = index.standing(reference)
             if places and places[-1].position < recent:
                 found.append(Need(reference, entry_id, places))
-        return Needs(self, measure, horizon, tuple(found)) if len(found) >= MINIMUM_NEEDED else None
+        return Needs(self, tuple(found)) if len(found) >= MINIMUM_NEEDED else None
 
     def _index(self, measure: ReplayMeasure) -> NameIndex[Object]:
         """The places of each reference in the prefix."""
@@ -253,8 +255,6 @@ class Needs(NamedTuple):
     """The references that the future of a cut needs from its prefix, by one measure up to one horizon."""
 
     cut: ReplayCut
-    measure: ReplayMeasure
-    horizon: int
     needs: tuple[Need, ...]
 
     def loss(self, targets: Collection[Target]) -> Loss:

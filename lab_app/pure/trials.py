@@ -54,14 +54,6 @@ class Branch(NamedTuple):
         return prepare(entries, self.texts, self.settings, self.rules, is_noise)
 
 
-class LostReference(msgspec.Struct, frozen=True):
-    """A needed reference that was deleted, the entry that needed it, and those that had it."""
-
-    reference: str
-    needed_in: str
-    stood_in: tuple[str, ...]
-
-
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy at one cut. Tokens are estimated as by the agent."""
 
@@ -77,7 +69,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     needed: int = 0
     lost: int = 0
-    named: tuple[LostReference, ...] = ()
+    named: tuple[Lost, ...] = ()
     """The first LOST_STORED of the lost references."""
     shares: dict[str, float] = {}
     """The loss by horizon in messages, and by the older measure (`substrings`)."""
@@ -175,7 +167,7 @@ def _trial(cut: ReplayCut, scales: _Scales, strategy: Strategy, keep: float | No
         rewritten=_rewritten(cut.prefix, targets, after),
         needed=loss.needed,
         lost=len(loss.lost),
-        named=_named(loss.lost),
+        named=loss.lost[:LOST_STORED],
         shares={name: needs.loss(targets).share for name, needs in scales.others.items()},
         kinds=kinds_of(cut.prefix, targets),
     )
@@ -243,7 +235,7 @@ def _summary_trial(branch: Branch, entry_id: str, end: str | None) -> Trial | No
         seconds=time.perf_counter() - began,
         needed=len(needs.needs),
         lost=len(lost),
-        named=_named(lost),
+        named=tuple(lost[:LOST_STORED]),
         shares={str(HORIZON): len(lost) / len(needs.needs)},
     )
 
@@ -288,7 +280,3 @@ def _rewritten(transcript: Transcript, targets: Iterable[Target], after: int) ->
             return max(0, after - before)
         before += entry.tokens
     return 0
-
-
-def _named(lost: Sequence[Lost]) -> tuple[LostReference, ...]:
-    return tuple(LostReference(*one) for one in lost[:LOST_STORED])
