@@ -34,7 +34,7 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.stats import target_reduction
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.plan import EMBEDDED, effective_parameters, level_asked_for, own_parameters
+from compaction_app.planning.plan import EMBEDDED, effective_parameters, own_parameters, requested_level
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.models import Session
 from sessions_app.pages.list.service import list_page, session_json
@@ -256,7 +256,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     run = start_run(
         found,
         planner=wanted.planner,
-        thinking=level_asked_for(wanted.thinking),
+        thinking=requested_level(wanted.thinking),
         writer=wanted.writer,
         requested_parameters=wanted.requested_parameters,
         leaf_id=wanted.leaf,

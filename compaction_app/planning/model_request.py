@@ -320,8 +320,8 @@ class Summarizer:
     def _ask(self, part: SummaryPart, number: int) -> tuple[str, str]:
         """The text of one part, and why the answer ended."""
         end, _ = self._requests.ask(request_for_summary(self._model, part), number)
-        said = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
-        text = well_formed(self._requests.redactor.text(said)).strip()
+        answer = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
+        text = well_formed(self._requests.redactor.text(answer)).strip()
         if not text or end.stop == REFUSED:
             raise ProviderError(
                 "no_summary",

@@ -274,11 +274,11 @@ def source_of_query(planner: str, source: str) -> str:
     The embedded planner searches for the words of a given query, but not for those of the user's last message.
     """
     used = planner not in (PRUNE, MANUAL_PLANNER) and (is_llm(planner) or source != DEFAULT_SOURCE)
-    said = "the last message of the user" if source == DEFAULT_SOURCE else source
-    return said if used or planner == MANUAL_PLANNER else f"{said}; the {planner} planner does not use it"
+    words = "the last message of the user" if source == DEFAULT_SOURCE else source
+    return words if used or planner == MANUAL_PLANNER else f"{words}; the {planner} planner does not use it"
 
 
-def level_asked_for(name: str) -> str | None:
+def requested_level(name: str) -> str | None:
     """The thinking level given by a command or a script, empty for OFF; None, if none is given, means the session's."""
     return "" if name == OFF else name or None
 

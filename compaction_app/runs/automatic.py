@@ -78,7 +78,7 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
     places = AT_ONCE - Run.objects.active().filter(automatic=True).count()
     started: list[int] = []
     for session in due_sessions(now):
-        if left_because(session, now, home):
+        if skipped_because(session, now, home):
             continue
         if len(started) >= places:
             return StartedRuns(started, postponed=True)
@@ -98,7 +98,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
     return idle.for_display().latest_first()
 
 
-def left_because(session: Session, now: datetime, home: Path) -> str:
+def skipped_because(session: Session, now: datetime, home: Path) -> str:
     """The reason why a due session is not planned automatically, in words; empty if it is planned."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"

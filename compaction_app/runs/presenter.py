@@ -36,7 +36,7 @@ from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import plural
 
-from .automatic import due_sessions, left_because, note_on_planner
+from .automatic import due_sessions, note_on_planner, skipped_because
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -676,7 +676,7 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:
         return AutomaticPlanning(False, planner)
-    due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
+    due = [(session, skipped_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]
     older = (
         Run.objects.unseen()

@@ -31,8 +31,8 @@ from compaction_app.planning.plan import (
     Plan,
     dry_run,
     is_llm,
-    level_asked_for,
     own_parameters,
+    requested_level,
     require_planner,
 )
 from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
@@ -140,7 +140,7 @@ class Command(ChangeCommand):
     def _plan(self, options: dict[str, Any], own: Mapping[str, object], screen: PlanningScreen) -> Planned:
         """Plan in a run of this process; without a run for a dry run, or if the plan could never be written."""
         path, leaf = real_path(options["path"]), options["leaf"] or ""
-        thinking = level_asked_for(options["thinking"])
+        thinking = requested_level(options["thinking"])
         if options["reader"]:
             require_reader_of(agent_at(path), options["reader"])
         self.warn_if_taken_over(path)

@@ -808,7 +808,7 @@ class ReviewDesk(GroupedReview):
             tokens=self.effect_tokens(effect) or self.full_effect(item),
             others=self._others(effect, [item]),
             signed=item.standing in SIGNED,
-            mark=mark_of_item(item, blocks, item.origin is None and item.target in self.hooked),
+            mark=status_badge(item, blocks, item.origin is None and item.target in self.hooked),
             undecided=item.standing is ReviewStatus.UNDECIDED,
             acts=" ".join(name for name, _ in actions_of(item)),
             opened=opened,
@@ -877,7 +877,7 @@ class ReviewDesk(GroupedReview):
         return FoldedEntries(fold_words(stay.entries), tokens, stay.start, stay.end)
 
 
-def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> StatusBadge:
+def status_badge(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> StatusBadge:
     """The display of a proposal's status; `blocks` are the number of its entry's deleted blocks, and of all its
     blocks."""
     style, icon, words = _MARKS[item.standing]
