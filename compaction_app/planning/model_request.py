@@ -163,7 +163,7 @@ def patience_for(endpoint: Endpoint) -> Patience:
 
 
 class SecretRedactor:
-    """Hides a key and its encoded forms (`error_mapping.KeyForms`) in texts: they are shown as the key's last characters.
+    """Hides a key and its encoded forms (`error_mapping.KeyForms`) in texts: the key's last characters are shown.
 
     A short key is not a secret: local servers accept any word.
     """

@@ -74,8 +74,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[str, float] = {}
     """The loss by horizon in messages, and by the older measure (`substrings`)."""
     kinds: dict[str, int] = {}
-    """The deleted tokens by the kind of their unit (see `embedded.Unit`): block by block, so that their sum may be a few
-    tokens more."""
+    """The deleted tokens by the kind of their unit (see `embedded.Unit`): block by block, so that their sum may be a
+    few tokens more."""
     failure: str = ""
     """Why there is no plan; then nothing is measured."""
 
