@@ -241,11 +241,7 @@ def _input(part: CallTool) -> dict[str, Any]:
 
 
 def _message(
-    request: ScriptedRequest,
-    message_id: str,
-    content: list[dict[str, Any]],
-    stop: str | None,
-    usage: dict[str, Any],
+    request: ScriptedRequest, message_id: str, content: list[dict[str, Any]], stop: str | None, usage: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "model": request.model,
@@ -278,27 +274,8 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 # ---- what it refuses ----------------------------------------------------------------------------------------
 
 FIELDS: Final = {
-    *(
-        "model",
-        "messages",
-        "max_tokens",
-        "system",
-        "tools",
-        "tool_choice",
-        "stream",
-        "thinking",
-        "output_config",
-    ),
-    *(
-        "temperature",
-        "top_p",
-        "top_k",
-        "stop_sequences",
-        "metadata",
-        "service_tier",
-        "container",
-        "cache_control",
-    ),
+    *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "thinking", "output_config"),
+    *("temperature", "top_p", "top_k", "stop_sequences", "metadata", "service_tier", "container", "cache_control"),
     *("inference_geo", "speed", "context_management", "mcp_servers"),
 }
 _TOOL_FIELDS: Final = {
@@ -392,10 +369,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         require(tool.get("type", "custom") == "custom", f"tools.{index}: Input tag does not match")
         known_only(tool, _TOOL_FIELDS, f"{where}.")
         check_tool_name(tool.get("name"), f"{where}.name", 128)
-        require(
-            isinstance(tool.get("description", ""), str),
-            f"{where}.description: Input should be a valid string",
-        )
+        require(isinstance(tool.get("description", ""), str), f"{where}.description: Input should be a valid string")
         check_schema(tool.get("input_schema"), f"{where}.input_schema", is_strict=tool.get("strict") is True)
         _check_cache_mark(tool, where)
     names = [tool["name"] for tool in tools]
@@ -404,10 +378,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     if choice is not None:
         require(isinstance(choice, dict), "tool_choice: Input should be a valid dictionary")
         known_only(choice, {"type", "name", "disable_parallel_tool_use"}, "tool_choice.")
-        require(
-            choice.get("type") in ("auto", "any", "tool", "none"),
-            "tool_choice.type: Input tag does not match",
-        )
+        require(choice.get("type") in ("auto", "any", "tool", "none"), "tool_choice.type: Input tag does not match")
         require(tools, "tool_choice: tool_choice may only be specified while providing tools")
         is_there = choice["type"] != "tool" or choice.get("name") in names
         require(is_there, f"Tool '{choice.get('name')}' not found in provided tools")
@@ -418,24 +389,14 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
     require(isinstance(effort, dict), "output_config: Input should be a valid dictionary")
     known_only(effort, {"effort", "format", "task_budget"}, "output_config.")
     levels = (None, "low", "medium", "high", "xhigh", "max")
-    require(
-        effort.get("effort") in levels,
-        "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'",
-    )
+    require(effort.get("effort") in levels, "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'")
     thinking = body.get("thinking")
     if thinking is None:
         return
     require(isinstance(thinking, dict), "thinking: Input should be a valid dictionary")
     kind = thinking.get("type")
-    fields = {
-        "enabled": {"type", "budget_tokens", "display"},
-        "adaptive": {"type", "display"},
-        "disabled": {"type"},
-    }
-    require(
-        kind in fields,
-        f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags",
-    )
+    fields = {"enabled": {"type", "budget_tokens", "display"}, "adaptive": {"type", "display"}, "disabled": {"type"}}
+    require(kind in fields, f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     known_only(thinking, fields[kind], f"thinking.{kind}.")
     if kind == "disabled":
         return
@@ -512,10 +473,7 @@ def _check_tool_use(block: Mapping[str, Any], where: str) -> None:
     is_id = isinstance(block.get("id"), str) and re.fullmatch(r"[a-zA-Z0-9_-]+", block["id"])
     require(is_id, f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     name = block.get("name")
-    require(
-        isinstance(name, str) and 1 <= len(name) <= 200,
-        f"{where}.name: String should have at least 1 character",
-    )
+    require(isinstance(name, str) and 1 <= len(name) <= 200, f"{where}.name: String should have at least 1 character")
     require(isinstance(block.get("input"), dict), f"{where}.input: Input should be a valid dictionary")
 
 

@@ -74,13 +74,7 @@ ERRORS: Final[Mapping[Kind, _Error]] = {
         "model_not_found",
     ),
     "path": (404, "Invalid URL", "invalid_request_error", None, "unknown_url"),
-    "overloaded": (
-        503,
-        "The engine is currently overloaded, please try again later",
-        "server_error",
-        None,
-        None,
-    ),
+    "overloaded": (503, "The engine is currently overloaded, please try again later", "server_error", None, None),
     "limited": (
         429,
         "Rate limit reached for {model} in organization org-scripted on requests per min (RPM): Limit 3, Used 3, "
@@ -272,10 +266,7 @@ def _deltas(request: ScriptedRequest, play: Play, part: Part, place: int) -> Ite
     elif isinstance(part, CallTool):
         named = {**_named(request, play, place), "type": "function"}
         if play.whole_calls:
-            yield (
-                {"tool_calls": [named | {"function": {"name": part.name, "arguments": part.arguments}}]},
-                True,
-            )
+            yield ({"tool_calls": [named | {"function": {"name": part.name, "arguments": part.arguments}}]}, True)
             return
         begun = {"index": place, **named, "function": {"name": part.name, "arguments": ""}}
         more = fragments(part.arguments, play.fragment)
@@ -289,13 +280,7 @@ def _deltas(request: ScriptedRequest, play: Play, part: Part, place: int) -> Ite
 
 def _reasoning(play: Play, part: Think | Sealed) -> Iterator[dict[str, Any]]:
     if isinstance(part, Sealed):
-        detail = {
-            "type": "reasoning.encrypted",
-            "data": sealed(part.text),
-            "id": None,
-            "format": FORMAT,
-            "index": 1,
-        }
+        detail = {"type": "reasoning.encrypted", "data": sealed(part.text), "id": None, "format": FORMAT, "index": 1}
         yield {"content": "", "reasoning_details": [detail]}
         return
     for text in fragments(part.text, play.fragment):
@@ -305,12 +290,7 @@ def _reasoning(play: Play, part: Think | Sealed) -> Iterator[dict[str, Any]]:
         else:
             yield {"reasoning_content": text}
     if play.details:
-        signature = {
-            "type": "reasoning.text",
-            "signature": signature_of(part.text),
-            "format": FORMAT,
-            "index": 0,
-        }
+        signature = {"type": "reasoning.text", "signature": signature_of(part.text), "format": FORMAT, "index": 0}
         yield {"content": "", "reasoning": None, "reasoning_details": [signature]}
 
 
@@ -408,22 +388,14 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         require(name in FIELDS, f"Unknown parameter: '{name}'.", name)
     require(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
     require("messages" in body, "Missing required parameter: 'messages'.", "messages")
-    require(
-        isinstance(body.get("stream", False), bool),
-        "Invalid type for 'stream': expected a boolean.",
-        "stream",
-    )
+    require(isinstance(body.get("stream", False), bool), "Invalid type for 'stream': expected a boolean.", "stream")
     limits = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
     require(len(limits) < 2, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
     for name in limits:
         is_right = is_whole(body[name]) and body[name] >= 1
         require(is_right, f"Invalid '{name}': integer below minimum value. Expected a value >= 1.", name)
     effort = body.get("reasoning_effort")
-    require(
-        effort in _EFFORTS,
-        f"Invalid value: '{effort}'. Supported values are: {_EFFORTS[1:]}",
-        "reasoning_effort",
-    )
+    require(effort in _EFFORTS, f"Invalid value: '{effort}'. Supported values are: {_EFFORTS[1:]}", "reasoning_effort")
     _check_stream_options(body)
     _check_tools(body)
     _check_messages(body["messages"])
@@ -465,11 +437,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     for index, tool in enumerate(tools):
         where = f"tools[{index}].function"
         is_function = isinstance(tool, dict) and tool.get("type") == "function" and tool.keys() == {"type", "function"}
-        require(
-            is_function and isinstance(tool["function"], dict),
-            f"Missing required parameter: '{where}'.",
-            where,
-        )
+        require(is_function and isinstance(tool["function"], dict), f"Missing required parameter: '{where}'.", where)
         function = tool["function"]
         for name in function:
             is_known = name in ("name", "description", "parameters", "strict")
@@ -501,11 +469,7 @@ def _check_messages(messages: object) -> None:
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
         role = message.get("role") if isinstance(message, dict) else None
-        require(
-            role in _MESSAGE_FIELDS,
-            f"Invalid value: '{role}'. Supported values are: 'system', …",
-            f"{where}.role",
-        )
+        require(role in _MESSAGE_FIELDS, f"Invalid value: '{role}'. Supported values are: 'system', …", f"{where}.role")
         for name in message:
             require(name in _MESSAGE_FIELDS[str(role)], f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}")
         if role == "tool":
@@ -520,11 +484,7 @@ def _check_messages(messages: object) -> None:
             _check_content(message.get("content"), where)
     require(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{len(messages)}].role")
     require(messages[-1]["role"] != "assistant", "The conversation must end with a user message.", "messages")
-    require(
-        any(message["role"] == "user" for message in messages),
-        "messages: there is no user message",
-        "messages",
-    )
+    require(any(message["role"] == "user" for message in messages), "messages: there is no user message", "messages")
     require(
         next(message["role"] for message in messages if message["role"] not in ("system", "developer")) == "user",
         "messages: the first message after the system's must be a user's",

@@ -72,9 +72,7 @@ def check_tool_name(name: object, where: str, longest: int) -> None:
 def check_schema(schema: object, where: str, *, is_strict: bool) -> None:
     """Raise RequestFault if a tool's JSON schema is invalid; strict ones allow no additional properties."""
     require(
-        isinstance(schema, dict) and schema.get("type") == "object",
-        f"{where}.type: Input should be 'object'",
-        where,
+        isinstance(schema, dict) and schema.get("type") == "object", f"{where}.type: Input should be 'object'", where
     )
     _check_schema(schema, where, is_strict)
 
@@ -88,11 +86,7 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
     kinds = kind if isinstance(kind, list) else [kind]
     has_choice = bool({"anyOf", "oneOf", "allOf", "$ref", "enum", "const"} & schema.keys())
     require(has_choice or set(kinds) <= _TYPES, f"{where}: JSON schema is invalid: type {kind!r}", where)
-    require(
-        isinstance(schema.get("enum", []), list),
-        f"{where}: JSON schema is invalid: enum is not a list",
-        where,
-    )
+    require(isinstance(schema.get("enum", []), list), f"{where}: JSON schema is invalid: enum is not a list", where)
     if "object" in kinds:
         _check_object(schema, where, is_strict)
     if "array" in kinds:

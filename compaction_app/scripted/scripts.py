@@ -372,11 +372,7 @@ _SCRIPTS: Final = (
         "a call of an unknown tool",
         _opening((CallTool("context_summarize", '{"entryId": "all"}'), CallTool(BUDGET))),
     ),
-    Script(
-        "missing-argument",
-        "a call without its required argument",
-        _opening((CallTool(READ), CallTool(BUDGET))),
-    ),
+    Script("missing-argument", "a call without its required argument", _opening((CallTool(READ), CallTool(BUDGET)))),
     Script("cut-by-limit", "the output limit cuts the first answer inside a call", _cut_by_limit),
     Script(
         "refuses",
@@ -403,11 +399,7 @@ _SCRIPTS: Final = (
         "the key is refused, and the error quotes it completely",
         lambda request: Refuse("key", f"The key {request.key} is not valid (you sent {request.key!r})."),
     ),
-    Script(
-        "unknown-model",
-        "the model is unknown, as any name without a script",
-        _always(Refuse("model")),
-    ),
+    Script("unknown-model", "the model is unknown, as any name without a script", _always(Refuse("model"))),
     Script("overflow", "the conversation is too long, at once", _always(Refuse("overflow"))),
     Script(
         "overflow-later",
@@ -420,16 +412,8 @@ _SCRIPTS: Final = (
     Script("error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))),
     Script("cut-before", "the connection is cut before the first byte once, then a good plan", _refused(1, Cut())),
     Script("cut-always", "the connection is cut before the first byte, always", _always(Cut())),
-    Script(
-        "cut-inside",
-        "the connection is cut inside a call",
-        _after_a_deletion(_broken(Break("cut", "inside"))),
-    ),
-    Script(
-        "cut-after",
-        "the connection is cut after a call",
-        _after_a_deletion(_broken(Break("cut", "after"))),
-    ),
+    Script("cut-inside", "the connection is cut inside a call", _after_a_deletion(_broken(Break("cut", "inside")))),
+    Script("cut-after", "the connection is cut after a call", _after_a_deletion(_broken(Break("cut", "after")))),
     Script("stalls", "the stream stalls in a call", _after_a_deletion(_broken(Break("stall", "inside")))),
     Script("stalls-before", "no byte comes", _always(Silence())),
     Script(
