@@ -28,8 +28,6 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sessionlog.model_facts import InputPrices
-from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import moment_of
 from sessions_app.web.pages import status_of, wants_fragment
 
@@ -246,25 +244,6 @@ class ReturnedList:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class HindsightView:
-    """The hindsight on one branch of a session."""
-
-    leaf: str
-    """As in the address; empty for the branch from which the agent continues."""
-    rows: Sequence[LookRow]
-    selected: LookRow | None
-    """None if no request has followed the named compaction, or any compaction."""
-    is_named: bool
-    """Whether the address names a compaction."""
-    is_of_branch: bool
-    """Whether it is on the branch."""
-    fetched: Sequence[FetchedRow]
-    more_fetched: int
-    returned: Sequence[ReturnedList]
-    known: SourcedValue[InputPrices] | None
-
-
 _WAYS: Final = {
     Way.MEMORY: "From memory, or as a guess",
     Way.FETCHED: "After a tool had shown them again",
@@ -272,10 +251,11 @@ _WAYS: Final = {
 }
 
 
-def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> HindsightView:
-    """The compactions of a branch, with one selected; without an id, the most expensive one.
+def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> dict[str, Any]:
+    """The compactions of a branch, with one selected; without an id, the most expensive one. For its page.
 
-    Raises the errors of `look_back`.
+    `selected` is None if no request has followed the named compaction, or any compaction; `is_of_branch` is whether the
+    named one is on the branch. Raises the errors of `look_back`.
     """
     found = look_back(session, leaf_id)
     known = prices_of_session(session, Path.home()) if found.hindsights else None
@@ -289,13 +269,13 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
     ]
     chosen = found.hindsights[place] if place is not None else None
     fetched = chosen.fetched if chosen is not None else ()
-    return HindsightView(
-        leaf=leaf_id,
-        rows=rows,
-        selected=rows[place] if place is not None else None,
-        is_named=bool(entry_id),
-        is_of_branch=entry_id in found.changes or place is not None,
-        fetched=[
+    return {
+        "leaf": leaf_id,
+        "rows": rows,
+        "selected": rows[place] if place is not None else None,
+        "is_named": bool(entry_id),
+        "is_of_branch": entry_id in found.changes or place is not None,
+        "fetched": [
             FetchedRow(
                 one,
                 below_project(one.name, session.cwd) if one.kind == "file" else one.name,
@@ -304,10 +284,10 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
             )
             for one in sorted(fetched, key=lambda one: -one.sent)[:FETCHED_SHOWN]
         ],
-        more_fetched=max(0, len(fetched) - FETCHED_SHOWN),
-        returned=_returned(chosen.returned if chosen is not None else ()),
-        known=known,
-    )
+        "more_fetched": max(0, len(fetched) - FETCHED_SHOWN),
+        "returned": _returned(chosen.returned if chosen is not None else ()),
+        "known": known,
+    }
 
 
 def _selected(found: Sequence[Hindsight], figures: Sequence[Figures], entry_id: str) -> int | None:

@@ -27,7 +27,6 @@ from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.measure import CUTS, HORIZONS, MINIMUM_MESSAGES, Lost
 from lab_app.pure.report import (
     LABELS,
-    LossPlot,
     StrategyResult,
     TriedSession,
     as_csv,
@@ -214,48 +213,13 @@ class ChangeRow:
     change: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExperimentView:
-    """The data of an experiment's page."""
+def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", other: str = "") -> dict[str, Any]:
+    """The measured part of an experiment, for its page. Unknown choices are replaced by the first ones.
 
-    experiment: Experiment
-    total: int
-    done: int
-    short: int
-    """The number of sessions that were too short, or need too little of their past, to be measured."""
-    cuts: int
-    keeps: Sequence[str]
-    rows: Sequence[StrategyRow]
-    plot: LossPlot | None
-    keep: float | None
-    """The share of the details."""
-    details: Sequence[DetailRow]
-    horizons: Sequence[int]
-    strategy: str
-    """The strategy whose lost references are listed."""
-    lost: Sequence[LostRow]
-    more_lost: int
-    sessions: Sequence[MeasuredRow]
-    columns: Sequence[tuple[str, str]]
-    """The strategies of `sessions`: key and label."""
-    others: Sequence[Experiment]
-    other: Experiment | None
-    common: int
-    """The number of sessions that both experiments measured."""
-    changes: Sequence[ChangeRow]
-
-    @property
-    def percent_done(self) -> int:
-        return round(100 * self.done / self.total) if self.total else 0
-
-    @property
-    def choices(self) -> list[tuple[float, str]]:
-        """The shares, with their words."""
-        return list(zip(self.experiment.keeps, self.keeps, strict=True))
-
-
-def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", other: str = "") -> ExperimentView:
-    """The measured part of an experiment. Unknown choices are replaced by the first ones."""
+    `short` counts the sessions that were too short, or need too little of their past, to be measured; `keep` is the
+    share of the details; `columns` are the strategies of `sessions`, key and label; `common` counts the sessions that
+    both experiments measured.
+    """
     rows = list(_shown(experiment))
     tried = [(row, trials_in(row)) for row in rows]
     sessions = [TriedSession(str(row.session.path), trials, _prices(row.session)) for row, trials in tried]
@@ -275,28 +239,30 @@ def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", 
     columns = [(key, labels[key]) for key in planning if key in STRATEGIES and STRATEGIES[key].takes_share]
     against = _other(experiment, other)
     common, changes = _changes(tried, against, labels) if against is not None else (0, [])
-    return ExperimentView(
-        experiment=experiment,
-        total=len(rows),
-        done=sum(row.measured_at is not None for row in rows),
-        short=sum(row.measured_at is not None and not row.failure and not trials for row, trials in tried),
-        cuts=len({(row.pk, trial.place) for row, trials in tried for trial in trials}),
-        keeps=[f"{share:.0%}" for share in shares],
-        rows=_strategy_rows(results, shares, labels),
-        plot=loss_plot(results, labels),
-        keep=chosen,
-        details=[_detail(one, labels) for one in results if one.keep in (chosen, None) and one.strategy != BOUND],
-        horizons=HORIZONS,
-        strategy=shown,
-        lost=every[:LOST_SHOWN],
-        more_lost=max(0, len(every) - LOST_SHOWN),
-        sessions=[_session_row(row, trials, chosen, [key for key, _ in columns]) for row, trials in tried],
-        columns=columns,
-        others=list(Experiment.objects.exclude(pk=experiment.pk).order_by("-pk")[:20]),
-        other=against,
-        common=common,
-        changes=changes,
-    )
+    done, keeps = sum(row.measured_at is not None for row in rows), [f"{share:.0%}" for share in shares]
+    return {
+        "total": len(rows),
+        "done": done,
+        "percent_done": round(100 * done / len(rows)) if rows else 0,
+        "short": sum(row.measured_at is not None and not row.failure and not trials for row, trials in tried),
+        "cuts": len({(row.pk, trial.place) for row, trials in tried for trial in trials}),
+        "keeps": keeps,
+        "choices": list(zip(shares, keeps, strict=True)),
+        "rows": _strategy_rows(results, shares, labels),
+        "plot": loss_plot(results, labels),
+        "keep": chosen,
+        "details": [_detail(one, labels) for one in results if one.keep in (chosen, None) and one.strategy != BOUND],
+        "horizons": HORIZONS,
+        "strategy": shown,
+        "lost": every[:LOST_SHOWN],
+        "more_lost": max(0, len(every) - LOST_SHOWN),
+        "sessions": [_session_row(row, trials, chosen, [key for key, _ in columns]) for row, trials in tried],
+        "columns": columns,
+        "others": list(Experiment.objects.exclude(pk=experiment.pk).order_by("-pk")[:20]),
+        "other": against,
+        "common": common,
+        "changes": changes,
+    }
 
 
 def _shown(experiment: Experiment) -> QuerySet[MeasuredSession]:
