@@ -7,8 +7,7 @@ from typing import Any
 
 from compaction_app.changes.compaction import Approved
 from compaction_app.core.loop import Event
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import EMBEDDED, dry_run
+from compaction_app.planning.plan import EMBEDDED, Plan, dry_run
 from sessions_app.agents.registry import READERS
 from sessions_app.document.document import Document
 from sessions_app.storage.session_loader import load_session

@@ -16,9 +16,8 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.models import Compaction, Run
 from compaction_app.pages.commit import view_commit
 from compaction_app.pages.review.presenter import ReviewDesk
+from compaction_app.review.account import ReviewAccount, account_of, last_look
 from compaction_app.review.grouped_review import ReviewFilter
-from compaction_app.review.last_look import last_look
-from compaction_app.review.units import ReviewAccount, account_of
 from compaction_app.runs.reviews import decide, review_of
 from devtools.bench.sessions import generate, write_session
 from redline.configuration import RootSetting

@@ -35,7 +35,7 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "compaction_app/management/change_command.py": {"cacheRead", "cacheWrite"},
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # The usage of a run, and the prices of a model.
-    "compaction_app/providers/usage.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/providers/types.py": {"cacheRead", "cacheWrite"},
     "compaction_app/planning/model_request.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/presenter.py": {"cacheRead", "cacheWrite"},
     # What hooks may answer, in the shape of agents' own extensions.

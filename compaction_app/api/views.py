@@ -1,30 +1,27 @@
-"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, failures included.
+"""The API for scripts: list sessions, start a run, query its state, stop it. JSON, errors included.
 
 Requests carry the token of `redline token` (see `sessions_app.web.middleware`). Nothing here commits: only people who
 have seen the plan do that.
+
+| field               | of a request; all are optional: the settings in effect are the defaults       |
+|---------------------|-------------------------------------------------------------------------------|
+| `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
+| `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
+| `query`             | what matters; empty, in JSON: the user's last message                         |
+| `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
+| `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
+| `writer`            | how the plan is recorded; the best way by default                             |
+| `leaf`              | the entry at which the branch ends; the file's last one by default            |
 """
-# WAS compaction_app/api/presenter: """JSON for scripts: the fields of a request that starts a run, and the current state of a run.
-#
-# | field               | of a request; all are optional: the settings in effect are the defaults       |
-# |---------------------|-------------------------------------------------------------------------------|
-# | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                               |
-# | `preserve_recent`   | how many of the last entries are kept, from 0 up                              |
-# | `query`             | what matters; empty, in JSON: the user's last message                         |
-# | `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`      |
-# | `thinking`          | the thinking level of a model, or `off`; the session's own by default         |
-# | `writer`            | how the plan is recorded; the best way by default                             |
-# | `leaf`              | the entry at which the branch ends; the file's last one by default            |
-# """
-# WAS compaction_app/json_views: """Views of the API: their errors are JSON, like all their responses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec
 from urllib.parse import urlencode
 
 import pydantic
@@ -37,8 +34,7 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.stats import target_reduction
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
-from compaction_app.planning.planners import EMBEDDED, level_asked_for
+from compaction_app.planning.plan import EMBEDDED, effective_parameters, own_parameters, requested_level
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.models import Session
 from sessions_app.pages.list import list_page
@@ -49,15 +45,6 @@ from sessions_app.web.middleware import failed
 
 TEXT_CHARACTERS: Final = 4_000
 NAME_CHARACTERS: Final = 300
-
-
-class Addresses(NamedTuple):
-    """Makes an address from a path."""
-
-    page: Callable[[str], str]
-    """The address of a page, for the user's browser."""
-    api: Callable[[str], str]
-    """The address of the API, for the script."""
 
 
 class Wanted(BaseModel):
@@ -86,29 +73,35 @@ class Wanted(BaseModel):
         return own_parameters(self.compression_ratio, self.preserve_recent, self.query)
 
 
-def wanted_in(body: bytes) -> Wanted:
-    """The fields of a JSON body; none if it is empty. Raises BadInput `bad_body`."""
+def wanted_by(request: HttpRequest) -> Wanted:
+    """The fields of a JSON body, none if it is empty; or of a form, without its empty ones. Raises BadInput
+    `bad_body`."""
+    is_form = request.content_type in FORMS
+    fields = _form_fields(request) if is_form else _json_fields(request.body)
+    try:
+        return Wanted.model_validate(fields, strict=not is_form)
+    except pydantic.ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise BadInput("bad_body", f"{name}: {first['msg']}. Nothing was planned.") from fault
+
+
+def _json_fields(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError) as fault:
         raise BadInput("bad_body", "The body is not JSON. Nothing was planned.") from fault
     if not isinstance(fields, dict):
         raise BadInput("bad_body", "The body is not a JSON object. Nothing was planned.")
-    return _wanted_fields(fields, strict=True)
+    return fields
 
 
-def wanted_of(form: Mapping[str, str]) -> Wanted:
-    """The fields of a form; empty ones are ignored. Raises BadInput `bad_body`."""
-    return _wanted_fields({name: value for name, value in form.items() if value != ""}, strict=False)
-
-
-def _wanted_fields(fields: Mapping[str, object], *, strict: bool) -> Wanted:
+def _form_fields(request: HttpRequest) -> dict[str, str]:
     try:
-        return Wanted.model_validate(fields, strict=strict)
-    except pydantic.ValidationError as fault:
-        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise BadInput("bad_body", f"{name}: {first['msg']}. Nothing was planned.") from fault
+        form = request.POST.dict()
+    except MultiPartParserError as fault:
+        raise BadInput("bad_body", "The body is not a form. Nothing was planned.") from fault
+    return {name: str(value) for name, value in form.items() if value != "" and name != "csrfmiddlewaretoken"}
 
 
 def require_entry(session: Session, leaf: str) -> None:
@@ -117,17 +110,17 @@ def require_entry(session: Session, leaf: str) -> None:
         raise BadInput("unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned.")
 
 
-def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
-    """The response to the start of a run."""
+def started_run(run: Run, request: HttpRequest) -> dict[str, Any]:
+    """The response to the start of a run: `url` is for the user's browser, `stateUrl` for the script."""
     return {
         "run": run.pk,
         "state": str(run.state),
-        "url": addresses.page(run.get_absolute_url()),
-        "stateUrl": addresses.api(reverse("compaction:api_run", args=(run.pk,))),
+        "url": page_address(request, run.get_absolute_url()),
+        "stateUrl": request.build_absolute_uri(reverse("compaction:api_run", args=(run.pk,))),
     }
 
 
-def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
+def run_as_json(run: Run, request: HttpRequest) -> dict[str, Any]:
     """The current state of a run; times are UTC.
 
     `context`, `struck` and `goal` are tokens in one measure, that of the session's context: its size, the tokens that
@@ -139,11 +132,11 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
     parameters = run.parameters if run.parameters is not None else _parameters_now(run)
 
     def page(name: str) -> str:
-        return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))
+        return page_address(request, reverse(f"compaction:{name}", args=(run.pk,)))
 
     return {
-        **started_run(run, addresses),
-        "session": addresses.page(run.session.get_absolute_url()),
+        **started_run(run, request),
+        "session": page_address(request, run.session.get_absolute_url()),
         "leaf": run.leaf_id,
         "planner": run.planner,
         "thinking": run.thinking,
@@ -168,7 +161,9 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "endedAt": _time(run.ended_at),
         "reviewUrl": page("review") if run.is_reviewable else None,
         "commitUrl": page("commit") if run.is_reviewable else None,
-        "stopUrl": addresses.api(reverse("compaction:api_stop", args=(run.pk,))) if run.is_active else None,
+        "stopUrl": request.build_absolute_uri(reverse("compaction:api_stop", args=(run.pk,)))
+        if run.is_active
+        else None,
     }
 
 
@@ -256,33 +251,23 @@ def session(request: HttpRequest, root: int, path: str) -> HttpResponse:
 def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Start a run of a session, by JSON or by a form."""
     found = known_session(root, path)
-    wanted = _wanted(request)
+    wanted = wanted_by(request)
     require_entry(found, wanted.leaf)
     run = start_run(
         found,
         planner=wanted.planner,
-        thinking=level_asked_for(wanted.thinking),
+        thinking=requested_level(wanted.thinking),
         writer=wanted.writer,
         requested_parameters=wanted.requested_parameters,
         leaf_id=wanted.leaf,
     )
-    return JsonResponse(started_run(run, _addresses(request)), status=202)
-
-
-def _wanted(request: HttpRequest) -> Wanted:
-    if request.content_type not in FORMS:
-        return wanted_in(request.body)
-    try:
-        form = request.POST.dict()
-    except MultiPartParserError as fault:
-        raise BadInput("bad_body", "The body is not a form. Nothing was planned.") from fault
-    return wanted_of({name: str(value) for name, value in form.items() if name != "csrfmiddlewaretoken"})
+    return JsonResponse(started_run(run, request), status=202)
 
 
 @json_view("GET", "HEAD")
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """The current state of a run."""
-    return JsonResponse(run_as_json(known_run(run), _addresses(request)))
+    return JsonResponse(run_as_json(known_run(run), request))
 
 
 @json_view("POST")
@@ -291,8 +276,4 @@ def stop(request: HttpRequest, run: int) -> HttpResponse:
     found = known_run(run)
     stop_run(found)
     found.refresh_from_db()
-    return JsonResponse(run_as_json(found, _addresses(request)), status=202)
-
-
-def _addresses(request: HttpRequest) -> Addresses:
-    return Addresses(partial(page_address, request), request.build_absolute_uri)
+    return JsonResponse(run_as_json(found, request), status=202)

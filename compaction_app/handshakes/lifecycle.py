@@ -20,7 +20,7 @@ from django.urls import reverse
 from compaction_app.core.handshake_states import OPEN, TRANSITIONS, HandshakeState, NextStep
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run, WaitRule
-from compaction_app.planning.planners import EMBEDDED
+from compaction_app.planning.plan import EMBEDDED
 from compaction_app.runs.commands import stop_run
 from sessions_app.cli import resume_line
 from sessions_app.database.sqlite import left_out_if_busy

@@ -58,7 +58,7 @@ class Compaction(models.Model):
     parameters: models.JSONField[Any, Any] = models.JSONField()
     stats: models.JSONField[Any, Any] = models.JSONField()
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The size of the context before it, as `sessionlog.measure.ContextSize`; null for old ones."""
+    """The size of the context before it, as `sessionlog.context.ContextSize`; null for old ones."""
     origins: models.JSONField[Any, Any] = models.JSONField()
     """For each deleted target: the call that proposed it, and the reason."""
 
@@ -78,7 +78,7 @@ class Undo(models.Model):
     is_whole = models.BooleanField()
     """Whether everything still deleted came back; otherwise only `targets`."""
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """The targets brought back, each as `targets.Target.to_json`."""
+    """The targets brought back, each as `entries.Target.to_json`."""
     entry_id = models.TextField(blank=True, default="")
     """The leaf that it appended, or the id of the new session; empty if a session was deleted."""
     leaf_id = models.TextField()
@@ -120,7 +120,7 @@ class AuditEntry(models.Model):
     action = models.CharField(max_length=12, choices=Action)
     writer = models.TextField(blank=True, default="")
     targets: models.JSONField[Any, Any] = models.JSONField(default=list)
-    """Each as `targets.Target.to_json`."""
+    """Each as `entries.Target.to_json`."""
     bytes_before = models.BigIntegerField(null=True)
     """Null if there was no file."""
     sha256_before = models.CharField(max_length=64, blank=True, default="")

@@ -49,7 +49,7 @@ class SummaryDraft(ModelJob):
     ABANDONED = FAILED = State.FAILED
     NOTHING_DONE = "Nothing was sent."
     KEPT = "Nothing was written."
-    WORK = "compaction_app.summaries.drafting.write_draft"
+    WORK = "compaction_app.summaries.drafts.write_draft"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="drafts")
     entry_id = models.TextField(blank=True, default="")

@@ -82,7 +82,7 @@ class Handshake(models.Model):
     """The record to be written once the plan is applied, as a `records.CommitNote`; null if the agent applies
     nothing."""
     approved_context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The resulting context, as a `handshakes.applied.ContextDigest`."""
+    """The resulting context, as a `handshakes.outcomes.ContextDigest`."""
     confirmations: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The confirmations that were given for a plan that Redline writes once the session is closed."""
     reported_at = models.DateTimeField(null=True)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 from django.db import models
 
-from compaction_app.providers.usage import UsageTotals
+from compaction_app.providers.types import UsageTotals
 from sessions_app.jobs.job import Job
 
 
@@ -18,7 +18,7 @@ class ModelJob(Job):
     base_url = models.TextField(blank=True, default="")
     """The model's address, as confirmed before the start; empty if it uses none."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The data sent to a model and received, as `planning.usage.UsageTotals.to_json`; null if nothing left the
+    """The data sent to a model and received, as `providers.types.UsageTotals.to_json`; null if nothing left the
     machine."""
 
     class Meta:

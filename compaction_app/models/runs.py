@@ -116,7 +116,7 @@ class Run(ModelJob):
     stats: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The statistics of the present plan, as `stats.Stats.to_json`."""
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """The size of the planned context, as a `sessionlog.measure.ContextSize`; null until then."""
+    """The size of the planned context, as a `sessionlog.context.ContextSize`; null until then."""
     struck_estimate = models.PositiveBigIntegerField(null=True)
     """The tokens that its plan removes from the estimate of the context: the proposed plan, and from the commit on the
     approved one. Null until it has ended."""
@@ -352,7 +352,7 @@ class Decision(models.Model):
     seq = models.PositiveIntegerField()
     kind = models.CharField(max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)])
     targets: models.JSONField[Any, Any] = models.JSONField()
-    """Its targets, each as `targets.Target.to_json`. For `narrow`: the deleted blocks; for `undo`: none."""
+    """Its targets, each as `entries.Target.to_json`. For `narrow`: the deleted blocks; for `undo`: none."""
     at = models.DateTimeField()
 
     class Meta:

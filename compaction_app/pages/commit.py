@@ -41,12 +41,20 @@ from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Proposal, Run
 from compaction_app.planning.model_registry import prices_of_session
 from compaction_app.planning.snapshots import is_prepared, mark_of, snapshot_of
-from compaction_app.providers.usage import dollars
-from compaction_app.review import export
-from compaction_app.review.last_look import LastLook, last_look, samples_of, undecided_look
+from compaction_app.providers.types import dollars
+from compaction_app.review import account
+from compaction_app.review.account import (
+    LastLook,
+    ReviewAccount,
+    ReviewUnit,
+    StruckMap,
+    account_of,
+    last_look,
+    samples_of,
+    struck_map,
+    undecided_look,
+)
 from compaction_app.review.notes import SHOWN, DeletedSpan, notes_in, save_notes, spans_of
-from compaction_app.review.review_map import StruckMap, struck_map
-from compaction_app.review.units import ReviewAccount, ReviewUnit, account_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.session_activity import effect_of
@@ -257,7 +265,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
 def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a Markdown file."""
     del request
-    return _markdown(export.review_markdown(*_reviewed(run)), f"run-{run}-review.md")
+    return _markdown(account.review_markdown(*_reviewed(run)), f"run-{run}-review.md")
 
 
 @require_safe
@@ -265,7 +273,7 @@ def review_json(request: HttpRequest, run: int) -> HttpResponse:
     """The review as a JSON file."""
     del request
     headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
-    return JsonResponse(export.review_document(*_reviewed(run)), headers=headers)
+    return JsonResponse(account.review_document(*_reviewed(run)), headers=headers)
 
 
 def _markdown(text: str, name: str) -> HttpResponse:

@@ -1,4 +1,8 @@
-"""The evidence for the reason of one proposal: within the review, or as a page."""
+"""The evidence for a proposal's reason, within the review or as a page: its lines beside kept ones, and the places of
+its names.
+
+A proposal without lines of a file, a repeated output or names has no evidence.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,6 @@ from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import status_of, wants_fragment
-
-# WAS compaction_app/evidence/presenter: """The evidence for a proposal's reason: its lines beside kept ones, and the places of its names.
-#
-# A proposal without lines of a file, a repeated output or names has no evidence.
-# """
-
 
 AROUND: Final = 2
 """Lines that are shown around a line that does not stand."""

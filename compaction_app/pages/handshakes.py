@@ -26,7 +26,7 @@ from compaction_app.handshakes.approval import cancel_approved
 from compaction_app.handshakes.lifecycle import LONGEST_WAIT_SECONDS, decline, shown_now, wait_for
 from compaction_app.models import Compaction, Handshake, PassRule, Run, WaitRule
 from compaction_app.planning.model_registry import models
-from compaction_app.planning.planners import PLANNERS
+from compaction_app.planning.plan import PLANNERS
 from compaction_app.runs.automatic import OWN_MODEL
 from sessions_app.agents.registry import AGENTS
 from sessions_app.database.sqlite import UntilWritten

@@ -1,9 +1,12 @@
-"""The page of a summary's loss, and the same as a self-contained report."""
+"""A summary's loss as a page, and as a self-contained report: bars, lost subjects, and turns beside the text.
+
+The loss of a summary of an indexed session is computed once, and cached for the last few until the file changes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
@@ -15,6 +18,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from compaction_app.core.gates import Restraints
+from compaction_app.core.mentions import MEASURES
 from compaction_app.core.summary_loss import (
     DRAFT_ID,
     Replacement,
@@ -39,9 +43,6 @@ from sessions_app.sessionlog.entries import Entry, moment_of, tokens_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.jsjson import utf16_length
 from sessions_app.web.pages import redirect, status_of
-
-# WAS compaction_app/losses/service: """The loss of a summary of an indexed session: computed once, and cached for the last few until the file changes."""
-# WAS compaction_app/losses/presenter: """The loss of a summary, on its page and in its report: bars, lost subjects, and turns beside the text."""
 
 
 class BranchSummary(NamedTuple):
@@ -161,25 +162,17 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class LossView:
-    """The data of a summary's page. Token counts are in the measure of `before`."""
+    """The data of a summary's page. Token counts are in the measure of the context before it."""
 
-    entry_id: str
-    leaf_id: str
-    before_id: str
-    is_of_branch: bool
+    found: BranchSummary
+    loss: SummaryLoss
+    replaced: Replacement
     by_redline: bool
     """Whether Redline appended it."""
-    is_encrypted: bool
     when: datetime | None
     went_on: timedelta | None
     """How long the session continued after it; None if that is not recorded, or it did not."""
-    model: str
     window_percent: int | None
-    entries: int
-    images: int
-    """Images among the replaced messages, all of which a summary loses."""
-    before: ContextSize
-    """The size of the context before."""
     after: ContextSize
     tokens_replaced: int
     bars: Sequence[HeldBar]
@@ -189,23 +182,15 @@ class LossView:
     """The tokens that the plan keeps, in percent of those before."""
     is_plan_larger: bool
     """Whether a plan must keep more than the summary left."""
-    paths: LostList
-    names: LostList
-    errors: LostList
-    messages: LostList
+    lost: Mapping[str, LostList]
+    """By measure."""
     turns: Sequence[TurnRow]
     more_turns: int
-    kept: int
-    kept_from: str
-    """The first message that stayed beside the summary; empty if there is none."""
     text: str
     shown: ShownText
     """The text, rendered."""
     left_out: int
-    characters: int
     tokens: int
-    earlier: str
-    later: str
 
     @property
     def rows(self) -> list[tuple[HeldBar, HeldBar | None]]:
@@ -213,50 +198,29 @@ class LossView:
         return list(zip_longest(self.bars, self.plan_bars))
 
     @property
-    def lost(self) -> list[tuple[str, LostList]]:
-        return [
-            ("Paths", self.paths),
-            ("Names", self.names),
-            ("Errors", self.errors),
-            ("Messages", self.messages),
-        ]
+    def lost_by_title(self) -> list[tuple[str, LostList]]:
+        return [(measure.capitalize(), self.lost[measure]) for measure in MEASURES]
 
     @property
     def is_complete(self) -> bool:
         """Whether no counted subject was lost."""
-        return not any((self.paths.total, self.names.total, self.errors.total, self.messages.total))
+        return not any(one.total for one in self.lost.values())
 
 
-def view_loss(session: Session, entry_id: str = "") -> LossView:
-    """The loss of a summary. Raises the errors of `loss_at`."""
-    return _view(session, loss_at(session, entry_id))
-
-
-def view_draft_loss(draft: SummaryDraft) -> LossView:
-    """The loss of a draft. Raises the errors of `loss_of_draft`."""
-    return _view(draft.session, loss_of_draft(draft))
-
-
-def _view(session: Session, found: BranchSummary) -> LossView:
+def view_loss(session: Session, found: BranchSummary) -> LossView:
+    """The loss of a summary or of a draft, for its page."""
     loss, replacement = found.loss, found.loss.replacement
     plan, summary, before = loss.plan, replacement.summary, found.before
     when, ended = summary.entry.moment, found.last.moment
     text = loss.text[:SUMMARY_SHOWN]
-    lost = lost_lists(loss.lost, loss.turn_numbers, session.cwd)
     return LossView(
-        entry_id=summary.entry.id,
-        leaf_id=found.leaf_id,
-        before_id=replacement.before_id,
-        is_of_branch=replacement.is_of_branch,
+        found,
+        loss,
+        replacement,
         by_redline=summary.entry.id in written_by_redline(session),
-        is_encrypted=loss.is_encrypted,
         when=when,
         went_on=ended - when if when is not None and ended is not None and ended > when else None,
-        model=found.model,
         window_percent=round(100 * before.tokens / session.window) if session.window else None,
-        entries=replacement.entries,
-        images=replacement.images,
-        before=before,
         after=before.without(replacement.tokens_before - replacement.tokens_after),
         tokens_replaced=before.of(replacement.tokens_replaced),
         bars=bars_of(loss.subjects, loss.still, loss.in_context),
@@ -264,21 +228,13 @@ def _view(session: Session, found: BranchSummary) -> LossView:
         plan_tokens=before.of(plan.tokens_after) if plan is not None else None,
         plan_keep=_keep(replacement),
         is_plan_larger=plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
-        paths=lost["paths"],
-        names=lost["names"],
-        errors=lost["errors"],
-        messages=lost["messages"],
+        lost=lost_lists(loss.lost, loss.turn_numbers, session.cwd),
         turns=_turn_rows(loss, before, session.cwd)[:TURNS_SHOWN],
         more_turns=max(0, len(loss.turns) - TURNS_SHOWN),
-        kept=len(replacement.kept),
-        kept_from=replacement.kept[0].entry.id if replacement.kept else "",
         text=text,
         shown=whole(TextSource("text", text)),
         left_out=max(0, len(loss.text) - SUMMARY_SHOWN),
-        characters=len(loss.text),
         tokens=before.of(tokens_of(utf16_length(loss.text))),
-        earlier=found.earlier,
-        later=found.later,
     )
 
 
@@ -338,7 +294,7 @@ def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
         return redirect(found)
     view, fault = None, None
     try:
-        view = view_draft_loss(found)
+        view = view_loss(found.session, loss_of_draft(found))
     except RedlineError as failure:
         fault = failure
     context = {
@@ -356,7 +312,7 @@ def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResp
     session = known_session(root, path)
     view, fault = None, None
     try:
-        view = view_loss(session, request.GET.get("entry", ""))
+        view = view_loss(session, loss_at(session, request.GET.get("entry", "")))
     except RedlineError as failure:
         if isinstance(failure, BadInput) and failure.code == "unknown_entry":
             raise Http404(failure.message) from failure

@@ -16,14 +16,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from compaction_app.core.prompt import PREVIEW_LENGTH
 from compaction_app.core.states import ACTIVE, FINISHED, WRITTEN, RunState
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run, RunQuerySet, SummaryDraft
-from compaction_app.planning.model_registry import model_of_session
-from compaction_app.planning.snapshots import snapshot_of
+from compaction_app.planning.model_registry import model_of_session, models
+from compaction_app.planning.snapshots import known_torn_line, snapshot_of
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.forms import CompactForm
-from compaction_app.runs.presenter import automatic_planning, compact_page, model_turn, transcript_lines, view_run
+from compaction_app.runs.presenter import automatic_planning, model_turn, transcript_lines, view_run
 from compaction_app.runs.streaming import stream
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.web.pages import acts_on_post, redirect, require_valid, status_of, wants_fragment
@@ -99,7 +100,7 @@ def compact(request: HttpRequest, root: int, path: str) -> HttpResponse:
         return _show_form(request, form)
     try:
         require_valid(form, "Nothing was planned.")
-        form.require_disclosure()
+        form.require_disclosure("Nothing was sent and nothing planned.")
         run = start_run(
             session,
             planner=form.planner_name,
@@ -123,7 +124,10 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
     context = {
         "session": form.session,
         "form": form,
-        "page": compact_page(form.session, form),
+        "models": models(),
+        "in_flight": form.session.runs.active().first(),
+        "torn": known_torn_line(form.session),
+        "preview_length": PREVIEW_LENGTH,
         "first": None if part in ("planning", "target") else form.first_request(),
         "part": part,
         "fault": fault,
@@ -137,8 +141,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
 def run(request: HttpRequest, run: int) -> HttpResponse:
     """A run: each call on arrival, and the plan's progress."""
     found = known_run(run)
-    view = view_run(found, whole="all" in request.GET)
-    context = {"run": found, "view": view, "steps": view.steps, "parameters": view.parameters, "active_nav": "runs"}
+    context = {"run": found, **view_run(found, whole="all" in request.GET), "active_nav": "runs"}
     return render(request, "runs/run.html", context)
 
 

@@ -1,4 +1,5 @@
-"""Selections: shown before the decision, and decided in one step, or made the proposals of a run."""
+"""Selections: shown before the decision, with their size, the beginnings of their texts and the units that may not be
+deleted; then decided in one step, or made the proposals of a run."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -38,11 +40,9 @@ from compaction_app.entries.links import entry_address
 from compaction_app.entries.view import named_object, unit_words
 from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import effective_parameters
-from compaction_app.planning.planners import MANUAL_PLANNER
+from compaction_app.planning.plan import MANUAL_PLANNER, effective_parameters
 from compaction_app.planning.snapshots import Prepared, mark_of, open_snapshot_texts, prepare_snapshot, snapshot_of
-from compaction_app.review.decision_report import decision_report
-from compaction_app.review.grouped_review import GroupedReview
+from compaction_app.review.grouped_review import GroupedReview, decision_report
 from compaction_app.review.lines import file_history, target_of
 from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide, reviewed
@@ -52,9 +52,6 @@ from sessions_app.sessionlog.context import ContextSize
 from sessions_app.sessionlog.entries import Role, Target
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.pages import redirect, require_valid, status_of, wants_fragment
-
-# WAS compaction_app/selection/presenter: """A selection before the decision: its size, the beginnings of its texts, and the units that may not be deleted."""
-
 
 ROWS: Final = 8
 REFUSED_SHOWN: Final = 3
@@ -134,9 +131,12 @@ class SelectionPreview:
         return not (self.proposed or self.addable or self.refused)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SelectionScope:
-    """The source of a selection: the transcript of a run, or that of a branch without a run."""
+    """The source of selections: the transcript of a run, or that of a branch without a run.
+
+    Its methods raise BadInput `cannot_select`, and the errors of `open_snapshot_texts` and its texts.
+    """
 
     session: Session
     prepared: Prepared
@@ -157,44 +157,14 @@ class SelectionScope:
         """The size of the context, in whose measure all numbers are."""
         return self.prepared.context_size
 
+    @cached_property
+    def _consequences(self) -> Consequences:
+        return Consequences(self.reviewer, self.review)
 
-def scope_of_run(run: Run) -> SelectionScope:
-    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and the errors of reading."""
-    found = reviewed(run)
-    return SelectionScope(
-        run.session,
-        snapshot_of(run, found.mark).prepared,
-        found.reviewer,
-        found.review,
-        run.thinking_guard,
-        list(file_history(run, found.mark).calls.values()),
-        found.version,
-        found.mark,
-    )
-
-
-def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
-    """The scope of a branch as it would be planned on now. Raises the errors of `prepare_snapshot` and of reading."""
-    own = effective_parameters(session.agent_settings(Path.home()), {})
-    prepared = prepare_snapshot(session, leaf_id, own.values)
-    with open_snapshot_texts(session.real_path(), prepared) as texts:
-        transcript = prepared.transcript(texts)
-        calls = list(file_calls(transcript))
-    guard = settings.REDLINE.thinking_guard
-    reviewer = Reviewer(transcript, [], guard)
-    return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
-
-
-class SelectionMaker:
-    """Selections in one scope.
-
-    Raises BadInput `cannot_select`, and the errors of `open_snapshot_texts` and its texts.
-    """
-
-    def __init__(self, scope: SelectionScope) -> None:
-        self._scope = scope
-        self._consequences = Consequences(scope.reviewer, scope.review)
-        self._session = scope.session.get_absolute_url()
+    @cached_property
+    def _session_address(self) -> str:
+        # Resolving an address is far slower than composing a text.
+        return self.session.get_absolute_url()
 
     def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
         """The targets of a decision about a selection: undecided proposals, or units that were not proposed and may be
@@ -205,16 +175,15 @@ class SelectionMaker:
         return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
 
     def preview(self, criterion: Criterion) -> SelectionPreview:
-        scope, transcript = self._scope, self._scope.transcript
         found = self._selection(criterion)
         counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
         undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
-        starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+        starts = [entry.position for entry in self.transcript.entries if entry.role == Role.USER]
         turns = {bisect_right(starts, item.position) for item in found.proposed}
         return SelectionPreview(
             criterion=criterion,
-            version=scope.version,
-            mark=scope.mark,
+            version=self.version,
+            mark=self.mark,
             proposed=len(found.proposed),
             turns=len(turns),
             tokens=self._effect_tokens(Kind.APPROVE, [item.target for item in undecided]),
@@ -234,9 +203,9 @@ class SelectionMaker:
 
     def suggestions(self) -> list[SelectionSuggestion]:
         """Suggested selections: by tool, by kind, and by file; each with the number of its units."""
-        units = list(units_of(self._scope.transcript))
+        units = list(units_of(self.transcript))
         tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
-        reads = Counter(call.touch.path for call in self._scope.calls if call.touch.reads)
+        reads = Counter(call.touch.path for call in self.calls if call.touch.reads)
         thinking = sum(unit.kind == "reasoning" for unit in units)
         return [
             *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
@@ -252,13 +221,13 @@ class SelectionMaker:
 
     def suggestions_like(self, target: Target) -> list[SelectionSuggestion]:
         """Selections of which a proposal or an entry is an example: its tool, its file, thinking; and older entries."""
-        transcript = self._scope.transcript
+        transcript = self.transcript
         entry = transcript.entry(target.entry_id)
         if entry is None:
             return []
         units = list(units_of(transcript))
         found = [unit for unit in units if target in targets_of(unit, transcript)]
-        reads = {call.order: call.touch.path for call in self._scope.calls if call.touch.reads}
+        reads = {call.order: call.touch.path for call in self.calls if call.touch.reads}
         tools = dict.fromkeys(unit.tool for unit in found if unit.call is not None and unit.tool)
         paths = dict.fromkeys(reads[unit.call] for unit in found if unit.call in reads)
         thinking = sum(unit.kind == "reasoning" for unit in units)
@@ -286,7 +255,7 @@ class SelectionMaker:
 
     def _older(self, units: Sequence[Unit]) -> list[SelectionSuggestion]:
         """Everything before the last turns, if there are more."""
-        starts = [entry for entry in self._scope.transcript.entries if entry.role == Role.USER]
+        starts = [entry for entry in self.transcript.entries if entry.role == Role.USER]
         if len(starts) <= TURNS_KEPT:
             return []
         first = starts[-TURNS_KEPT]
@@ -297,31 +266,30 @@ class SelectionMaker:
     # ---- pieces -----------------------------------------------------------------------------------------
 
     def _selection(self, criterion: Criterion) -> ReviewSelection:
-        scope = self._scope
-        with open_snapshot_texts(scope.session.real_path(), scope.prepared) as texts:
-            units = select_units(criterion, scope.prepared.transcript(texts))
+        with open_snapshot_texts(self.session.real_path(), self.prepared) as texts:
+            units = select_units(criterion, self.prepared.transcript(texts))
         if isinstance(units, Refusal):
             raise BadInput("cannot_select", units.message)
         in_part = criterion.kind is SelectionKind.PATTERN
-        return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
+        return review_selection(units, self.transcript, self.review, self.thinking_guard, in_part=in_part)
 
     def _effect_tokens(self, kind: Kind, targets: Sequence[Target]) -> int:
         """The change of the approved tokens by a decision."""
-        return self._scope.context.of(abs(self._consequences.of(kind, targets).tokens))
+        return self.context.of(abs(self._consequences.of(kind, targets).tokens))
 
     def _alone(self, target: Target) -> int:
         """The estimated tokens that deleting something removes alone, regardless of other decisions."""
-        return full_effect(self._scope.transcript, self._scope.reviewer, target)
+        return full_effect(self.transcript, self.reviewer, target)
 
     def _number(self, item: ReviewItem) -> int:
         """The number of a proposal, as shown in the review."""
         kind = first_decision(item)
         tokens = self._effect_tokens(kind, [item.target]) if kind is not None else 0
-        return tokens or self._scope.context.of(self._alone(item.target))
+        return tokens or self.context.of(self._alone(item.target))
 
     def _rows(self, found: ReviewSelection) -> list[SelectedRow]:
         """The largest selected units, each with the tokens that deciding it deletes."""
-        transcript, session = self._scope.transcript, self._scope.session
+        transcript, session = self.transcript, self.session
         units: list[ReviewItem | Addable] = [*found.proposed, *found.addable]
         largest = sorted(units, key=lambda one: -self._alone(one.target))[: 2 * ROWS]
         numbered = [
@@ -331,7 +299,7 @@ class SelectionMaker:
             for one in largest
         ]
         rows = []
-        with open_snapshot_texts(session.real_path(), self._scope.prepared) as texts:
+        with open_snapshot_texts(session.real_path(), self.prepared) as texts:
             for target, tokens, icon in sorted(numbered, key=lambda row: -row[1])[:ROWS]:
                 named = named_object(transcript, target)
                 words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
@@ -339,7 +307,34 @@ class SelectionMaker:
         return rows
 
     def _address(self, entry_id: str) -> str:
-        return entry_address(self._session, entry_id)
+        return entry_address(self._session_address, entry_id)
+
+
+def scope_of_run(run: Run) -> SelectionScope:
+    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and the errors of reading."""
+    found = reviewed(run)
+    return SelectionScope(
+        run.session,
+        snapshot_of(run, found.mark).prepared,
+        found.reviewer,
+        found.review,
+        run.thinking_guard,
+        list(file_history(run, found.mark).calls.values()),
+        found.version,
+        found.mark,
+    )
+
+
+def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
+    """The scope of a branch as it would be planned on now. Raises the errors of `prepare_snapshot` and of reading."""
+    own = effective_parameters(session.agent_settings(Path.home()), {})
+    prepared = prepare_snapshot(session, leaf_id, own.values)
+    with open_snapshot_texts(session.real_path(), prepared) as texts:
+        transcript = prepared.transcript(texts)
+        calls = list(file_calls(transcript))
+    guard = settings.REDLINE.thinking_guard
+    reviewer = Reviewer(transcript, [], guard)
+    return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
 
 
 def _suggestion(kind: SelectionKind, value: str, count: int | None) -> SelectionSuggestion:
@@ -422,15 +417,14 @@ def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
 
 def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
     """The selection that an address names, if it has a criterion. Raises FormInvalid and the errors of
-    SelectionMaker."""
-    maker = SelectionMaker(scope)
+    SelectionScope."""
     like = target_of(request.GET.get("like", ""))
     if "by" not in request.GET:
-        return {"suggestions": maker.suggestions_like(like) if like is not None else maker.suggestions()}
+        return {"suggestions": scope.suggestions_like(like) if like is not None else scope.suggestions()}
     form = SelectionForm(request.GET)
     require_valid(form, NOT_SELECTED)
-    preview = maker.preview(form.criterion)
-    return {"preview": preview, "suggestions": () if wants_fragment(request) else maker.suggestions()}
+    preview = scope.preview(form.criterion)
+    return {"preview": preview, "suggestions": () if wants_fragment(request) else scope.suggestions()}
 
 
 def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
@@ -451,7 +445,7 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
             "planned_anew",
             f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
         )
-    targets = SelectionMaker(scope_of_run(run)).targets(form.criterion, kind)
+    targets = scope_of_run(run).targets(form.criterion, kind)
     _require_as_offered(form.offered, len(targets), "Nothing was decided.")
     before = GroupedReview(run)
     decide(run, kind, targets, timezone.now(), seen=values["seen"], scope=targets)
@@ -465,7 +459,7 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
     form = BranchSelectionForm(request.POST)
     require_valid(form, "Nothing was planned. Load the page again.")
     leaf = form.cleaned_data["leaf"]
-    targets = SelectionMaker(scope_of_branch(session, leaf)).targets(form.criterion, Kind.ADD)
+    targets = scope_of_branch(session, leaf).targets(form.criterion, Kind.ADD)
     _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
     why = f"selected: {form.criterion.words}"
     run = start_run(session, planner=MANUAL_PLANNER, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)

@@ -1,4 +1,7 @@
-"""The page of a session's compaction settings. It changes nothing: agents' files are never written."""
+"""The page of a session's compaction settings: each value with its source, and the line that changes it.
+
+It changes nothing: agents' files are never written.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
-from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.plan import effective_parameters
 from sessions_app.agents.base import SettingInForce
 from sessions_app.models import Session
-
-# WAS compaction_app/settings_in_force/presenter: """The page of a session's compaction settings: each value with its source, and the line that changes it."""
-
 
 HOOKS_SHOWN: Final = 50
 

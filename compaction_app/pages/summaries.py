@@ -20,9 +20,9 @@ from compaction_app.changes.forms import ConfirmationField, missing_in
 from compaction_app.entries.links import lost_address
 from compaction_app.lookups import known_draft, known_session
 from compaction_app.models import SummaryDraft
-from compaction_app.planning.egress_preview import disclosure_mark, require_disclosed
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session, models
-from compaction_app.planning.planners import MANUAL_PLANNER
+from compaction_app.planning.plan import MANUAL_PLANNER
+from compaction_app.runs.forms import DisclosingForm
 from compaction_app.summaries.drafts import (
     LONGEST_TEXT,
     WantedSummary,
@@ -51,9 +51,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.web.pages import CheckedField, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-# WAS compaction_app/summaries/forms: """The forms of summaries: the request for a draft, its text, and the confirmations before it is appended."""
-
-
 LONGEST_FOCUS = 4_000
 
 
@@ -61,14 +58,13 @@ def _planner(name: str) -> str:
     return name if name == MANUAL_PLANNER else model_named(name).planner
 
 
-class SummaryForm(forms.Form):
+class SummaryForm(DisclosingForm):
     """The requested summary, its model, and its focus."""
 
     entry = forms.CharField(required=False, strip=False)
     leaf = forms.BooleanField(required=False)
     planner = CheckedField(_planner, required=False)
     focus = forms.CharField(required=False, max_length=LONGEST_FOCUS)
-    disclosed = forms.CharField(required=False)
 
     def __init__(self, session: Session, data: Mapping[str, Any]) -> None:
         self.session = session
@@ -97,17 +93,6 @@ class SummaryForm(forms.Form):
         if self.data.get("planner"):
             return str(self.data["planner"])
         return self.model.planner if self.model is not None else MANUAL_PLANNER
-
-    @property
-    def disclosure_mark(self) -> str:
-        return disclosure_mark(self.model)
-
-    def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the form had shown the data to be sent, and its destination; and
-        BadInput `no_model`."""
-        if self.model is not None and self.model.fault:
-            raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
-        require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent.")
 
 
 class TextForm(forms.Form):
@@ -151,6 +136,7 @@ def summarise(request: HttpRequest, root: int, path: str) -> HttpResponse:
         return _show_start(request, form)
     try:
         require_valid(form, "Nothing was sent.")
+        form.require_usable_model()
         form.require_disclosure()
         planner = form.model.planner if form.model is not None else ""
         draft = start_draft(session, form.wanted, planner)

@@ -1,29 +1,25 @@
-"""The answers of hooks before a plan is made, and their notification after a commit.
+"""The answers of hooks before something is done, and their notification after it was written.
 
-    prepared ──before_compact──▶ HookAnswers ─┬─ cancelled: nothing is planned
-                                              ├─ pins: stored as the run's first decision, in force in every later step
-                                              └─ supplied: into the store like any other deletion; no planner is used
-    written ──after_compact──▶ each receiver, once
+    a plan       prepared ──before_compact────▶ HookAnswers ────┬─ cancelled: nothing is planned
+                                                                ├─ pins: stored as the run's first decision
+                                                                └─ supplied: replaces the planner
+                 written ──after_compact──▶ each receiver, once
 
-A pin of a hook is stored like a human's: as a decision to reject. Its number is before the first step of a human, so
-that any later decision about the same object wins, and no undo reaches it. A run that is resumed or planned again calls
-its hooks again: their new answers replace the old ones, and pins that a human undid stay undone.
+    a summary    prepared ──ask_summary_hooks─▶ SummaryAnswers ─┬─ cancelled: nothing is drafted
+                                                                └─ supplied: the draft, in place of the model's
+                 written ──after_summary──▶ each receiver, once
+
+    a move       chosen ──ask_tree_hooks──────▶ TreeAnswers ────┬─ cancelled: nothing moves
+                                                                ├─ focus, label: as the hooks changed them
+                                                                └─ supplied: the draft of the summary, if requested
+                 written ──after_move──▶ each receiver, once
+
+A pin of a hook is stored like a human's: as a decision to reject, in force in every later step. Its number is before
+the first step of a human, so that any later decision about the same object wins, and no undo reaches it. A run that is
+resumed or planned again calls its hooks again: their new answers replace the old ones, and pins that a human undid stay
+undone. A supplied plan goes through the store like any other deletion. A summary that would replace a hook's pin is
+refused: pinned objects are kept.
 """
-# WAS compaction_app/planning/summary_hooks: """The answers of hooks before a summary is drafted, and their notification after one was written.
-#
-#     prepared ──ask_summary_hooks──▶ SummaryAnswers ─┬─ cancelled: nothing is drafted
-#                                                     └─ supplied: the draft, in place of the model's
-#     written ──after_summary──▶ each receiver, once
-#
-# A summary that would replace a hook's pin is refused: pinned objects are kept.
-# """
-# WAS compaction_app/planning/tree_hooks: """The answers of hooks before a move in the tree of a session, and their notification after it was written.
-#
-# chosen ──ask_tree_hooks──▶ TreeAnswers ─┬─ cancelled: nothing moves
-#                                         ├─ focus, label: as the hooks changed them
-#                                         └─ supplied: the draft of the summary, if one is wanted
-# written ──after_move──▶ each receiver, once
-# """
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import read_target
@@ -67,6 +63,8 @@ from sessions_app.storage.session_loader import LoadedSession
 
 PINNED_SEQ: Final = 0
 """The number of the decision with the hooks' pins: before the first step of a human."""
+NOTHING_SUMMARISED: Final = "Nothing was summarised"
+NOT_MOVED: Final = "Nothing was moved"
 
 
 class HookMessage(NamedTuple):
@@ -97,6 +95,7 @@ class HookAnswers:
     cancelled: str = ""
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[HookMessage, ...] = ()
+    NOT_DONE: ClassVar = NOTHING_PLANNED
 
 
 NO_ANSWERS: Final = HookAnswers()
@@ -126,17 +125,7 @@ def before_compact(
     loaded = load()
     pins: dict[Target, str] = {}
     supplied, cancelled, messages = None, "", []
-    sent = {
-        "path": loaded.path,
-        "session": session,
-        "loaded": loaded,
-        "branch": tuple(loaded.tree.branch(leaf_id)),
-        "preparation": transcript,
-        "parameters": transcript.parameters,
-        "reason": reason,
-        "summary": None,
-        "stop": stop,
-    }
+    sent = _sent_before_compact(loaded, session, leaf_id, transcript, reason, None, stop)
     for answered in ask_hooks(session_before_compact, DELETIONS, NOTHING_PLANNED, sent):
         hook, answer = answered
         why = because(answered)
@@ -154,10 +143,33 @@ def before_compact(
     return HookAnswers(pins, supplied, cancelled, tuple(messages))
 
 
-def require_not_cancelled(answers: HookAnswers) -> None:
+def require_not_cancelled(answers: HookAnswers | SummaryAnswers | TreeAnswers) -> None:
     """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
     if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. Nothing was planned.")
+        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {answers.NOT_DONE}.")
+
+
+def _sent_before_compact(
+    loaded: LoadedSession,
+    session: Session | None,
+    leaf_id: str,
+    transcript: Transcript,
+    reason: str,
+    summary: SummaryPreparation | None,
+    stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """The arguments of the signal `session_before_compact`."""
+    return {
+        "path": loaded.path,
+        "session": session,
+        "loaded": loaded,
+        "branch": tuple(loaded.tree.branch(leaf_id)),
+        "preparation": transcript,
+        "parameters": transcript.parameters,
+        "reason": reason,
+        "summary": summary,
+        "stop": stop,
+    }
 
 
 def choose_supplied(supplied: SuppliedPlan, store: DeletionStore) -> dict[Target, Origin]:
@@ -264,7 +276,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-NOTHING_SUMMARISED: Final = "Nothing was summarised"
+# ---- summaries -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +300,7 @@ class SummaryAnswers:
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
     """The answer of each hook, in words."""
+    NOT_DONE: ClassVar = NOTHING_SUMMARISED
 
 
 def ask_summary_hooks(
@@ -295,7 +308,6 @@ def ask_summary_hooks(
     leaf_id: str,
     transcript: Transcript,
     preparation: SummaryPreparation,
-    reason: str = "manual",
     session: Session | None = None,
     stop: Callable[[], bool] = never,
 ) -> SummaryAnswers:
@@ -306,17 +318,7 @@ def ask_summary_hooks(
     continue.
     """
     require_loaded()
-    sent: dict[str, Any] = {
-        "path": loaded.path,
-        "session": session,
-        "loaded": loaded,
-        "branch": tuple(loaded.tree.branch(leaf_id)),
-        "preparation": transcript,
-        "parameters": transcript.parameters,
-        "reason": reason,
-        "summary": preparation,
-        "stop": stop,
-    }
+    sent = _sent_before_compact(loaded, session, leaf_id, transcript, "manual", preparation, stop)
     supplied, cancelled, messages = None, "", []
     pins: dict[str, str] = {}
     for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
@@ -335,12 +337,6 @@ def ask_summary_hooks(
     return SummaryAnswers(supplied, cancelled, tuple(messages))
 
 
-def require_summary_not_cancelled(answers: SummaryAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
-    if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOTHING_SUMMARISED}.")
-
-
 def after_summary(
     path: Path,
     session: Session,
@@ -350,7 +346,6 @@ def after_summary(
     backup: Path,
     *,
     from_hook: bool,
-    created: Path | None = None,
 ) -> None:
     """Notify the hooks of a summary that is a compaction and was written. Their actions do not change it."""
     notify_hooks(
@@ -364,7 +359,7 @@ def after_summary(
         reason=reason,
         from_hook=from_hook,
         backup=backup,
-        created=created,
+        created=None,
         summary=summary,
     )
 
@@ -401,7 +396,7 @@ def _require_not_pinned(pins: dict[str, str], preparation: SummaryPreparation, f
             )
 
 
-NOT_MOVED: Final = "Nothing was moved"
+# ---- moves -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +428,7 @@ class TreeAnswers:
     """The hook that cancelled, and its reason; empty if none did."""
     messages: tuple[str, ...] = ()
     """The answer of each hook, in words."""
+    NOT_DONE: ClassVar = NOT_MOVED
 
 
 def ask_tree_hooks(
@@ -476,12 +472,6 @@ def ask_tree_hooks(
             cancelled = why
             messages.append(f"Cancelled by {why}.")
     return TreeAnswers(sent["focus"], sent["label"], supplied, cancelled, tuple(messages))
-
-
-def require_move_not_cancelled(answers: TreeAnswers) -> None:
-    """Raise BadInput `cancelled_by_hook` if a hook cancelled."""
-    if answers.cancelled:
-        raise BadInput("cancelled_by_hook", f"Cancelled by {answers.cancelled}. {NOT_MOVED}.")
 
 
 def after_move(

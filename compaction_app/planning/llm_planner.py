@@ -2,16 +2,20 @@
 
     prompt ─▶ request ─▶ pieces, reported on arrival ─▶ answer ─▶ its calls run in the loop ─▶ results ─▶ request …
 
-| event      | reports                                                                  |
-|------------|--------------------------------------------------------------------------|
-| `asked`    | a request is being sent: its length                                      |
-| `retried`  | the provider could not answer, and the request is repeated after a while |
-| `streamed` | the text, reasoning, calls and arguments of a tenth of a second          |
-| `answered` | the answer is complete: its calls, tokens and cost                       |
-| `trimmed`  | old results were dropped from the conversation, to stay within the window |
+| event      | reports                                                                    |
+|------------|----------------------------------------------------------------------------|
+| `asked`    | a request is being sent: its length                                        |
+| `retried`  | the provider could not answer, and the request is repeated after a while   |
+| `streamed` | the text, reasoning, calls and arguments of a tenth of a second            |
+| `answered` | the answer is complete: its calls, tokens and cost                         |
+| `trimmed`  | old results were dropped from the conversation, to stay within the window  |
 
 The calls of an incomplete answer are not run. The conversation lives as long as its run's worker: a resumed run begins
 a new one, with its deletions so far.
+
+`measure_first_request` builds the first request like that of a run and measures it: it is the data that would leave the
+machine. Nothing is sent, and no request is made to a model before a form has shown this. The request is built from the
+index; the only texts read are those at the start of the manifest's entries.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
@@ -39,15 +45,17 @@ from compaction_app.core.states import EventKind
 from compaction_app.core.stats import Budget
 from compaction_app.core.tools import TOOL_SCHEMAS, ToolCall
 from compaction_app.core.transcript import Transcript
+from compaction_app.providers.client import size_of
 from compaction_app.providers.error_mapping import Overflow
-from compaction_app.providers.types import AnswerEnd, Endpoint, Request
-from compaction_app.providers.usage import UsageTotals
-from sessions_app.sessionlog.entries import Target
+from compaction_app.providers.types import CHARACTERS_PER_TOKEN, AnswerEnd, Endpoint, Request, UsageTotals
+from sessions_app.index.context_window_lookup import ContextWindowLookup
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Stats, Target
 from sessions_app.sessionlog.jsjson import well_formed
 
 from .model_registry import ResolvedModel
-from .model_request import ModelRequests, SecretRedactor
-from .plan import PlanListener
+from .model_request import ModelRequests, RequestListener, SecretRedactor
+from .snapshots import open_snapshot_texts, prepare_snapshot
 
 TURNS: Final = 200
 """A model that has not finished after this many requests will not finish."""
@@ -72,7 +80,7 @@ class LLMPlanner:
         model: ResolvedModel,
         endpoint: Endpoint,
         thinking: str,
-        listener: PlanListener,
+        listener: RequestListener,
         usage: UsageTotals,
     ) -> None:
         self._model, self._thinking = model, thinking
@@ -230,3 +238,45 @@ def _named(arguments: Any) -> Iterable[Target]:
             block = raw.get("blockIndex")
             if block is None or type(block) is int:
                 yield Target(raw["entryId"], block)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """The first request that a run would send."""
+
+    characters: int
+    """Characters of its body: the instructions, the tools, the parameters and the manifest."""
+    tokens: int
+    """Estimated: four characters per token, as the agents estimate."""
+    entries: int
+    """Entries of the session whose beginnings the manifest shows."""
+
+
+def measure_first_request(
+    session: Session, leaf_id: str, settings: Mapping[str, object], model: ResolvedModel, thinking: str
+) -> FirstRequest:
+    """The first request of a run that would start now; `settings` are the effective ones, as `prepare` takes them.
+
+    Raises the errors of preparing a run: BadInput `unknown_entry`, `no_entries`, `not_indexed` and
+    `nothing_to_compact`, Conflict `session_rewritten` and `being_indexed`, and the errors of reading the file.
+    """
+    window = ContextWindowLookup(Path.home()).window_of_session(session)
+    prepared = prepare_snapshot(session, leaf_id, settings, window.value if window is not None else None)
+    with open_snapshot_texts(session.real_path(), prepared) as texts:
+        transcript = prepared.transcript(texts)
+        prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
+    characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
+    return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
+
+
+def _budget(transcript: Transcript, window: int | None) -> Budget:
+    """The budget before anything is deleted; without a store, which would take as long as everything else."""
+    nothing = Stats(
+        objects_before=transcript.objects,
+        objects_after=transcript.objects,
+        objects_deleted=0,
+        tokens_before=transcript.tokens,
+        tokens_after=transcript.tokens,
+        percent_reduction=0.0,
+    )
+    return Budget(transcript.parameters.compression_ratio, nothing, window)

@@ -1,4 +1,4 @@
-"""The configured providers and models, their sources, and the hosts to which keys are sent.
+"""The configured providers and models, their sources and prices, and the hosts to which keys are sent.
 
     environment ──┐                    ┌─ models ─▶ model_named · model_of_session
                   ├─▶ providers ───────┤
@@ -7,19 +7,17 @@
 A key is sent only to the origin it belongs to: a key of the environment to its provider's own origin, or to that of the
 base URL beside it in the environment; an entered key to the origin it was entered for. Over plain http, keys are sent
 only to this machine. No page gets a key: `endpoint_of` is called when a request is made.
+
+The price of a session's model comes from the configuration, the Models page, the agent's own files, the session (if it
+records the cost of its replies), or the list prices in the package `genai-prices`, in this order. No request is made
+for them: the package's own updates are not used. If prices rise with the length of a request, those of a short one
+apply.
 """
-# WAS compaction_app/planning/list_prices: """The list prices of models, as published by their providers and included in the package `genai-prices`.
-#
-# No request is made: the package's own updates are not used. If prices rise with the length of a request, those of a
-# short one apply.
-# """
-# WAS compaction_app/planning/model_prices: """The price of a session's model, and its source: the configuration, the Models page, the agent's own files, the
-# session, if it records the cost of its replies, or the list prices that come with Redline."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,8 +31,7 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.api_keys import KeptKey, checked_key, hint_of, read_keys
 from compaction_app.providers.types import LEVELS as LEVELS
-from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
-from compaction_app.providers.usage import Prices
+from compaction_app.providers.types import Dialect, Endpoint, Prices, ThinkingStyle
 from sessions_app.agents.registry import model_prices
 from sessions_app.document.document import Document
 from sessions_app.models import Session
@@ -46,39 +43,6 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
-
-
-CACHED: Final = 1_000
-
-
-@lru_cache(CACHED)
-def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
-    """The prices of a model, whose name may include a date or its maker; None if unknown.
-
-    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
-    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
-    """
-    # Most commands show no price, and the package takes half a second to import.
-    from genai_prices.data_snapshot import get_snapshot
-
-    try:
-        _, found = get_snapshot().find_provider_model(model, None, provider or None, address or None)
-    except LookupError:
-        return None
-    prices = vars(found.get_prices(datetime.now(UTC)))
-    return Prices(
-        _dollars(prices.get("input_mtok")),
-        _dollars(prices.get("output_mtok")),
-        _dollars(prices.get("cache_read_mtok")),
-        _dollars(prices.get("cache_write_mtok")),
-        is_listed=True,
-    )
-
-
-def _dollars(price: Decimal | TieredPrices | None) -> float | None:
-    if price is None:
-        return None
-    return float(price if isinstance(price, Decimal) else price.base)
 
 
 LABELS: Final[Mapping[str, str]] = {"anthropic": "Anthropic", "openai": "OpenAI", "openrouter": "OpenRouter"}
@@ -438,6 +402,41 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     return level_taken(thinking_level_of(Document.of_index(session).branch(leaf_id)), model.thinking_levels)
 
 
+# ---- prices ----------------------------------------------------------------------------------------------
+
+CACHED: Final = 1_000
+
+
+@lru_cache(CACHED)
+def list_prices(model: str, *, provider: str = "", address: str = "") -> Prices | None:
+    """The prices of a model, whose name may include a date or its maker; None if unknown.
+
+    The provider is the one with this name or this base URL; without both, the one that makes models of such a name.
+    Another provider's prices are not used: a gateway, or a server on this machine, has different ones.
+    """
+    # Most commands show no price, and the package takes half a second to import.
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, address or None)
+    except LookupError:
+        return None
+    prices = vars(found.get_prices(datetime.now(UTC)))
+    return Prices(
+        _dollars(prices.get("input_mtok")),
+        _dollars(prices.get("output_mtok")),
+        _dollars(prices.get("cache_read_mtok")),
+        _dollars(prices.get("cache_write_mtok")),
+        is_listed=True,
+    )
+
+
+def _dollars(price: Decimal | TieredPrices | None) -> float | None:
+    if price is None:
+        return None
+    return float(price if isinstance(price, Decimal) else price.base)
+
+
 REPLIES: Final = 20
 """The number of a session's latest replies that are searched for a price."""
 
@@ -447,22 +446,24 @@ def prices_of_session(session: Session, home: Path) -> SourcedValue[InputPrices]
 
     A model whose name ends with a date also has the prices that are configured for its name without the date.
     """
-    configured = of_model(settings.REDLINE.prices, session.model)
-    if configured is not None:
-        prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
-        return SourcedValue(prices, "your configuration")
-    entered = _entered_price(session)
-    if entered is not None:
-        return SourcedValue(entered, "the Models page")
-    of_agents = of_model(model_prices(home, session.continuing_agent), session.model)
-    if of_agents is not None:
-        return SourcedValue(of_agents, "the agent's configuration")
-    recorded = _recorded(session)
-    if recorded is not None:
-        return SourcedValue(recorded, "the session")
-    listed = list_prices(session.model, provider=session.provider) if session.model else None
-    of_list = _of_input(listed)
-    return SourcedValue(of_list, "list prices") if of_list is not None else None
+    sources: tuple[tuple[str, Callable[[], InputPrices | None]], ...] = (
+        ("your configuration", lambda: _configured_price(session)),
+        ("the Models page", lambda: _entered_price(session)),
+        ("the agent's configuration", lambda: of_model(model_prices(home, session.continuing_agent), session.model)),
+        ("the session", lambda: _recorded(session)),
+        ("list prices", lambda: _listed_price(session)),
+    )
+    found = ((find(), source) for source, find in sources)
+    return next((SourcedValue(prices, source) for prices, source in found if prices is not None), None)
+
+
+def _configured_price(session: Session) -> InputPrices | None:
+    found = of_model(settings.REDLINE.prices, session.model)
+    return InputPrices(found.input, found.cache_read, found.cache_write) if found is not None else None
+
+
+def _listed_price(session: Session) -> InputPrices | None:
+    return _of_input(list_prices(session.model, provider=session.provider)) if session.model else None
 
 
 def _entered_price(session: Session) -> InputPrices | None:

@@ -4,11 +4,10 @@
 
 `llm_planner` lists the events. Streamed text is buffered: adjacent pieces of one kind are joined. A provider could echo
 its key, so it is hidden in everything that is reported, even if it arrives in pieces; the calls run unchanged.
+
+A `Summarizer` requests a summary: one request without tools and without reasoning, and a second one for a divided turn.
+Only the conversation is sent.
 """
-# WAS compaction_app/planning/summarizer: """A summary from a model: one request without tools and without reasoning, and a second one for a divided turn.
-#
-# Only the conversation is sent. Streamed text is reported to a listener, as with planners.
-# """
 
 from __future__ import annotations
 
@@ -27,6 +26,7 @@ from compaction_app.providers.api_keys import LONG_ENOUGH
 from compaction_app.providers.client import AnswerStream, Patience, size_of
 from compaction_app.providers.error_mapping import SHOWN_OF_KEY, KeyForms, Overflow, ProviderError
 from compaction_app.providers.types import (
+    CHARACTERS_PER_TOKEN,
     AnswerEnd,
     ArgumentsPiece,
     CallBegun,
@@ -37,8 +37,8 @@ from compaction_app.providers.types import (
     Sent,
     TextPiece,
     ThoughtPiece,
+    UsageTotals,
 )
-from compaction_app.providers.usage import CHARACTERS_PER_TOKEN, UsageTotals
 from sessions_app.sessionlog.errors import Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural
@@ -163,7 +163,7 @@ def patience_for(endpoint: Endpoint) -> Patience:
 
 
 class SecretRedactor:
-    """Hides a key and its encoded forms (`providers.redaction`) in texts: they are shown as the key's last characters.
+    """Hides a key and its encoded forms (`error_mapping.KeyForms`) in texts: the key's last characters are shown.
 
     A short key is not a secret: local servers accept any word.
     """
@@ -320,8 +320,8 @@ class Summarizer:
     def _ask(self, part: SummaryPart, number: int) -> tuple[str, str]:
         """The text of one part, and why the answer ended."""
         end, _ = self._requests.ask(request_for_summary(self._model, part), number)
-        said = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
-        text = well_formed(self._requests.redactor.text(said)).strip()
+        answer = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
+        text = well_formed(self._requests.redactor.text(answer)).strip()
         if not text or end.stop == REFUSED:
             raise ProviderError(
                 "no_summary",

@@ -4,15 +4,15 @@ A reader opens parts and adds to them; each addition returns the piece that can 
 character (JSON escapes its two surrogates separately), and may contain lone surrogates, and NULs, which no database
 accepts: text that is shown or sent back is repaired, and reasoning is returned complete and unchanged.
 
-Nothing grows without limit: an answer that is too long is `Unreadable`.
+Nothing grows without limit: an answer that is too long is `Unreadable`. No value from a provider is trusted to be
+valid: each is converted to the expected type.
 """
-# WAS compaction_app/providers/coercion: """Values from a provider, converted to the expected types: no value is trusted to be valid."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -228,6 +228,41 @@ def _finished(part: Part) -> TextPart | ThinkingPart | CallPart | None:
         return ThinkingPart(part.buffer.text, part.block) if part.buffer or part.block else None
     return TextPart(part.buffer.text) if part.buffer else None
 
+
+class AnswerReader:
+    """Reads an event stream, or an answer sent as a whole, into pieces and an answer. Each dialect has its own."""
+
+    def __init__(self, conversation: Sequence[Message] = ()) -> None:
+        self.builder = AnswerBuilder(conversation)
+        self.is_done = False
+        """Whether the stream has ended."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete if nothing more arrives."""
+        return bool(self.builder.stop)
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
+        raise NotImplementedError
+
+    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
+        """Pieces of an answer sent as one JSON object."""
+        raise NotImplementedError
+
+    def finish(self) -> tuple[list[Piece], AnswerEnd]:
+        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
+        if not self.is_whole:
+            raise Unreadable("it ended too early")
+        pieces = [*self._close(), *self.builder.rest()]
+        return pieces, self.builder.build()
+
+    def _close(self) -> list[Piece]:
+        """Complete the parts of the answer; returns their last pieces."""
+        raise NotImplementedError
+
+
+# ---- values of the expected types ------------------------------------------------------------------------
 
 MOST_TOKENS: Final = 2**53
 DEPTH: Final = 50

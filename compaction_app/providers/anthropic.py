@@ -29,7 +29,7 @@ from compaction_app.core.messages import (
 from .accumulator import (
     STOP_CHARACTERS,
     AccumulatedCall,
-    AnswerBuilder,
+    AnswerReader,
     Reasoning,
     Text,
     count_of,
@@ -39,7 +39,7 @@ from .accumulator import (
     text_of,
 )
 from .error_mapping import ProviderFault, Reported, Unreadable
-from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request, ThinkingStyle
+from .types import Endpoint, Piece, ReportedUsage, Request, ThinkingStyle
 
 PATH: Final = "/v1/messages"
 VERSION: Final = "2023-06-01"
@@ -77,8 +77,9 @@ def headers_for(endpoint: Endpoint) -> dict[str, str]:
     return {"anthropic-version": VERSION} | ({"x-api-key": endpoint.key} if endpoint.key else {})
 
 
-def body_of(request: Request) -> dict[str, Any]:
-    """The body of a request, ready for JSON."""
+def body_of(request: Request, host: str = "") -> dict[str, Any]:
+    """The body of a request, ready for JSON; the same for every host."""
+    del host
     body: dict[str, Any] = {"model": request.model, "max_tokens": request.output_limit, "stream": True}
     if request.system.strip():
         body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHED}]
@@ -158,25 +159,17 @@ def tool_name(name: str) -> str:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class AnthropicReader:
-    """Reads an event stream, or an answer sent as a whole, into pieces and an answer."""
+class Reader(AnswerReader):
+    """Reads an answer of Anthropic's dialect."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
-        self.builder = AnswerBuilder(conversation)
-        self.is_done = False
-        """Whether the stream has ended."""
+        super().__init__(conversation)
         self._open: dict[int, Text | Reasoning | AccumulatedCall | None] = {}
         self._last = -1
         self._given: dict[int, str] = {}
         self._tokens: dict[str, int] = {}
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the answer is complete if nothing more arrives."""
-        return bool(self.builder.stop)
-
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
         payload = event_object(event, data)
         kind = payload.get("type") or event
         if kind == "message_start":
@@ -196,7 +189,6 @@ class AnthropicReader:
         return []
 
     def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
-        """Pieces of an answer sent as one JSON object."""
         if not isinstance(payload.get("content"), list):
             raise Unreadable("it is JSON without content")
         pieces: list[Piece] = []
@@ -207,12 +199,9 @@ class AnthropicReader:
         self.is_done = True
         return pieces
 
-    def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
-        if not self.is_whole:
-            raise Unreadable("it ended too early")
+    def _close(self) -> list[Piece]:
         builder = self.builder
-        pieces = [piece for index in list(self._given) for piece in self._end(index)] + builder.rest()
+        pieces = [piece for index in list(self._given) for piece in self._end(index)]
         thoughts = [part for part in builder.parts if isinstance(part, Reasoning)]
         # Reasoning that the output limit truncated has no signature, and the service accepts none without one.
         has_cut = builder.stop == "length" and any(map(_signed, thoughts))
@@ -227,7 +216,7 @@ class AnthropicReader:
             cache_write=self._tokens.get("cache_creation_input_tokens", 0),
         )
         builder.usage = usage if usage != ReportedUsage() else None
-        return pieces, builder.build()
+        return pieces
 
     # ---- blocks -----------------------------------------------------------------------------------------
 

@@ -3,26 +3,21 @@
     async with aclosing(ask(endpoint, request)) as pieces:
         async for piece in pieces: ...          # Sent · Retrying · Sent · TextPiece · … · AnswerEnd
 
+    with AnswerStream(endpoint, request, patience) as stream:       # for synchronous code
+        while (piece := stream.next(seconds)) is not None: ...
+
 A request is retried if the provider cannot answer now, or if the connection breaks before the first byte. It is
-not retried if the provider stays silent, nor after the first piece of an answer. Closing the generator, or
-cancelling its task, closes the connection, even during a wait. A key is sent only to the endpoint's own origin:
-no redirect is followed, and over plain http it is sent only to loopback.
+not retried if the provider stays silent, nor after the first piece of an answer. Closing the generator, cancelling its
+task, or leaving the block of an `AnswerStream` closes the connection, even during a wait. The network has one event
+loop per process, in a separate thread. A key is sent only to the endpoint's own origin: no redirect is followed, and
+over plain http it is sent only to loopback.
+
+An exchange is read within limits, and every failure becomes one `Failed`. The status is checked before anything is read
+as a stream: an error with status 529 is JSON, and a web page is not an answer. The body is then read as an event
+stream, or as one JSON value. A slow one is abandoned, an endless one is cut off, and invalid UTF-8 becomes U+FFFD: no
+server can block or fill this process. Bytes are counted as received from the network and are never decompressed: 10 KB
+could become gigabytes. Any byte shows that the server is alive, even a comment of the stream.
 """
-# WAS compaction_app/providers/transport: """One request and its answer over HTTP, read within limits; every failure becomes one `Failed`.
-#
-# The status is checked before anything is read as a stream: an error with status 529 is JSON, and a web page is not an
-# answer. The body is then read as an event stream, or as one JSON value. A slow one is abandoned, an endless one is cut
-# off, and invalid UTF-8 becomes U+FFFD: no server can block or fill this process. Bytes are counted as received from the
-# network and are never decompressed: 10 KB could become gigabytes. Any byte shows that the server is alive, even a
-# comment of the stream.
-# """
-# WAS compaction_app/providers/answer_stream: """The pieces of an answer for synchronous code: the network has one event loop per process, in a separate thread.
-#
-#     with AnswerStream(endpoint, request, patience) as stream:
-#         while (piece := stream.next(seconds)) is not None: ...
-#
-# Leaving the block closes the connection, even in the middle of an answer or of a wait.
-# """
 
 from __future__ import annotations
 
@@ -36,13 +31,13 @@ import queue
 import random
 import re
 import threading
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -52,7 +47,7 @@ from httpx_sse import EventSource, ServerSentEvent
 from compaction_app.providers import anthropic, openai
 from sessions_app.sessionlog.jsjson import well_formed
 
-from .accumulator import AnswerBuilder
+from .accumulator import AnswerReader
 from .addresses import checked_base_url, is_loopback
 from .error_mapping import (
     Broken,
@@ -159,17 +154,21 @@ class Body:
                 yield chunk
 
 
-class AnswerReader(Protocol):
-    """Reads an answer of one dialect."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for a provider, in seconds, and how often to try."""
 
-    builder: AnswerBuilder
-    is_done: bool
-
-    @property
-    def is_whole(self) -> bool: ...
-    def feed(self, event: str, data: str) -> list[Piece]: ...
-    def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]: ...
-    def finish(self) -> tuple[list[Piece], AnswerEnd]: ...
+    connect: float = 10
+    first_byte: float = 120
+    """For the first byte of an answer, and for the first of its body."""
+    between: float = 90
+    """Between two bytes of the answer."""
+    whole: float = 1800
+    """For the whole answer, from the sending of its request. A model may reason for many minutes."""
+    attempts: int = 5
+    """Total number of attempts."""
+    longest_wait: float = 60
+    """The longest wait before a retry. If a provider demands a longer one, the request is not retried."""
 
 
 class Failed(Exception):
@@ -184,24 +183,14 @@ class Failed(Exception):
 
 
 class Exchange:
-    """A request that is sent once. `connect`, `first_byte`, `between` and `whole` are as in `client.Patience`."""
+    """A request that is sent once."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        model: str,
-        request: httpx.Request,
-        reader: AnswerReader,
-        *,
-        connect: float,
-        first_byte: float,
-        between: float,
-        whole: float,
+        self, endpoint: Endpoint, model: str, request: httpx.Request, reader: AnswerReader, patience: Patience
     ) -> None:
         self._endpoint, self._model = endpoint, model
         self._request, self._reader = request, reader
-        self._connect, self._first_byte, self._between = connect, first_byte, between
-        self._whole, self._deadline = whole, math.inf
+        self._patience, self._deadline = patience, math.inf
         self._response: httpx.Response | None = None
         self._body: Body | None = None
         self._events: AsyncGenerator[ServerSentEvent, None] | None = None
@@ -210,14 +199,15 @@ class Exchange:
 
     async def begin(self, client: httpx.AsyncClient) -> None:
         """Send the request, and read its answer up to its first piece. Raises Failed."""
+        patience = self._patience
         with self._mapping_errors():
             now = asyncio.get_running_loop().time()
-            self._deadline = now + self._whole
+            self._deadline = now + patience.whole
             # The client's timeout is for each read, this one for all of them.
-            async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
+            async with asyncio.timeout_at(min(now + patience.connect + patience.first_byte, self._deadline)):
                 response = self._response = await client.send(self._request, stream=True, follow_redirects=False)
             await self._look_at(response)
-            self._body = Body(response, self._first_byte, self._between, self._deadline)
+            self._body = Body(response, patience.first_byte, patience.between, self._deadline)
             if "json" in _kind(response):
                 self._take_whole(await self._body.value(JSON_BYTES + 1))
                 return
@@ -340,21 +330,21 @@ class Exchange:
     def _silent(self) -> TimedOut:
         who = self._endpoint.host
         if asyncio.get_running_loop().time() >= self._deadline:
-            late = f"{who} had not finished its answer after {_duration(self._whole)}. Its calls were not run."
+            late = f"{who} had not finished its answer after {_duration(self._patience.whole)}. Its calls were not run."
             return TimedOut(
                 "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
             )
         if self._body is None or not self._body.read_bytes:
-            late = f"{who} did not answer within {self._first_byte:g} s. There is no answer."
+            late = f"{who} did not answer within {self._patience.first_byte:g} s. There is no answer."
             return TimedOut("timed_out", late, "Try again: a local model may be loading, or reading a long prompt.")
-        silent = f"{who} stopped sending in the middle of its answer, for {self._between:g} s. Its calls were not run."
-        return TimedOut("timed_out", silent, "Try again.")
+        silent = f"{who} stopped sending in the middle of its answer, for {self._patience.between:g} s."
+        return TimedOut("timed_out", f"{silent} Its calls were not run.", "Try again.")
 
     def _disconnected(self, fault: httpx.HTTPError) -> Failed:
         who, words = self._endpoint.host, quoted(str(fault), self._endpoint.key)
         check = "Check the address, and that the server is running."
         if isinstance(fault, httpx.ConnectTimeout):
-            late = f"{who} accepted no connection within {self._connect:g} s. Nothing was sent."
+            late = f"{who} accepted no connection within {self._patience.connect:g} s. Nothing was sent."
             return Failed(TimedOut("timed_out", late, check), again=True)
         if isinstance(fault, httpx.TimeoutException):
             return Failed(self._silent())
@@ -459,32 +449,18 @@ async def close() -> None:
         await client.aclose()
 
 
+# ---- a request with its retries --------------------------------------------------------------------------
+
 FIRST_WAIT: Final = 1.0
 """Seconds before the second attempt; each wait is twice the one before."""
 JITTER: Final = 0.25
 """A wait is longer by up to this fraction, so that runs that failed together do not retry together."""
 DAY: Final = 24 * 3_600
 _KEY: Final = re.compile(r"[!-~]+\Z")
+_DIALECTS: Final = {Dialect.ANTHROPIC: anthropic, Dialect.OPENAI: openai}
 
 # A retry is reported as a `Retrying`, and need not be logged as well.
 stamina.instrumentation.set_on_retry_hooks([])
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for a provider, in seconds, and how often to try."""
-
-    connect: float = 10
-    first_byte: float = 120
-    """For the first byte of an answer, and for the first of its body."""
-    between: float = 90
-    """Between two bytes of the answer."""
-    whole: float = 1800
-    """For the whole answer, from the sending of its request. A model may reason for many minutes."""
-    attempts: int = 5
-    """Total number of attempts."""
-    longest_wait: float = 60
-    """The longest wait before a retry. If a provider demands a longer one, the request is not retried."""
 
 
 async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = None) -> AsyncGenerator[Piece, None]:
@@ -495,7 +471,7 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
     patience = patience or Patience()
     _refuse_unsafe(endpoint)
     client = client_for(is_loopback=is_loopback(endpoint.base_url))
-    body = _body(endpoint, request)
+    body = _printed(_DIALECTS[endpoint.dialect].body_of(request, endpoint.host))
     exchange: Exchange | None = None
     error: ProviderError | None = None
     try:
@@ -538,7 +514,7 @@ async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = 
 
 def size_of(request: Request, dialect: Dialect) -> int:
     """The length that the body of a request would have, in characters."""
-    return len(_printed(anthropic.body_of(request) if dialect == Dialect.ANTHROPIC else openai.body_of(request)))
+    return len(_printed(_DIALECTS[dialect].body_of(request)))
 
 
 # ---- the request ----------------------------------------------------------------------------------------
@@ -562,12 +538,6 @@ def _refuse_unsafe(endpoint: Endpoint) -> None:
         )
 
 
-def _body(endpoint: Endpoint, request: Request) -> str:
-    if endpoint.dialect == Dialect.ANTHROPIC:
-        return _printed(anthropic.body_of(request))
-    return _printed(openai.body_of(request, endpoint.host))
-
-
 def _printed(body: dict[str, Any]) -> str:
     return well_formed(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
 
@@ -575,20 +545,15 @@ def _printed(body: dict[str, Any]) -> str:
 def _exchange(
     client: httpx.AsyncClient, endpoint: Endpoint, request: Request, body: str, patience: Patience
 ) -> Exchange:
-    if endpoint.dialect == Dialect.ANTHROPIC:
-        path, headers = anthropic.PATH, anthropic.headers_for(endpoint)
-        reader: AnswerReader = anthropic.AnthropicReader(request.messages)
-    else:
-        path, headers = openai.PATH, openai.headers_for(endpoint)
-        reader = openai.OpenAIReader(request.messages)
+    dialect = _DIALECTS[endpoint.dialect]
     sent = client.build_request(
         "POST",
-        checked_base_url(endpoint.base_url) + path,
+        checked_base_url(endpoint.base_url) + dialect.PATH,
         content=body.encode(),
         headers={
             "content-type": "application/json",
             "accept": "text/event-stream, application/json",
-            **headers,
+            **dialect.headers_for(endpoint),
         },
         timeout=httpx.Timeout(
             connect=patience.connect,
@@ -597,16 +562,7 @@ def _exchange(
             pool=None,
         ),
     )
-    return Exchange(
-        endpoint,
-        request.model,
-        sent,
-        reader,
-        connect=patience.connect,
-        first_byte=patience.first_byte,
-        between=patience.between,
-        whole=patience.whole,
-    )
+    return Exchange(endpoint, request.model, sent, dialect.Reader(request.messages), patience)
 
 
 # ---- retries --------------------------------------------------------------------------------------------
@@ -643,6 +599,8 @@ def _given_up(failure: Failed, patience: Patience) -> ProviderError:
 def _at_most_a_day(seconds: float) -> str:
     return "more than a day" if seconds > DAY else f"{math.ceil(seconds):,} s"
 
+
+# ---- for synchronous code --------------------------------------------------------------------------------
 
 CLOSE_SECONDS: Final = 5
 """How long leaving waits until the connection is closed; it takes milliseconds."""

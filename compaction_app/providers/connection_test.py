@@ -54,9 +54,8 @@ async def try_model(
     thinking: str,
     thinking_style: ThinkingStyle,
     patience: Patience = PATIENCE,
-    longest: float = LONGEST,
 ) -> Verdict:
-    """Request one tool call from the model, with the thinking level of a run, within `longest` seconds.
+    """Request one tool call from the model, with the thinking level of a run, within LONGEST seconds.
 
     Raises BadInput if the address is invalid.
     """
@@ -72,7 +71,7 @@ async def try_model(
     began = time.monotonic()
     answered: AnswerEnd | None = None
     begun = False
-    bound = asyncio.timeout(longest)
+    bound = asyncio.timeout(LONGEST)
     try:
         async with bound, contextlib.aclosing(ask(endpoint, request, patience)) as pieces:
             async for piece in pieces:

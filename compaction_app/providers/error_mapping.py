@@ -12,40 +12,34 @@
 | any other status                                            | Rejected                        | no          |
 | an error inside an answer that is none of these             | Broken                          | no          |
 
-Providers echo requests. Quotations contain no key, are on one line, and are short.
+    ProviderError          a run ends, keeps its targets, and can be resumed
+    ├── Overflow           the conversation is longer than the model's window
+    ├── QuotaUsed          the account has nothing left: a retry changes nothing
+    ├── Rejected           the request was refused: the key, the model's name, an option
+    ├── Unavailable        the provider is overloaded, limited or broken, even after retries
+    ├── Unreachable        no server at the address, or the connection breaks before the first byte
+    ├── Broken             the answer broke off, or is not of this dialect
+    └── TimedOut           too long without a connection, a first byte, or a next event
+
+Providers echo requests. A message quotes the provider's words on one line, cut, and never contains a key: `KeyForms`
+finds and hides the forms in which a provider may echo it, as far as this is cheap. Texts are compared by their letters
+and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and one search finds a form with any
+separators, line breaks and alphabet variants.
+
+| form                       | for the key `sk-…`                     | its letters and digits begin with |
+|----------------------------|----------------------------------------|-----------------------------------|
+| as it is, spaced           | `s k - …`                              | `sk`                              |
+| reversed                   | `…-ks`                                 | its last ones                     |
+| percent-encoded            | `a%2Bb`, `%73%6B`                      | `a2bb`, `736b`                    |
+| hexadecimal                | `736b`, `73:6B`                        | `736b`                            |
+| escaped                    | `\\u0073`, `\\x73`, `&#x73;`, `0x73`     | `u0073`, `x73`, `0x73`            |
+| decimal                    | `115, 107`, `&#115;`                   | `115107`                          |
+| base64, also inside other  | three alignments, both alphabets       | what the key alone decides        |
+| data                       |                                        |                                   |
+
+Not found: pieces of a key, letters inserted between its own, a list of one-character strings, two encodings on top of
+each other, ciphers, compression, and other encodings.
 """
-# WAS compaction_app/providers/errors: """The errors of a provider, as the user sees them.
-#
-#     ProviderError          a run ends, keeps its targets, and can be resumed
-#     ├── Overflow           the conversation is longer than the model's window
-#     ├── QuotaUsed          the account has nothing left: a retry changes nothing
-#     ├── Rejected           the request was refused: the key, the model's name, an option
-#     ├── Unavailable        the provider is overloaded, limited or broken, even after retries
-#     ├── Unreachable        no server at the address, or the connection breaks before the first byte
-#     ├── Broken             the answer broke off, or is not of this dialect
-#     └── TimedOut           too long without a connection, a first byte, or a next event
-#
-# A message quotes the provider's words, cut and on one line, and never contains a key.
-# """
-# WAS compaction_app/providers/redaction: """The forms in which a provider may echo a key, found and hidden as far as this is cheap.
-#
-# Texts are compared by their letters and digits only, without case: so `sk-1`, `S K 1` and `s.k.-.1` are the same, and
-# one search finds a form with any separators, line breaks and alphabet variants.
-#
-# | form                       | for the key `sk-…`                     | its letters and digits begin with |
-# |----------------------------|----------------------------------------|-----------------------------------|
-# | as it is, spaced           | `s k - …`                              | `sk`                              |
-# | reversed                   | `…-ks`                                 | its last ones                     |
-# | percent-encoded            | `a%2Bb`, `%73%6B`                      | `a2bb`, `736b`                    |
-# | hexadecimal                | `736b`, `73:6B`                        | `736b`                            |
-# | escaped                    | `\\u0073`, `\\x73`, `&#x73;`, `0x73`     | `u0073`, `x73`, `0x73`            |
-# | decimal                    | `115, 107`, `&#115;`                   | `115107`                          |
-# | base64, also inside other  | three alignments, both alphabets       | what the key alone decides        |
-# | data                       |                                        |                                   |
-#
-# Not found: pieces of a key, letters inserted between its own, a list of one-character strings, two encodings on top of
-# each other, ciphers, compression, and other encodings.
-# """
 
 from __future__ import annotations
 
@@ -107,6 +101,8 @@ class Broken(ProviderError):
 class TimedOut(ProviderError):
     """The provider was silent for too long."""
 
+
+# ---- the forms of a key ----------------------------------------------------------------------------------
 
 SHORTEST: Final = 12
 """The minimum number of letters and digits of a key: fewer could be any text."""
@@ -191,6 +187,8 @@ def _overlap(letters: str, form: str) -> int:
         at = letters.find(head, at + 1)
     return next((size for size in range(min(_HEAD - 1, len(letters)), 0, -1) if form.startswith(letters[-size:])), 0)
 
+
+# ---- errors as they are reported -------------------------------------------------------------------------
 
 QUOTED_CHARACTERS: Final = 300
 READ_CHARACTERS: Final = 4_000
@@ -345,7 +343,7 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
     quote = quoted(fault.words or fault.kind, endpoint.key)
     named = shortened(model, endpoint.key)
     status = f" ({fault.status})" if fault.status else ""
-    if _is_used_up(fault.status, text):
+    if fault.status == 402 or _USED_UP.search(text):
         return QuotaUsed(
             "quota_used",
             f"{who} reports that the account's quota or credit is used up{status}{quote}. The request was not retried.",
@@ -358,25 +356,17 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
             "Choose a model with a larger window, or correct the window on the Models page.",
         )
     if fault.passes and not _NO_TOOLS.search(text):
-        return _unavailable(fault, who, status, quote)
+        code, what = _NOT_NOW.get(fault.status, ("unavailable", "cannot answer now"))
+        return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
     if fault.status:
         return _rejected(fault.status, text, endpoint, named, f"{status}{quote}")
     return Broken("broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again.")
-
-
-def _is_used_up(status: int, text: str) -> bool:
-    return status == 402 or _USED_UP.search(text) is not None
 
 
 def _is_overflow(status: int, text: str) -> bool:
     if _TOO_LONG.search(text) is not None:
         return True
     return status == 413 or (status != 429 and tells_overflow(text))
-
-
-def _unavailable(fault: ProviderFault, who: str, status: str, quote: str) -> Unavailable:
-    code, what = _NOT_NOW.get(fault.status, ("unavailable", "cannot answer now"))
-    return Unavailable(code, f"{who} {what}{status}{quote}.", "Try again later, or choose another model.")
 
 
 def _rejected(status: int, text: str, endpoint: Endpoint, model: str, quote: str) -> Rejected:

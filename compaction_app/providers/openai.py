@@ -37,7 +37,7 @@ from compaction_app.core.messages import (
 from .accumulator import (
     STOP_CHARACTERS,
     AccumulatedCall,
-    AnswerBuilder,
+    AnswerReader,
     FragmentBuffer,
     Reasoning,
     Text,
@@ -50,7 +50,7 @@ from .accumulator import (
 )
 from .anthropic import tool_name
 from .error_mapping import ProviderFault, Reported, Unreadable
-from .types import AnswerEnd, Endpoint, Piece, ReportedUsage, Request
+from .types import Endpoint, Piece, ReportedUsage, Request
 
 PATH: Final = "/chat/completions"
 _OWN_HOSTS: Final = (".api.openai.com", ".openai.azure.com")
@@ -157,13 +157,11 @@ def _call(call: CallPart) -> dict[str, Any]:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class OpenAIReader:
-    """Reads a stream of chunks, or an answer sent as a whole, into pieces and an answer."""
+class Reader(AnswerReader):
+    """Reads an answer of OpenAI's dialect: a stream of chunks, or a whole one."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
-        self.builder = AnswerBuilder(conversation)
-        self.is_done = False
-        """Whether the stream has ended."""
+        super().__init__(conversation)
         self._text: Text | None = None
         self._reasoning: Reasoning | None = None
         self._kept: dict[str, FragmentBuffer] = {}
@@ -172,37 +170,27 @@ class OpenAIReader:
         self._by_id: dict[str, AccumulatedCall] = {}
         self._has_refused = False
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the answer is complete if nothing more arrives."""
-        return bool(self.builder.stop)
-
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
         if data.strip() == "[DONE]":
             self.is_done = True
             return []
         return self._read(event_object(event, data))
 
     def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
-        """Pieces of an answer sent as one JSON object."""
         if not isinstance(payload.get("choices"), list):
             raise Unreadable("it is JSON without choices")
         pieces = self._read(payload)
         self.is_done = True
         return pieces
 
-    def finish(self) -> tuple[list[Piece], AnswerEnd]:
-        """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
-        if not self.is_whole:
-            raise Unreadable("it ended too early")
+    def _close(self) -> list[Piece]:
         if self._reasoning is not None:
             self._reasoning.block = {name: buffer.raw for name, buffer in self._kept.items()}
             for name, details in self._details.items():
                 self._reasoning.block[name] = [detail.whole for detail in details]
         if self._has_refused and self.builder.stop == "end":
             self.builder.stop = "refusal"
-        return self.builder.rest(), self.builder.build()
+        return []
 
     def _read(self, chunk: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []

@@ -1,23 +1,24 @@
-"""A review grouped by a filter: its proposals, their groups, and their numbers.
+"""A review grouped by a filter: its proposals, their groups, their numbers, and the effect of a decision in words.
 
-rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
+    rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
+
+The filter and the grouping are an address's query, the same fields of a form, and chips. A chip is one of these
+filters, turned on or off with one press.
+
+    by = reason | tool | file | turn | call                 the groups
+    undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
+    reason = KEY                                            only those of one group by reason
+    q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
+
+A decision is reported with the decided objects, the other changes, and the number of tokens:
+
+    Approved: src/parser.py, and 2 in “Belongs to another deletion”: −8,450.
 """
-# WAS compaction_app/review/titles: """The titles of the groups of a review's proposals, and the reasons of proposals in words."""
-# WAS compaction_app/review/filters: """The filter and the grouping of a review: an address's query, the same fields of a form, and chips.
-#
-# by = reason | tool | file | turn | call                 the groups
-# undecided = 1, tool = NAME, kind = KIND, over = TOKENS  only these proposals
-# reason = KEY                                            only those of one group by reason
-# q = TEXT or /PATTERN/                                   only those that contain it, as the planner's search finds it
-#
-# A chip is one of these filters, turned on or off with one press.
-# """
-# WAS compaction_app/review/summary: """The totals of a review: approved and undecided tokens, progress towards the target, and their gauge."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ from compaction_app.core.effects import (
     full_effect,
     in_measure,
     plan_parts,
+    removed_estimate,
     unit_sizes,
 )
 from compaction_app.core.gates import Refusal
@@ -49,17 +51,21 @@ from compaction_app.core.groups import (
 )
 from compaction_app.core.patterns import Pattern, compile_pattern
 from compaction_app.core.reasons import supersession_in
-from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Kind, Review, ReviewItem, ReviewStatus, Step
 from compaction_app.core.transcript import Transcript, TranscriptEntry
+from compaction_app.entries.view import beginning_of
 from compaction_app.models import Proposal, Run
+from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.recent import Recent
-from sessions_app.sessionlog.context import ContextSize
+from sessions_app.sessionlog.context import ContextSize, significant
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.text import plural
+from sessions_app.templatetags.formatting import escape_line, signed
 
-from .lines import KINDS, UNKNOWN, LineChecks, Outline, ProposalLine, lines_of
+from .lines import KINDS, UNKNOWN, LineChecks, Outline, ProposalLine, line_of, lines_of
 
 BY_HAND: Final = "Added by hand"
 BY_PAIR: Final = "Goes along with another deletion"
@@ -145,6 +151,8 @@ def _call_of(item: ReviewItem) -> str:
         return BY_HAND
     return f"Call {item.origin.call}" if item.origin.call else BY_HOOK
 
+
+# ---- the filter ------------------------------------------------------------------------------------------
 
 LENGTH: Final = 512
 """The maximum length of a field, in characters."""
@@ -310,6 +318,8 @@ def _over(tokens: int) -> str:
     return f"Over {tokens:,} tokens"
 
 
+# ---- totals ----------------------------------------------------------------------------------------------
+
 KEPT_STATUSES: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
 DECIDED: Final = tuple(set(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR})
 """The statuses of proposals that can be reopened."""
@@ -382,6 +392,8 @@ def summary_of(
         gauge=SummaryGauge(body, all_struck, struck, tick),
     )
 
+
+# ---- the review ------------------------------------------------------------------------------------------
 
 CACHED: Final = 8
 """The number of review versions whose numbers are cached: a decision is compared with the version before it."""
@@ -456,11 +468,12 @@ class GroupedReview:
     @cached_property
     def planned(self) -> Mapping[Target, int]:
         """The same in the measure of the context."""
-        return _planned.get(self.key, self._in_measure)
 
-    def _in_measure(self) -> Mapping[Target, int]:
-        estimates = {target: size.tokens for target, size in self.sizes.items()}
-        return in_measure(self.context, self.review, estimates)
+        def work_out() -> Mapping[Target, int]:
+            estimates = {target: size.tokens for target, size in self.sizes.items()}
+            return in_measure(self.context, self.review, estimates)
+
+        return _planned.get(self.key, work_out)
 
     def size(self, item: ReviewItem) -> int:
         """The size by which a proposal is sorted. No decision changes it, because rows are loaded by their position in
@@ -510,6 +523,11 @@ class GroupedReview:
 
     def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
         return self.tokens(item for item in items if item.standing in ACCEPTED)
+
+    @cached_property
+    def hooked(self) -> Mapping[Target, str]:
+        """The pins of hooks by target, in words; read only if a pinned object is shown."""
+        return pinned_by_hooks(self.run)
 
     @cached_property
     def line_checks(self) -> LineChecks:
@@ -618,3 +636,89 @@ class GroupedReview:
 
     def read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
         return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
+
+
+# ---- a decision in words ---------------------------------------------------------------------------------
+
+GROUPS_NAMED: Final = 2
+NAME: Final = 80
+"""The maximum length of an object's line, in characters."""
+_DONE: Final = {
+    Kind.APPROVE: "approved",
+    Kind.REJECT: "rejected",
+    Kind.REOPEN: "reopened",
+    Kind.NARROW: "narrowed",
+    Kind.ADD: "added",
+    Kind.WITHDRAW: "took back",
+}
+
+
+def step_words(review: GroupedReview, step: Step) -> str:
+    """A decision in words: rejected: src/parse.py:59–209; approved 17 proposals. Raises the errors of reading."""
+    if len({target.entry_id for target in step.targets}) > 1:
+        return f"{_DONE[step.kind]} {plural(len(step.targets), 'deletion' if step.kind is Kind.ADD else 'proposal')}"
+    return f"{_DONE[step.kind]}: {_name(review, step.targets[0])}"
+
+
+def decision_report(before: GroupedReview, after: GroupedReview, step: Step, *, is_undo: bool = False) -> str:
+    """The changes of a decision between two versions of a review; for an undo, those of reverting the decision."""
+    words = step_words(before if is_undo else after, step)
+    sentence = f"Undone: {words}" if is_undo else words[:1].upper() + words[1:]
+    own = _decided_by(after.review, step)
+    was, now = _with(before.review, ACCEPTED), _with(after.review, ACCEPTED)
+    sentence += _places(before, after, (was ^ now) - own, "and {}")
+    held = {ReviewStatus.KEPT_WITH_PAIR}
+    sentence += _places(before, after, _with(after.review, held) - _with(before.review, held) - own, "{} kept with it")
+    sentence += _numbers(before, after, step.kind)
+    refused = own & _with(after.review, {ReviewStatus.REFUSED})
+    if refused and not is_undo:
+        sentence += f"; {'it' if len(own) == 1 else f'{len(refused):,} of them'} may not go, see why"
+    return f"{sentence}."
+
+
+def _numbers(before: GroupedReview, after: GroupedReview, kind: Kind) -> str:
+    """The change of the approved tokens; for a rejection that changed none, the tokens kept."""
+    tokens = _estimate(after, after.review.goes) - _estimate(before, before.review.goes)
+    if tokens:
+        return f": {signed(after.context.of(tokens))}"
+    kept = _estimate(before, before.review.would_go) - _estimate(after, after.review.would_go)
+    return f": {significant(after.context.of(kept)):,} tokens stay" if kept > 0 and kind is Kind.REJECT else ""
+
+
+def _estimate(review: GroupedReview, plan: Collection[Target]) -> int:
+    return removed_estimate(review.transcript, plan)
+
+
+def _with(review: Review, statuses: Collection[ReviewStatus]) -> set[Target]:
+    return {item.target for item in review.leads() if item.standing in statuses}
+
+
+def _decided_by(review: Review, step: Step) -> set[Target]:
+    """The objects that a step names, and the entry whose blocks it narrowed."""
+    items = map(review.items.get, step.targets)
+    return {*step.targets, *(item.leader for item in items if item is not None and item.leader is not None)}
+
+
+def _places(before: GroupedReview, after: GroupedReview, targets: Iterable[Target], words: str) -> str:
+    """Proposals by group: “, and 2 in “Holds no names” and 1 in “Empty outputs””."""
+    counts: Counter[str] = Counter()
+    for target in targets:
+        review = after if target in after.review.items else before
+        counts[review.titles.by(after.chosen.by)(review.review.items[target])] += 1
+    if not counts:
+        return ""
+    if len(counts) > GROUPS_NAMED:
+        where = f"{counts.total():,} in {len(counts):,} groups"
+    else:
+        named = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        where = " and ".join(f"{count:,} in “{escape_line(title)}”" for title, count in named)
+    return f", {words.format(where)}"
+
+
+def _name(review: GroupedReview, target: Target) -> str:
+    """A proposal by the name in its row, any other object by its line. Raises the errors of reading."""
+    entry = review.transcript.entry(target.entry_id)
+    if entry is None:
+        return escape_line(target.entry_id)
+    line = review.lines.get(target) or line_of(review.run, review.transcript, entry)
+    return escape_line(beginning_of(line.words or line.tool, NAME))

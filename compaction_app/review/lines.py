@@ -1,19 +1,18 @@
 """Each proposal in one line: the tool, its arguments or the beginning of the text, and its file.
 
 Lines are made of texts, which never change while a run's preparation is the same: those of the last few runs are
-cached, so that a page reads only the texts of the objects that it unfolds.
+cached, so that a page reads only the texts of the objects that it unfolds. An `Outline` has the turns of a review and
+the kept entries between its proposals.
+
+`LineChecks` has the number of lines of each proposal that are also in kept entries. Only calls on files have lines to
+compare. Their hashes are cached for the last few preparations, and the counts for the last few plans: reloading a page
+reads nothing, and approving undecided proposals changes no count.
 """
-# WAS compaction_app/evidence/line_checks: """The number of lines of each proposal that are also in kept entries, for all proposals of a review together.
-#
-# Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for the
-# last few plans: reloading a page reads nothing, and approving undecided proposals changes no count.
-# """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,12 +28,9 @@ from compaction_app.entries.view import ARGUMENT_CHARACTERS, author_of, call_pat
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target, Texts
 from sessions_app.sessionlog.text import plural, spoken
-
-# WAS compaction_app/review/target_ref: """References to targets in addresses and forms, and the ids of articles on the page."""
-# WAS compaction_app/review/outline: """The positions of a run's proposals: their turns, and the kept entries between them."""
-
 
 CACHED: Final = 4
 """The number of runs whose lines are cached."""
@@ -57,7 +53,7 @@ class ProposalLine:
 
 KINDS: Final = {"output": "outputs", "call": "calls", "thinking": "thinking", "message": "messages"}
 UNKNOWN: Final = ProposalLine("unknown", "message", "", "")
-_cache: OrderedDict[tuple[int, str], dict[Target, ProposalLine]] = OrderedDict()
+_cache: Final[Recent[tuple[int, str], dict[Target, ProposalLine]]] = Recent(CACHED)
 _lock = threading.Lock()
 
 
@@ -66,12 +62,7 @@ def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[Review
 
     `mark` identifies the preparation of the run.
     """
-    key = run.pk, mark
-    with _lock:
-        known = _cache.setdefault(key, {})
-        _cache.move_to_end(key)
-        while len(_cache) > CACHED:
-            _cache.popitem(last=False)
+    known = _cache.get((run.pk, mark), dict)
     # Even if no lines are missing: reading finds out whether the file is still the one that was prepared.
     found = _made(run, mark, transcript, [item for item in items if item.target not in known], first=not known)
     with _lock:
@@ -163,7 +154,7 @@ AROUND: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class KeptEntries:
     """Entries between proposals that are kept at least in part: positions, the end excluded, without deleted
     entries."""
 
@@ -192,7 +183,7 @@ class Outline:
         """The number of an entry's turn, from 1; 0 before the user's first message."""
         return bisect_right(self.turn_starts, position)
 
-    def around(self, position: int) -> tuple[Stay, Stay]:
+    def around(self, position: int) -> tuple[KeptEntries, KeptEntries]:
         """The kept entries directly before an entry, and directly after it."""
         start, end = position, position + 1
         while start > max(0, position - AROUND) and start - 1 not in self._covered:
@@ -201,10 +192,10 @@ class Outline:
             end += 1
         return self.stays(start, position), self.stays(position + 1, end)
 
-    def stays(self, start: int, end: int) -> Stay:
+    def stays(self, start: int, end: int) -> KeptEntries:
         """The entries between two positions that are kept, at least in part."""
         entries = self.transcript.entries[start:end]
-        return Stay(start, end, [entry for entry in entries if entry.position not in self._covered])
+        return KeptEntries(start, end, [entry for entry in entries if entry.position not in self._covered])
 
     def tokens_staying(self, entry: TranscriptEntry) -> int:
         """The tokens of an entry, or of those of its blocks that are neither proposed nor deleted."""
@@ -248,10 +239,10 @@ def _plural(name: str, count: int) -> str:
     return f"{name}es" if name.endswith(("s", "x", "ch", "sh")) else f"{name}s"
 
 
-"""The number of cached preparations and plans."""
+# ---- lines that are also in kept entries -------------------------------------------------------------------
 
-_histories: OrderedDict[tuple[int, str], FileHistory] = OrderedDict()
-_standing: OrderedDict[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]] = OrderedDict()
+_histories: Final[Recent[tuple[int, str], FileHistory]] = Recent(CACHED)
+_standing: Final[Recent[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]]] = Recent(CACHED)
 
 
 class LineChecks:
@@ -279,34 +270,22 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
 
 def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
     """The same by the order of tool calls, with the last later kept call."""
-    key = run.pk, reviewed.mark, reviewed.review.would_go
-    with _lock:
-        if key in _standing:
-            _standing.move_to_end(key)
-            return _standing[key]
-    found = file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
-    with _lock:
-        _standing[key] = found
-        while len(_standing) > CACHED:
-            _standing.popitem(last=False)
-    return found
+
+    def work_out() -> Mapping[int, StandingLater]:
+        return file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+
+    return _standing.get((run.pk, reviewed.mark, reviewed.review.would_go), work_out)
 
 
 def file_history(run: Run, mark: str) -> FileHistory:
     """The calls on files of a run's transcript. Raises the errors of `open_snapshot_texts`."""
-    key = run.pk, mark
-    with _lock:
-        if key in _histories:
-            _histories.move_to_end(key)
-            return _histories[key]
-    prepared = snapshot_of(run, mark).prepared
-    with open_snapshot_texts(run.session.real_path(), prepared) as texts:
-        found = FileHistory(file_calls(prepared.transcript(texts)))
-    with _lock:
-        _histories[key] = found
-        while len(_histories) > CACHED:
-            _histories.popitem(last=False)
-    return found
+
+    def work_out() -> FileHistory:
+        prepared = snapshot_of(run, mark).prepared
+        with open_snapshot_texts(run.session.real_path(), prepared) as texts:
+            return FileHistory(file_calls(prepared.transcript(texts)))
+
+    return _histories.get((run.pk, mark), work_out)
 
 
 def call_of(transcript: Transcript, target: Target) -> ToolPair | None:

@@ -35,7 +35,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, model_named, model_of_session
-from compaction_app.planning.planners import EMBEDDED, PLANNERS
+from compaction_app.planning.plan import EMBEDDED, PLANNERS
 from sessions_app.agents.registry import READERS
 from sessions_app.models import WRITTEN_BY_OTHERS, Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -78,7 +78,7 @@ def plan_due(now: datetime, home: Path) -> StartedRuns:
     places = AT_ONCE - Run.objects.active().filter(automatic=True).count()
     started: list[int] = []
     for session in due_sessions(now):
-        if left_because(session, now, home):
+        if skipped_because(session, now, home):
             continue
         if len(started) >= places:
             return StartedRuns(started, postponed=True)
@@ -98,7 +98,7 @@ def due_sessions(now: datetime) -> QuerySet[Session]:
     return idle.for_display().latest_first()
 
 
-def left_because(session: Session, now: datetime, home: Path) -> str:
+def skipped_because(session: Session, now: datetime, home: Path) -> str:
     """The reason why a due session is not planned automatically, in words; empty if it is planned."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"

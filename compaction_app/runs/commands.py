@@ -1,5 +1,7 @@
-"""The user's actions on a run: start it, stop it, resume it, plan it again on the current session."""
-# WAS compaction_app/runs/openings: """The objects of a review that a user opened: the page before a commit names those approved but never opened."""
+"""The user's actions on a run: start it, stop it, resume it, plan it again on the current session, open its proposals.
+
+The page before a commit names the objects that were approved but never opened.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,8 @@ from django.utils import timezone
 
 from compaction_app.core.states import REVIEWABLE, WRITTEN, RunState
 from compaction_app.models import WHOLE_ENTRY, Opening, Proposal, Run
-from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import level_for, model_named
-from compaction_app.planning.planners import is_llm, model_of_run, require_planner
+from compaction_app.planning.plan import effective_parameters, is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.jobs.pool import wake_workers

@@ -13,24 +13,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from django import forms
+from django.db.models import Exists, OuterRef, Q
 
 from compaction_app.core import parameters as normal
+from compaction_app.core.states import RunState
 from compaction_app.core.stats import tokens_to_delete
 from compaction_app.entries.branches import branch_state
-from compaction_app.planning.effective_parameters import effective_parameters
-from compaction_app.planning.egress_preview import (
-    FirstRequest,
-    disclosure_mark,
-    measure_first_request,
-    require_disclosed,
-)
-from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
-from compaction_app.planning.planners import EMBEDDED, is_llm
+from compaction_app.models import Proposal, Run
+from compaction_app.planning.llm_planner import FirstRequest, measure_first_request
+from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named, model_of_session
+from compaction_app.planning.plan import EMBEDDED, OFF, effective_parameters, is_llm
 from sessions_app.agents.pure.format import SessionWriter
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.pages import CheckedField
 
 PARAMETERS: Final[Mapping[str, str]] = {
@@ -39,6 +36,7 @@ PARAMETERS: Final[Mapping[str, str]] = {
     "query": "query",
 }
 """The fields that are parameters of a run, with the parameters' names."""
+WAITING_SHOWN: Final = 5
 
 
 def _ratio(typed: str) -> float:
@@ -61,7 +59,40 @@ def _planner(name: str) -> str:
     return model_named(name).planner if is_llm(name) else name
 
 
-class CompactForm(forms.Form):
+class DisclosingForm(forms.Form):
+    """A form that is accepted only if it had shown the data that its model is sent, and its destination."""
+
+    disclosed = forms.CharField(required=False)
+    """The `disclosure_mark` of the page; empty if it showed none."""
+
+    @cached_property
+    def model(self) -> ResolvedModel | None:
+        """The model that receives the data; None if none does."""
+        raise NotImplementedError
+
+    @property
+    def disclosure_mark(self) -> str:
+        """The value that the form sends back to prove its disclosure; empty if nothing leaves this machine."""
+        return f"{self.model.planner} at {self.model.base_url}" if self.model is not None else ""
+
+    def require_disclosure(self, not_done: str = "Nothing was sent.") -> None:
+        """Raise Conflict `not_disclosed` unless the submitted form had shown the data sent to this model, and its
+        destination."""
+        model = self.model
+        if model is not None and self.data.get("disclosed", "") != self.disclosure_mark:
+            raise Conflict(
+                "not_disclosed",
+                f"{model.planner} is at {model.host}, and the form had not shown that yet. {not_done} Read below what "
+                "leaves this machine, then start.",
+            )
+
+    def require_usable_model(self) -> None:
+        """Raise BadInput `no_model` if no requests can be sent to its model."""
+        if self.model is not None and self.model.fault:
+            raise BadInput("no_model", f"{self.model.fault} Nothing was sent.")
+
+
+class CompactForm(DisclosingForm):
     """The parameters of a run. An empty number means the effective value, which is its initial value; an empty query
     means the user's last message."""
 
@@ -72,7 +103,6 @@ class CompactForm(forms.Form):
     thinking = forms.CharField(required=False)
     writer = forms.CharField(required=False)
     leaf = forms.CharField(required=False, strip=False)
-    disclosed = forms.CharField(required=False)
 
     def __init__(self, session: Session, data: Mapping[str, Any], model: ResolvedModel | None = None) -> None:
         """`model` plans if the form names no planner; without one, the embedded planner does."""
@@ -172,14 +202,26 @@ class CompactForm(forms.Form):
         return level_taken(self.session_level, self.model.thinking_levels)
 
     @property
-    def disclosure_mark(self) -> str:
-        """The value that the form sends back to prove its disclosure; empty if nothing leaves this machine."""
-        return disclosure_mark(self.model)
+    def planner_source(self) -> str:
+        """Why its planner is preselected; empty if it is not the session's own model."""
+        is_own = self.model is not None and self.model == model_of_session(self.session)
+        return "This is the session’s own model." if is_own else ""
 
-    def require_disclosure(self) -> None:
-        """Raise Conflict `not_disclosed` unless the submitted form had shown the data that this planner sends, and its
-        destination."""
-        require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent and nothing planned.")
+    @property
+    def level_source(self) -> str:
+        """The source of the thinking level; empty if it was chosen, or if there is none."""
+        own = self.session_level
+        if self.is_level_chosen or not own:
+            return ""
+        source = f"The session’s thinking level is {own}."
+        return source if own in (self.level, OFF) else f"{source} The nearest that the model supports is {self.level}."
+
+    @cached_property
+    def waiting(self) -> list[Run]:
+        """The latest prepared runs of the session whose plan can be reviewed."""
+        planned = self.session.runs.reviewable().filter(snapshot__isnull=False)
+        is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
+        return list(planned.exclude(is_empty).order_by("-pk")[:WAITING_SHOWN])
 
     def first_request(self) -> FirstRequest | RedlineError | None:
         """The first request of the run, or why there is none; None for a planner without a model.
@@ -189,6 +231,7 @@ class CompactForm(forms.Form):
         if self.model is None:
             return None
         try:
-            return measure_first_request(self.session, self.leaf_id, self.requested_parameters, self.model, self.level)
+            settings = effective_parameters(self.session.agent_settings(Path.home()), self.requested_parameters).values
+            return measure_first_request(self.session, self.leaf_id, settings, self.model, self.level)
         except RedlineError as fault:
             return fault

@@ -1,16 +1,17 @@
-"""A run on its page: its state, its calls, the streamed text, and the plan's progress."""
-# WAS compaction_app/runs/event_rows: """One event of a run as a row of its page: the call or event in words, and its effect."""
-# WAS compaction_app/runs/turn_log: """The streamed text of a model in the log of a run: each turn is one block, which grows during the answer.
-#
-#     asked → streamed, streamed, … → answered → called, called, …
-#       │        │                       │          └ the result of a call, in the place of the pending call
-#       │        │                       └ its cost; text that is longer than a page shows is cut
-#       │        └ reasoning, text, and calls with their arguments, each appended to its place
-#       └ a turn, with a place for all of it; repeated if the request is sent again after a `retried`
-#
-# A log takes the events of a run in order. The page renders its items; an open page is sent what has changed since. Both
-# come from the same turns, so that a page that grew piece by piece equals one that is loaded later.
-# """
+"""A run on its page: its state, its calls, the streamed text, and the plan's progress.
+
+The log has a row for each event, in words and with its effect. The streamed text of a model is one block for each turn,
+which grows during the answer.
+
+    asked → streamed, streamed, … → answered → called, called, …
+      │        │                       │          └ the result of a call, in the place of the pending call
+      │        │                       └ its cost; text that is longer than a page shows is cut
+      │        └ reasoning, text, and calls with their arguments, each appended to its place
+      └ a turn, with a place for all of it; repeated if the request is sent again after a `retried`
+
+A log takes the events of a run in order. The page renders its items; an open page is sent what has changed since. Both
+come from the same turns, so that a page that grew piece by piece equals one that is loaded later.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +23,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import QuerySet
 
-from compaction_app.core.prompt import PREVIEW_LENGTH
 from compaction_app.core.states import ACTIVE, EventKind, RunState
 from compaction_app.core.transcript import TranscriptEntry
-from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.model_registry import ResolvedModel, model_of_session, models
-from compaction_app.planning.planners import EMBEDDED, source_of_query
-from compaction_app.planning.snapshots import Prepared, known_torn_line, read_snapshot_texts
-from compaction_app.providers.usage import dollars
+from compaction_app.models import Run, RunEvent
+from compaction_app.planning.plan import EMBEDDED, source_of_query
+from compaction_app.planning.snapshots import Prepared, read_snapshot_texts
+from compaction_app.providers.types import dollars
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Target, Texts
 from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.sessionlog.text import plural
-from sessions_app.storage.session_loader import TornLine
 
-from .automatic import due_sessions, left_because, note_on_planner
-from .forms import CompactForm
+from .automatic import due_sessions, note_on_planner, skipped_because
 from .unseen_proposals import outgrown
 
 ARGUMENT_CHARACTERS: Final = 160
@@ -161,6 +158,8 @@ def _target(raw: object) -> str:
     target = Target(str(raw["entryId"])[:ARGUMENT_CHARACTERS], block if isinstance(block, int) else None)
     return target.entry_id if target.block_index is None else f"{target.entry_id}[{target.block_index}]"
 
+
+# ---- the turns of a model --------------------------------------------------------------------------------
 
 THOUGHT_SHOWN: Final = 2_000
 """Characters of a finished turn's reasoning on the page of a run; the rest has its own page."""
@@ -455,6 +454,8 @@ def _sum(answer: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+# ---- what an open page shows -----------------------------------------------------------------------------
+
 STEP_WIDTH, STEP_HEIGHT = 296, 96
 PAGE_ROWS: Final = 300
 """Rows on a page; for a longer run the last ones are shown, the others on request."""
@@ -504,23 +505,11 @@ class Followed:
         return bool(self.changes) or self.steps is not None
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """A run's page."""
-
-    steps: Steps
-    parameters: dict[str, SourcedValue[str]]
-    items: list[ModelTurn | EventRow]
-    earlier: int
-    """The number of rows before those shown."""
-    seq: int
-
-
 # ---- a page, and its updates -------------------------------------------------------------------------------
 
 
-def view_run(run: Run, *, whole: bool = False) -> RunView:
-    """The page of a run, with its last rows or all of them."""
+def view_run(run: Run, *, whole: bool = False) -> dict[str, Any]:
+    """The context of a run's page, with its last rows or all of them; `earlier` counts the rows before those."""
     first = 0 if whole else _first(run)
     log, seq = Log(), first
     for event in _events(run.events.filter(seq__gt=first, seq__lte=run.last_seq)):
@@ -529,7 +518,13 @@ def view_run(run: Run, *, whole: bool = False) -> RunView:
     if run.state not in ACTIVE:
         log.close()
     earlier = run.events.filter(seq__lte=first).exclude(kind=EventKind.STREAMED).count() if first else 0
-    return RunView(_steps(run, _points(run)), shown_parameters(run), log.items, earlier, seq)
+    return {
+        "steps": _steps(run, _points(run)),
+        "parameters": shown_parameters(run),
+        "items": log.items,
+        "earlier": earlier,
+        "seq": seq,
+    }
 
 
 def follow_run(run_id: int, after: int, shown: FollowedRun | None, limit: int) -> Followed | None:
@@ -681,7 +676,7 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     planner = configuration.plan_by_itself_with
     if not configuration.plan_by_itself:
         return AutomaticPlanning(False, planner)
-    due = [(session, left_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
+    due = [(session, skipped_because(session, now, home)) for session in due_sessions(now)[:LOOKED_AT]]
     left = [(session, why) for session, why in due if why]
     older = (
         Run.objects.unseen()
@@ -696,52 +691,6 @@ def automatic_planning(now: datetime, home: Path) -> AutomaticPlanning:
     if not note:
         return AutomaticPlanning(True, planner, left=left)
     return AutomaticPlanning(True, EMBEDDED, planner, note.partition(MODELS_PAGE), left)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactPage:
-    """The page around the fields of the form."""
-
-    planner_source: str
-    """Why this planner is preselected."""
-    models: list[ResolvedModel]
-    level_source: str
-    in_flight: Run | None
-    waiting: list[Run]
-    """Runs of this session whose plan can be reviewed."""
-    torn: TornLine | None
-    """The session's last line, if it is torn."""
-    preview_length: int = PREVIEW_LENGTH
-    """The maximum length of an entry in the manifest, in characters."""
-
-
-def compact_page(session: Session, form: CompactForm) -> CompactPage:
-    model = form.model
-    is_own = model is not None and model == model_of_session(session)
-    return CompactPage(
-        planner_source="This is the session’s own model." if is_own else "",
-        models=models(),
-        level_source=_level_source(form),
-        in_flight=session.runs.active().first(),
-        waiting=list(_reviewable(session)[:5]),
-        torn=known_torn_line(session),
-    )
-
-
-def _level_source(form: CompactForm) -> str:
-    """The source of the thinking level; empty if it was chosen, or if there is none."""
-    own = form.session_level
-    if form.is_level_chosen or not own:
-        return ""
-    source = f"The session’s thinking level is {own}."
-    return source if own in (form.level, "off") else f"{source} The nearest that the model supports is {form.level}."
-
-
-def _reviewable(session: Session) -> QuerySet[Run]:
-    """The prepared runs of a session whose plan can be reviewed."""
-    planned = session.runs.reviewable().filter(snapshot__isnull=False)
-    is_empty = Q(state=RunState.FAILED) & ~Exists(Proposal.objects.filter(run=OuterRef("pk")))
-    return planned.exclude(is_empty).order_by("-pk")
 
 
 BATCH: Final = 200

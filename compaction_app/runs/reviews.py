@@ -1,10 +1,10 @@
 """Reviews of runs: decisions stored as rows, and the resulting proposals.
 
 A decision is a row and never changes; its undo is also a row. The number of the last row is the *version* of the
-review. A page sends the version that it shows, so that a decision made meanwhile in another window is not overridden.
-`core.review_fold` computes the review from the rows; the latest version of the last few reviews is cached.
+review. A page sends the version that it shows, so that a decision made meanwhile in another window is not overridden:
+a conflict names the different decisions made since. `core.review_fold` computes the review from the rows; the latest
+version of the last few reviews is cached.
 """
-# WAS compaction_app/runs/review_conflicts: """Conflicts of decisions made on an older version of a review: the different decisions made since."""
 
 from __future__ import annotations
 
@@ -49,65 +49,6 @@ _WORDS: Final = {
 }
 
 
-def still_to_decide(
-    seen: Review, latest: Review, kind: Kind, targets: Sequence[Target], scope: Sequence[Target]
-) -> list[Target]:
-    """The targets without those that got the same decision since the version that was seen.
-
-    Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided differently.
-    """
-    was, now = _Standings(seen), _Standings(latest)
-    changed = [target for target in dict.fromkeys((*targets, *scope)) if was.of(target) != now.of(target)]
-    alike = {target for target in changed if _stands(latest, target) is _ASKED.get(kind, ...)}
-    otherwise = [target for target in changed if target not in alike]
-    if otherwise:
-        raise Conflict(DECIDED_ELSEWHERE, _sentence(latest, otherwise))
-    return [target for target in targets if target not in alike]
-
-
-class _Standings:
-    """The status of each object of a review, the objects that share its content, and the decisions included in its
-    own."""
-
-    def __init__(self, review: Review) -> None:
-        self._review = review
-        self._of_entry: dict[str, list[ReviewItem]] = {}
-        for item in review.items.values():
-            self._of_entry.setdefault(item.target.entry_id, []).append(item)
-
-    def of(self, target: Target) -> frozenset[tuple[Target, ReviewStatus]]:
-        followers = self._review.followers.get(target, ())
-        return frozenset(
-            (item.target, item.standing)
-            for item in (*self._sharing(target), *(self._review.items[one] for one in followers))
-        )
-
-    def _sharing(self, target: Target) -> Iterable[ReviewItem]:
-        """The items of an entry; for a block, its own and that of its entry."""
-        items = self._of_entry.get(target.entry_id, [])
-        if target.block_index is None:
-            return items
-        return [item for item in items if item.target.block_index in (None, target.block_index)]
-
-
-def _stands(review: Review, target: Target) -> ReviewStatus | None:
-    item = review.items.get(target)
-    return item.standing if item is not None else None
-
-
-def _sentence(latest: Review, targets: Sequence[Target]) -> str:
-    happened = [f"{target} {_decision_text(latest, target)}" for target in targets[:NAMED]]
-    if len(targets) > NAMED:
-        happened.append(f"{len(targets) - NAMED:,} more changed")
-    listed = " and ".join([", ".join(happened[:-1]), happened[-1]] if len(happened) > 1 else happened)
-    return f"Since this page was made, in another window: {listed}. Nothing was decided. {SEEN_NOW}"
-
-
-def _decision_text(latest: Review, target: Target) -> str:
-    standing = _stands(latest, target)
-    return _WORDS[standing] if standing is not None else "changed: other parts of it were decided"
-
-
 CACHED: Final = 4
 """The number of runs whose review is cached."""
 NOT_DECIDED: Final = "Nothing was decided."
@@ -142,14 +83,8 @@ class Reviewed(NamedTuple):
     mark: str
 
 
-class _Kept(NamedTuple):
-    """The latest version of a review, and the mark of the preparation that it belongs to."""
-
-    planned: tuple[object, ...]
-    reviewed: Reviewed
-
-
-_cache: OrderedDict[int, _Kept] = OrderedDict()
+_cache: OrderedDict[int, tuple[tuple[object, ...], Reviewed]] = OrderedDict()
+"""The latest version of each run's review, with what identifies its plan."""
 _lock = threading.Lock()
 
 
@@ -327,26 +262,25 @@ def reviewed(run: Run, version: int | None = None) -> Reviewed:
     planned = (run.last_seq, mark, run.thinking_guard)
     version = latest if version is None else min(version, latest)
     with _lock:
-        kept = _cache.get(run.pk)
-        if kept is not None and kept.planned == planned and kept.reviewed.version == version:
+        kept_plan, kept = _cache.get(run.pk, (None, None))
+        if kept is not None and kept_plan == planned and kept.version == version:
             _cache.move_to_end(run.pk)
-            return kept.reviewed
-    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
+            return kept
+    reviewer = kept.reviewer if kept is not None and kept_plan == planned else _reviewer(run, mark)
     rows = decisions_in_force(run, version)
     last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
     found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last, mark)
     if version == latest:
-        _keep(run, _Kept(planned, found))
+        _keep(run, planned, found)
     return found
 
 
-def _keep(run: Run, kept: _Kept) -> None:
+def _keep(run: Run, planned: tuple[object, ...], kept: Reviewed) -> None:
     with _lock:
-        _cache[run.pk] = kept
+        _cache[run.pk] = planned, kept
         _cache.move_to_end(run.pk)
         while len(_cache) > 1 and (
-            len(_cache) > CACHED
-            or sum(len(one.reviewed.reviewer.transcript) for one in _cache.values()) > CACHED_ENTRIES
+            len(_cache) > CACHED or sum(len(one.reviewer.transcript) for _, one in _cache.values()) > CACHED_ENTRIES
         ):
             _cache.popitem(last=False)
 
@@ -380,3 +314,65 @@ def _step(kind: str, targets: Iterable[Mapping[str, Any]]) -> Step:
 def _origin(review: Review, target: Target) -> Origin:
     item = review.items.get(target)
     return item.origin if item is not None and item.origin is not None else BY_PAIR
+
+
+# ---- conflicts -------------------------------------------------------------------------------------------
+
+
+def still_to_decide(
+    seen: Review, latest: Review, kind: Kind, targets: Sequence[Target], scope: Sequence[Target]
+) -> list[Target]:
+    """The targets without those that got the same decision since the version that was seen.
+
+    Raises Conflict `decided_elsewhere` if one of them, or of the scope, was decided differently.
+    """
+    was, now = _Standings(seen), _Standings(latest)
+    changed = [target for target in dict.fromkeys((*targets, *scope)) if was.of(target) != now.of(target)]
+    alike = {target for target in changed if _stands(latest, target) is _ASKED.get(kind, ...)}
+    otherwise = [target for target in changed if target not in alike]
+    if otherwise:
+        raise Conflict(DECIDED_ELSEWHERE, _sentence(latest, otherwise))
+    return [target for target in targets if target not in alike]
+
+
+class _Standings:
+    """The status of each object of a review, the objects that share its content, and the decisions included in its
+    own."""
+
+    def __init__(self, review: Review) -> None:
+        self._review = review
+        self._of_entry: dict[str, list[ReviewItem]] = {}
+        for item in review.items.values():
+            self._of_entry.setdefault(item.target.entry_id, []).append(item)
+
+    def of(self, target: Target) -> frozenset[tuple[Target, ReviewStatus]]:
+        followers = self._review.followers.get(target, ())
+        return frozenset(
+            (item.target, item.standing)
+            for item in (*self._sharing(target), *(self._review.items[one] for one in followers))
+        )
+
+    def _sharing(self, target: Target) -> Iterable[ReviewItem]:
+        """The items of an entry; for a block, its own and that of its entry."""
+        items = self._of_entry.get(target.entry_id, [])
+        if target.block_index is None:
+            return items
+        return [item for item in items if item.target.block_index in (None, target.block_index)]
+
+
+def _stands(review: Review, target: Target) -> ReviewStatus | None:
+    item = review.items.get(target)
+    return item.standing if item is not None else None
+
+
+def _sentence(latest: Review, targets: Sequence[Target]) -> str:
+    happened = [f"{target} {_decision_text(latest, target)}" for target in targets[:NAMED]]
+    if len(targets) > NAMED:
+        happened.append(f"{len(targets) - NAMED:,} more changed")
+    listed = " and ".join([", ".join(happened[:-1]), happened[-1]] if len(happened) > 1 else happened)
+    return f"Since this page was made, in another window: {listed}. Nothing was decided. {SEEN_NOW}"
+
+
+def _decision_text(latest: Review, target: Target) -> str:
+    standing = _stands(latest, target)
+    return _WORDS[standing] if standing is not None else "changed: other parts of it were decided"

@@ -1,12 +1,16 @@
-"""A worker's work on one run: prepare, let the planner work, and store every step as a row.
+"""A worker's work on one run: prepare, let the planner work, and store every step as a row, under a lease.
 
     claim → index new entries → snapshot → carry over → planner ⇄ tools ⇄ airlock → state
+
+    with under_lease(recorder):                         see `sessions_app.jobs.recorder`
+        recorder.step(plan, event)
+        recorder.on_event("streamed", {…}, usage)       of an LLM planner
 
 | event      | reports                                                                   |
 |------------|---------------------------------------------------------------------------|
 | `prepared` | the basis of the plan, and its parameters                                 |
 | `hooked`   | a hook's answer: its pins, a supplied plan, or a cancellation             |
-| `carried`  | the targets of an earlier attempt or run that are kept, and those dropped  |
+| `carried`  | the targets of an earlier attempt or run that are kept, and those dropped |
 | `called`   | one tool call: arguments, result or refusal, new targets, progress        |
 | `nudged`   | the planner stopped too early and was sent its progress                   |
 | `ended`    | the outcome, and the last refusal if nothing was validated                |
@@ -14,17 +18,8 @@
 An LLM planner adds events: see `planning.llm_planner`.
 
 An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
-announced. A worker that has lost its lease writes nothing more.
+announced. A worker that has lost its lease writes nothing more: LostLease.
 """
-# WAS compaction_app/runs/recorder: """The records of a run that a worker writes: each step as a row, its proposals, its state, under a lease.
-#
-#     with under_lease(recorder):                 see `sessions_app.jobs.recorder`
-#         recorder.step(plan, event)
-#         recorder.on_event("streamed", {…}, usage)   of an LLM planner
-#
-# An event is a row, written in one transaction with the proposals it changes and the run's own row, before it is
-# announced. A worker that has lost its lease writes nothing more: LostLease.
-# """
 
 from __future__ import annotations
 
@@ -48,10 +43,8 @@ from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.core.store import DeletionStore
 from compaction_app.models import Proposal, Run, RunEvent
-from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import PINNED_SEQ, before_compact, require_not_cancelled, save_pins
-from compaction_app.planning.plan import Plan, PlanListener
-from compaction_app.planning.planners import MANUAL_PLANNER, planner_of_run
+from compaction_app.planning.plan import MANUAL_PLANNER, Plan, PlanListener, effective_parameters, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
     is_unchanged,
@@ -241,6 +234,9 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
         return {}
     target = refusal.target.to_json() if refusal.target is not None else None
     return {"code": refusal.code.value, "message": refusal.message, "target": target}
+
+
+# ---- the work --------------------------------------------------------------------------------------------
 
 
 def work(run_id: int, worker: str, ending: threading.Event | None = None) -> None:

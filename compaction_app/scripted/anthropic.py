@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from .request import (
@@ -97,10 +98,8 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
                 if block["type"] == "tool_result"
             }
             last = exchanges[-1]
-            answered = [
-                EarlierCall(call.call_id, call.name, call.arguments, results.get(call.call_id)) for call in last.calls
-            ]
-            exchanges[-1] = EarlierAnswer(last.text, answered, texts)
+            answered = [replace(call, result=results.get(call.call_id)) for call in last.calls]
+            exchanges[-1] = replace(last, calls=answered, then=texts)
     tools = [OfferedTool(tool["name"], tool["input_schema"]) for tool in body.get("tools", ())]
     return ScriptedRequest(body["model"], prompt, exchanges, tools, characters, key)
 
@@ -111,7 +110,7 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
         return {"input_tokens": 0, "output_tokens": 0}
     tokens = request.characters // 4
     cached = tokens // 2
-    words = 1 if at_start else sum(len(_words(part)) for part in play.parts) // 4 + 1
+    words = 1 if at_start else sum(part.length for part in play.parts) // 4 + 1
     return {
         "input_tokens": tokens - cached,
         "cache_creation_input_tokens": cached if request.is_first else 0,
@@ -120,8 +119,9 @@ def usage_of(request: ScriptedRequest, play: Play, *, at_start: bool = False) ->
     }
 
 
-def frames(request: ScriptedRequest, play: Play, message_id: str) -> Iterator[Frame]:
+def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
     """The events of an answer, up to where it breaks off."""
+    del body
     usage = usage_of(request, play, at_start=True)
     if play.reports_usage:
         written = usage["cache_creation_input_tokens"]
@@ -161,8 +161,9 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return _message(request, message_id, content, STOPS[play.stop], usage_of(request, play))
 
 
-def error(refusal: Refuse, model: str, request_id: str) -> tuple[int, dict[str, Any]]:
+def error(refusal: Refuse, model: str, request_id: str, *, key: str, param: str | None) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP error."""
+    del key, param
     status, kind, words = ERRORS[refusal.kind]
     message = refusal.message or words.format(model=model, tokens=208_310, window=200_000)
     return status, {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
@@ -240,11 +241,7 @@ def _input(part: CallTool) -> dict[str, Any]:
 
 
 def _message(
-    request: ScriptedRequest,
-    message_id: str,
-    content: list[dict[str, Any]],
-    stop: str | None,
-    usage: dict[str, Any],
+    request: ScriptedRequest, message_id: str, content: list[dict[str, Any]], stop: str | None, usage: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "model": request.model,
@@ -266,10 +263,6 @@ def _event(event: str, **fields: Any) -> Frame:
 PING: Final = _event("ping")
 
 
-def _words(part: Part) -> str:
-    return part.arguments + part.name if isinstance(part, CallTool) else part.text
-
-
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
@@ -281,27 +274,8 @@ def _text(content: str | list[dict[str, Any]]) -> str:
 # ---- what it refuses ----------------------------------------------------------------------------------------
 
 FIELDS: Final = {
-    *(
-        "model",
-        "messages",
-        "max_tokens",
-        "system",
-        "tools",
-        "tool_choice",
-        "stream",
-        "thinking",
-        "output_config",
-    ),
-    *(
-        "temperature",
-        "top_p",
-        "top_k",
-        "stop_sequences",
-        "metadata",
-        "service_tier",
-        "container",
-        "cache_control",
-    ),
+    *("model", "messages", "max_tokens", "system", "tools", "tool_choice", "stream", "thinking", "output_config"),
+    *("temperature", "top_p", "top_k", "stop_sequences", "metadata", "service_tier", "container", "cache_control"),
     *("inference_geo", "speed", "context_management", "mcp_servers"),
 }
 _TOOL_FIELDS: Final = {
@@ -361,7 +335,7 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     require(count <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")
 
 
-def check_thoughts(body: Mapping[str, Any], *, with_sealed: bool) -> None:
+def check_thoughts(body: Mapping[str, Any], *, is_sealed: bool) -> None:
     """Raise RequestFault unless each answer with calls still starts with its thinking."""
     for place, message in enumerate(body["messages"]):
         blocks = _blocks(message["content"])
@@ -369,7 +343,7 @@ def check_thoughts(body: Mapping[str, Any], *, with_sealed: bool) -> None:
             continue
         kinds = [block["type"] for block in blocks]
         require(kinds[0] == "thinking", _MISSING.format(place=place, found=kinds[0]))
-        if with_sealed:
+        if is_sealed:
             require(kinds[1] == "redacted_thinking", _CHANGED.format(place=place, index=1))
 
 
@@ -395,10 +369,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         require(tool.get("type", "custom") == "custom", f"tools.{index}: Input tag does not match")
         known_only(tool, _TOOL_FIELDS, f"{where}.")
         check_tool_name(tool.get("name"), f"{where}.name", 128)
-        require(
-            isinstance(tool.get("description", ""), str),
-            f"{where}.description: Input should be a valid string",
-        )
+        require(isinstance(tool.get("description", ""), str), f"{where}.description: Input should be a valid string")
         check_schema(tool.get("input_schema"), f"{where}.input_schema", is_strict=tool.get("strict") is True)
         _check_cache_mark(tool, where)
     names = [tool["name"] for tool in tools]
@@ -407,10 +378,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     if choice is not None:
         require(isinstance(choice, dict), "tool_choice: Input should be a valid dictionary")
         known_only(choice, {"type", "name", "disable_parallel_tool_use"}, "tool_choice.")
-        require(
-            choice.get("type") in ("auto", "any", "tool", "none"),
-            "tool_choice.type: Input tag does not match",
-        )
+        require(choice.get("type") in ("auto", "any", "tool", "none"), "tool_choice.type: Input tag does not match")
         require(tools, "tool_choice: tool_choice may only be specified while providing tools")
         is_there = choice["type"] != "tool" or choice.get("name") in names
         require(is_there, f"Tool '{choice.get('name')}' not found in provided tools")
@@ -421,24 +389,14 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
     require(isinstance(effort, dict), "output_config: Input should be a valid dictionary")
     known_only(effort, {"effort", "format", "task_budget"}, "output_config.")
     levels = (None, "low", "medium", "high", "xhigh", "max")
-    require(
-        effort.get("effort") in levels,
-        "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'",
-    )
+    require(effort.get("effort") in levels, "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'")
     thinking = body.get("thinking")
     if thinking is None:
         return
     require(isinstance(thinking, dict), "thinking: Input should be a valid dictionary")
     kind = thinking.get("type")
-    fields = {
-        "enabled": {"type", "budget_tokens", "display"},
-        "adaptive": {"type", "display"},
-        "disabled": {"type"},
-    }
-    require(
-        kind in fields,
-        f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags",
-    )
+    fields = {"enabled": {"type", "budget_tokens", "display"}, "adaptive": {"type", "display"}, "disabled": {"type"}}
+    require(kind in fields, f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     known_only(thinking, fields[kind], f"thinking.{kind}.")
     if kind == "disabled":
         return
@@ -515,10 +473,7 @@ def _check_tool_use(block: Mapping[str, Any], where: str) -> None:
     is_id = isinstance(block.get("id"), str) and re.fullmatch(r"[a-zA-Z0-9_-]+", block["id"])
     require(is_id, f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
     name = block.get("name")
-    require(
-        isinstance(name, str) and 1 <= len(name) <= 200,
-        f"{where}.name: String should have at least 1 character",
-    )
+    require(isinstance(name, str) and 1 <= len(name) <= 200, f"{where}.name: String should have at least 1 character")
     require(isinstance(block.get("input"), dict), f"{where}.input: Input should be a valid dictionary")
 
 

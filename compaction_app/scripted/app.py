@@ -145,9 +145,10 @@ class _Exchange:
         self._send = send
         self._cut = cut
         by_header: Dialect = "anthropic" if "anthropic-version" in received.headers else "openai"
-        self._dialect: Dialect = PATHS.get(received.path, by_header)
+        is_anthropic = PATHS.get(received.path, by_header) == "anthropic"
+        self._service = anthropic if is_anthropic else openai
         self._request_id = f"req_scripted{number:012}"
-        self._message_id = f"msg_01scripted{number:012}" if self._dialect == "anthropic" else f"chatcmpl-{number:012}"
+        self._message_id = f"msg_01scripted{number:012}" if is_anthropic else f"chatcmpl-{number:012}"
         bearer = received.headers.get("authorization", "").removeprefix("Bearer ")
         self._key = received.headers.get("x-api-key") or bearer
 
@@ -156,7 +157,7 @@ class _Exchange:
         if not self._app.is_right_key(self._key):
             await self._refuse(Refuse("key"))
         elif (received.method, received.path) == ("GET", "/v1/models"):
-            await self._document(200, _models(self._dialect))
+            await self._document(200, self._service.models(list(SCRIPTS)))
         elif received.method != "POST" or received.path not in PATHS:
             await self._refuse(Refuse("path"))
         else:
@@ -180,23 +181,12 @@ class _Exchange:
             raise RequestFault("Input should be a valid dictionary")
         received.body = body
         characters = len(received.raw.decode())
-        if self._dialect == "anthropic":
-            anthropic.check(body, received.headers)
-            request = anthropic.read_request(body, characters, self._key)
-        else:
-            openai.check(body)
-            request = openai.read_request(body, characters, self._key)
+        self._service.check(body, received.headers)
+        request: ScriptedRequest = self._service.read_request(body, characters, self._key)
         script = self._app.script_of(request.model)
         if script is not None and script.thinks:
-            self._check_thoughts(body, script)
+            self._service.check_thoughts(body, is_sealed=script.name == "thinking-signed")
         return replace(request, tries=self._app.tries(received.raw))
-
-    def _check_thoughts(self, body: Mapping[str, Any], script: Script) -> None:
-        is_sealed = script.name == "thinking-signed"
-        if self._dialect == "anthropic":
-            anthropic.check_thoughts(body, with_sealed=is_sealed)
-        else:
-            openai.check_thoughts(body, with_details=is_sealed)
 
     async def _play(self, request: ScriptedRequest) -> None:
         script = self._app.script_of(request.model)
@@ -216,17 +206,11 @@ class _Exchange:
 
     async def _stream(self, request: ScriptedRequest, play: Play) -> None:
         await self._begin(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
-        for frame in self._frames(request, play):
+        for frame in self._service.frames(request, play, self._message_id, self._received.body):
             await self._event(frame, play)
         if play.breaks is not None:
             await self._break(play)
         await self._send({"type": "http.response.body", "body": b""})
-
-    def _frames(self, request: ScriptedRequest, play: Play) -> Any:
-        if self._dialect == "anthropic":
-            return anthropic.frames(request, play, self._message_id)
-        options = self._received.body.get("stream_options") or {}
-        return openai.frames(request, play, self._message_id, with_usage=bool(options.get("include_usage")))
 
     async def _event(self, frame: Frame, play: Play) -> None:
         length = play.pieces or len(frame.data)
@@ -246,10 +230,8 @@ class _Exchange:
             await self._close()
         elif play.breaks.how == "stall":
             await asyncio.Event().wait()
-        elif self._dialect == "anthropic":
-            await self._event(anthropic.error_frame(self._request_id), play)
         else:
-            await self._event(openai.error_frame(), play)
+            await self._event(self._service.error_frame(self._request_id), play)
 
     async def _whole(self, request: ScriptedRequest, play: Play) -> None:
         if play.breaks is not None and play.breaks.how == "cut":
@@ -258,17 +240,12 @@ class _Exchange:
             await asyncio.Event().wait()
         elif play.breaks is not None:
             await self._refuse(Refuse("overloaded"))
-        elif self._dialect == "anthropic":
-            await self._document(200, anthropic.whole(request, play, self._message_id))
         else:
-            await self._document(200, openai.whole(request, play, self._message_id))
+            await self._document(200, self._service.whole(request, play, self._message_id))
 
     async def _refuse(self, refusal: Refuse, param: str | None = None) -> None:
-        if self._dialect == "anthropic":
-            status, document = anthropic.error(refusal, self._received.model, self._request_id)
-        else:
-            status, document = openai.error(refusal, self._received.model, self._key)
-            document["error"]["param"] = document["error"]["param"] or param
+        model, key = self._received.model, self._key
+        status, document = self._service.error(refusal, model, self._request_id, key=key, param=param)
         await self._document(status, document, refusal.headers)
 
     async def _document(self, status: int, document: Any, headers: Mapping[str, str] | None = None) -> None:
@@ -281,7 +258,7 @@ class _Exchange:
 
     async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         self._received.status = status
-        own = (anthropic if self._dialect == "anthropic" else openai).headers(self._request_id)
+        own = self._service.headers(self._request_id)
         pairs = [(name.encode(), value.encode()) for name, value in {**own, **headers}.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
@@ -299,11 +276,6 @@ async def _left(receive: Receive) -> None:
     """Wait until the client has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _models(dialect: Dialect) -> dict[str, Any]:
-    names = list(SCRIPTS)
-    return anthropic.models(names) if dialect == "anthropic" else openai.models(names)
 
 
 def _digest(raw: bytes) -> str:

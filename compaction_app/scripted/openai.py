@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from .request import (
@@ -73,13 +74,7 @@ ERRORS: Final[Mapping[Kind, _Error]] = {
         "model_not_found",
     ),
     "path": (404, "Invalid URL", "invalid_request_error", None, "unknown_url"),
-    "overloaded": (
-        503,
-        "The engine is currently overloaded, please try again later",
-        "server_error",
-        None,
-        None,
-    ),
+    "overloaded": (503, "The engine is currently overloaded, please try again later", "server_error", None, None),
     "limited": (
         429,
         "Rate limit reached for {model} in organization org-scripted on requests per min (RPM): Limit 3, Used 3, "
@@ -132,17 +127,14 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
         elif role == "tool":
             last = exchanges[-1]
             answered = [
-                EarlierCall(call.call_id, call.name, call.arguments, text)
-                if call.call_id == message["tool_call_id"]
-                else call
-                for call in last.calls
+                replace(call, result=text) if call.call_id == message["tool_call_id"] else call for call in last.calls
             ]
-            exchanges[-1] = EarlierAnswer(last.text, answered, last.then)
+            exchanges[-1] = replace(last, calls=answered)
         elif role == "user" and not exchanges:
             prompt = "\n".join(filter(None, (prompt, text)))
         elif role == "user":
             last = exchanges[-1]
-            exchanges[-1] = EarlierAnswer(last.text, last.calls, "\n".join(filter(None, (last.then, text))))
+            exchanges[-1] = replace(last, then="\n".join(filter(None, (last.then, text))))
     tools = [
         OfferedTool(tool["function"]["name"], tool["function"].get("parameters", {}))
         for tool in body.get("tools") or ()
@@ -153,7 +145,7 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
 def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
     """The reported tokens, four characters each; cached ones are part of the prompt's."""
     prompt = request.characters // 4
-    words = sum(len(_words(part)) for part in play.parts) // 4 + 1
+    words = sum(part.length for part in play.parts) // 4 + 1
     thought = sum(len(part.text) for part in play.parts if isinstance(part, Think | Sealed)) // 4
     usage: dict[str, Any] = {
         "prompt_tokens": prompt,
@@ -170,8 +162,9 @@ def usage_of(request: ScriptedRequest, play: Play) -> dict[str, Any]:
     return usage | ({"cost": COST} if play.priced else {})
 
 
-def frames(request: ScriptedRequest, play: Play, message_id: str, *, with_usage: bool) -> Iterator[Frame]:
-    """The chunks of an answer, up to where it breaks off."""
+def frames(request: ScriptedRequest, play: Play, message_id: str, body: Mapping[str, Any]) -> Iterator[Frame]:
+    """The chunks of an answer, up to where it breaks off; with the tokens, if the body of the request wants them."""
+    with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
     empty: dict[str, Any] = {"usage": None} if with_usage else {}
     parts, is_half = shown_until(play.parts, play.breaks)
     deltas: list[tuple[dict[str, Any], bool]] = []
@@ -228,16 +221,18 @@ def whole(request: ScriptedRequest, play: Play, message_id: str) -> dict[str, An
     return answer | ({"usage": usage_of(request, play)} if play.reports_usage else {})
 
 
-def error(refusal: Refuse, model: str, key: str) -> tuple[int, dict[str, Any]]:
+def error(refusal: Refuse, model: str, request_id: str, *, key: str, param: str | None) -> tuple[int, dict[str, Any]]:
     """Status and body of an HTTP error; the service quotes the end of a key."""
-    status, words, kind, param, code = ERRORS[refusal.kind]
+    del request_id
+    status, words, kind, own_param, code = ERRORS[refusal.kind]
     shown = f"{key[:3]}{'*' * 8}{key[-4:]}" if len(key) > 8 else "***"
     message = refusal.message or words.format(model=model, tokens=130_117, window=128_000, key=shown)
-    return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return status, {"error": {"message": message, "type": kind, "param": own_param or param, "code": code}}
 
 
-def error_frame() -> Frame:
+def error_frame(request_id: str) -> Frame:
     """An error in the middle of a stream."""
+    del request_id
     _, words, kind, param, code = ERRORS["overloaded"]
     return _event({"error": {"message": words, "type": kind, "param": param, "code": code}})
 
@@ -271,10 +266,7 @@ def _deltas(request: ScriptedRequest, play: Play, part: Part, place: int) -> Ite
     elif isinstance(part, CallTool):
         named = {**_named(request, play, place), "type": "function"}
         if play.whole_calls:
-            yield (
-                {"tool_calls": [named | {"function": {"name": part.name, "arguments": part.arguments}}]},
-                True,
-            )
+            yield ({"tool_calls": [named | {"function": {"name": part.name, "arguments": part.arguments}}]}, True)
             return
         begun = {"index": place, **named, "function": {"name": part.name, "arguments": ""}}
         more = fragments(part.arguments, play.fragment)
@@ -288,13 +280,7 @@ def _deltas(request: ScriptedRequest, play: Play, part: Part, place: int) -> Ite
 
 def _reasoning(play: Play, part: Think | Sealed) -> Iterator[dict[str, Any]]:
     if isinstance(part, Sealed):
-        detail = {
-            "type": "reasoning.encrypted",
-            "data": sealed(part.text),
-            "id": None,
-            "format": FORMAT,
-            "index": 1,
-        }
+        detail = {"type": "reasoning.encrypted", "data": sealed(part.text), "id": None, "format": FORMAT, "index": 1}
         yield {"content": "", "reasoning_details": [detail]}
         return
     for text in fragments(part.text, play.fragment):
@@ -304,12 +290,7 @@ def _reasoning(play: Play, part: Think | Sealed) -> Iterator[dict[str, Any]]:
         else:
             yield {"reasoning_content": text}
     if play.details:
-        signature = {
-            "type": "reasoning.text",
-            "signature": signature_of(part.text),
-            "format": FORMAT,
-            "index": 0,
-        }
+        signature = {"type": "reasoning.text", "signature": signature_of(part.text), "format": FORMAT, "index": 0}
         yield {"content": "", "reasoning": None, "reasoning_details": [signature]}
 
 
@@ -357,10 +338,6 @@ def _event(data: dict[str, Any]) -> Frame:
     return Frame(f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode())
 
 
-def _words(part: Part) -> str:
-    return part.arguments + part.name if isinstance(part, CallTool) else part.text
-
-
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments or "{}")
@@ -404,39 +381,32 @@ _UNASKED: Final = (
 )
 
 
-def check(body: Mapping[str, Any]) -> None:
+def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     """Raise RequestFault if the service would answer 400."""
+    del headers
     for name in body:
         require(name in FIELDS, f"Unknown parameter: '{name}'.", name)
     require(isinstance(body.get("model"), str) and body["model"], "you must provide a model parameter")
     require("messages" in body, "Missing required parameter: 'messages'.", "messages")
-    require(
-        isinstance(body.get("stream", False), bool),
-        "Invalid type for 'stream': expected a boolean.",
-        "stream",
-    )
+    require(isinstance(body.get("stream", False), bool), "Invalid type for 'stream': expected a boolean.", "stream")
     limits = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
     require(len(limits) < 2, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
     for name in limits:
         is_right = is_whole(body[name]) and body[name] >= 1
         require(is_right, f"Invalid '{name}': integer below minimum value. Expected a value >= 1.", name)
     effort = body.get("reasoning_effort")
-    require(
-        effort in _EFFORTS,
-        f"Invalid value: '{effort}'. Supported values are: {_EFFORTS[1:]}",
-        "reasoning_effort",
-    )
+    require(effort in _EFFORTS, f"Invalid value: '{effort}'. Supported values are: {_EFFORTS[1:]}", "reasoning_effort")
     _check_stream_options(body)
     _check_tools(body)
     _check_messages(body["messages"])
 
 
-def check_thoughts(body: Mapping[str, Any], *, with_details: bool) -> None:
+def check_thoughts(body: Mapping[str, Any], *, is_sealed: bool) -> None:
     """Raise RequestFault unless each answer with calls still has its reasoning, unchanged."""
     for place, message in enumerate(body["messages"]):
         if message["role"] != "assistant" or not message.get("tool_calls"):
             continue
-        if with_details:
+        if is_sealed:
             _check_details(message.get("reasoning_details"), place)
             continue
         text = message.get("reasoning_content")
@@ -467,11 +437,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     for index, tool in enumerate(tools):
         where = f"tools[{index}].function"
         is_function = isinstance(tool, dict) and tool.get("type") == "function" and tool.keys() == {"type", "function"}
-        require(
-            is_function and isinstance(tool["function"], dict),
-            f"Missing required parameter: '{where}'.",
-            where,
-        )
+        require(is_function and isinstance(tool["function"], dict), f"Missing required parameter: '{where}'.", where)
         function = tool["function"]
         for name in function:
             is_known = name in ("name", "description", "parameters", "strict")
@@ -503,11 +469,7 @@ def _check_messages(messages: object) -> None:
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
         role = message.get("role") if isinstance(message, dict) else None
-        require(
-            role in _MESSAGE_FIELDS,
-            f"Invalid value: '{role}'. Supported values are: 'system', …",
-            f"{where}.role",
-        )
+        require(role in _MESSAGE_FIELDS, f"Invalid value: '{role}'. Supported values are: 'system', …", f"{where}.role")
         for name in message:
             require(name in _MESSAGE_FIELDS[str(role)], f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}")
         if role == "tool":
@@ -522,11 +484,7 @@ def _check_messages(messages: object) -> None:
             _check_content(message.get("content"), where)
     require(not open_ids, _UNANSWERED.format(ids=", ".join(open_ids)), f"messages.[{len(messages)}].role")
     require(messages[-1]["role"] != "assistant", "The conversation must end with a user message.", "messages")
-    require(
-        any(message["role"] == "user" for message in messages),
-        "messages: there is no user message",
-        "messages",
-    )
+    require(any(message["role"] == "user" for message in messages), "messages: there is no user message", "messages")
     require(
         next(message["role"] for message in messages if message["role"] not in ("system", "developer")) == "user",
         "messages: the first message after the system's must be a user's",

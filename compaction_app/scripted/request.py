@@ -1,23 +1,20 @@
-"""A request independent of its dialect: the prompt, earlier answers, and their results.
+"""A request independent of its dialect, the checks that both services make, and the moves that a script can make.
 
-Conversations are not stored, because each request contains the whole one. Earlier answers are read from the messages,
-and the number of turns from the ids of the calls, even if the client omitted old ones.
+Conversations are not stored, because each request contains the whole one. The prompt, earlier answers and their results
+are read from the messages, and the number of turns from the ids of the calls, even if the client omitted old ones.
+
+A fault is a sentence for the 400 response; the checks of fields, tools and their JSON schemas raise it as
+`RequestFault`, and the app answers with it.
+
+    Play(parts)       an answer, streamed or whole; `breaks` ends it early
+    Refuse(kind)      an HTTP error in the words of the real service
+    Silence           no byte is sent until the client gives up
+    Cut               the connection is closed without a byte
+    Foreign           a response of a server that is not a provider
+
+Thinking carries proof that it is returned unchanged: a signature of its text, and for dialects without signatures a
+checksum inside the text.
 """
-# WAS compaction_app/scripted/checks: """Checks of a request that both services make: fields, tools and their JSON schemas.
-#
-# A fault is a sentence for the 400 response; the checks raise it as `RequestFault`, and the app answers with it.
-# """
-# WAS compaction_app/scripted/response: """A script's possible moves: play an answer, refuse the request, stay silent, or cut the connection.
-#
-#     Play(parts)       an answer, streamed or whole; `breaks` ends it early
-#     Refuse(kind)      an HTTP error in the words of the real service
-#     Silence           no byte is sent until the client gives up
-#     Cut               the connection is closed without a byte
-#     Foreign           a response of a server that is not a provider
-#
-# Thinking carries proof that it is returned unchanged: a signature of its text, and for dialects without signatures a
-# checksum inside the text.
-# """
 
 from __future__ import annotations
 
@@ -75,9 +72,7 @@ def check_tool_name(name: object, where: str, longest: int) -> None:
 def check_schema(schema: object, where: str, *, is_strict: bool) -> None:
     """Raise RequestFault if a tool's JSON schema is invalid; strict ones allow no additional properties."""
     require(
-        isinstance(schema, dict) and schema.get("type") == "object",
-        f"{where}.type: Input should be 'object'",
-        where,
+        isinstance(schema, dict) and schema.get("type") == "object", f"{where}.type: Input should be 'object'", where
     )
     _check_schema(schema, where, is_strict)
 
@@ -91,11 +86,7 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
     kinds = kind if isinstance(kind, list) else [kind]
     has_choice = bool({"anyOf", "oneOf", "allOf", "$ref", "enum", "const"} & schema.keys())
     require(has_choice or set(kinds) <= _TYPES, f"{where}: JSON schema is invalid: type {kind!r}", where)
-    require(
-        isinstance(schema.get("enum", []), list),
-        f"{where}: JSON schema is invalid: enum is not a list",
-        where,
-    )
+    require(isinstance(schema.get("enum", []), list), f"{where}: JSON schema is invalid: enum is not a list", where)
     if "object" in kinds:
         _check_object(schema, where, is_strict)
     if "array" in kinds:
@@ -123,6 +114,8 @@ def _check_object(schema: Mapping[str, Any], where: str, is_strict: bool) -> Non
     for name, one in properties.items():
         _check_schema(one, f"{where}.properties.{name}", is_strict)
 
+
+# ---- a request -------------------------------------------------------------------------------------------
 
 _FENCE: Final = re.compile(r"^```json\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 _TURN: Final = re.compile(r"(?:toolu_01|call_)T(\d{5})C\d{3}[0-9a-f]+")
@@ -209,28 +202,34 @@ class ScriptedRequest:
         return f"{prefix}T{self.turn:05}C{place:03}{digest[:12]}"
 
 
+# ---- moves -----------------------------------------------------------------------------------------------
+
 Dialect = Literal["anthropic", "openai"]
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class _Words:
+    text: str
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Say(_Words):
     """Text of the answer."""
 
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
-class Think:
+class Think(_Words):
     """Reasoning that is shown, and signed if the dialect signs it."""
 
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(_Words):
     """Reasoning that is not shown, only passed through."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +238,11 @@ class CallTool:
 
     name: str
     arguments: str = "{}"
+
+    @property
+    def length(self) -> int:
+        """In characters."""
+        return len(self.arguments) + len(self.name)
 
 
 @dataclass(frozen=True, slots=True)

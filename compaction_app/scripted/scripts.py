@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -61,8 +61,8 @@ def script_named(name: str) -> Script | None:
     """The script for a model name, including `calls-N`; None if there is none."""
     counted = _COUNTED.fullmatch(name)
     if counted:
-        turns = int(counted[1])
-        return Script(name, f"{turns} budget calls, one per turn, then a good plan", _counted(turns))
+        turns, budget = int(counted[1]), (CallTool(BUDGET),)
+        return Script(name, f"{turns} budget calls, one per turn, then a good plan", _opening(*[budget] * turns))
     return SCRIPTS.get(name)
 
 
@@ -193,10 +193,6 @@ def _opening(*turns: tuple[Part, ...], stop: Stop = "calls") -> Callable[[Script
     return move
 
 
-def _counted(turns: int) -> Callable[[ScriptedRequest], Move]:
-    return lambda request: Play((CallTool(BUDGET),), "calls") if request.turn < turns else good_plan(request)
-
-
 def _search(pattern: str, **more: object) -> CallTool:
     return CallTool(SEARCH, json.dumps({"pattern": pattern, **more}, ensure_ascii=False))
 
@@ -270,8 +266,8 @@ def _always(move: Move) -> Callable[[ScriptedRequest], Move]:
     return always
 
 
-def _refused(times: int, refusal: Refuse) -> Callable[[ScriptedRequest], Move]:
-    """Refused this many times in the first turn, then the good plan."""
+def _refused(times: int, refusal: Refuse | Cut) -> Callable[[ScriptedRequest], Move]:
+    """Refused, or cut, this many times in the first turn, then the good plan."""
 
     def move(request: ScriptedRequest) -> Move:
         if request.is_first and request.tries < times:
@@ -306,10 +302,6 @@ def _broken(how: Break) -> Callable[[ScriptedRequest], Move]:
     return wrong
 
 
-def _cut_before(request: ScriptedRequest) -> Move:
-    return Cut() if request.is_first and request.tries < 1 else good_plan(request)
-
-
 def _error_inside(times: int | None) -> Callable[[ScriptedRequest], Move]:
     def move(request: ScriptedRequest) -> Move:
         play = good_plan(request)
@@ -318,14 +310,6 @@ def _error_inside(times: int | None) -> Callable[[ScriptedRequest], Move]:
         return play
 
     return move
-
-
-def _echoes_key(request: ScriptedRequest) -> Move:
-    return Refuse("key", f"The key {request.key} is not valid (you sent {request.key!r}).")
-
-
-def _not_streamed(request: ScriptedRequest) -> Move:
-    return replace(good_plan(request), streams=False)
 
 
 def _cut_by_limit(request: ScriptedRequest) -> Move:
@@ -345,120 +329,103 @@ _NONSENSE: Final = (
 _LONG_WAIT: Final = "3600"
 
 
-def _by_name(scripts: Iterable[Script]) -> dict[str, Script]:
-    return {script.name: script for script in scripts}
-
-
-SCRIPTS: Final = _by_name(
-    (
-        Script("good-plan", "a good plan: budget, then deletions, the heaviest first", good_plan),
-        Script("parallel-calls", "several calls in each answer", _parallel_calls),
-        Script("split-bytes", "arguments split at every character, the wire at every byte", _split_bytes),
-        Script("pings", "keep-alives between all events", _played(pings=True)),
-        Script("whole-calls", "calls in one piece, without ids in OpenAI's dialect", _played(whole_calls=True)),
-        Script("no-usage", "no tokens are reported", _played(reports_usage=False)),
-        Script("no-done", "OpenAI's stream ends without [DONE]", _played(marks_end=False)),
-        Script("not-streamed", "one JSON document instead of a stream", _not_streamed),
-        Script("slow-calls", "100 calls in one answer, one every 50 ms", _slow_calls),
-        Script(
-            "fifty-searches",
-            "50 searches in one answer",
-            _opening(tuple(_search(f"line_{number}") for number in range(50))),
+_SCRIPTS: Final = (
+    Script("good-plan", "a good plan: budget, then deletions, the heaviest first", good_plan),
+    Script("parallel-calls", "several calls in each answer", _parallel_calls),
+    Script("split-bytes", "arguments split at every character, the wire at every byte", _split_bytes),
+    Script("pings", "keep-alives between all events", _played(pings=True)),
+    Script("whole-calls", "calls in one piece, without ids in OpenAI's dialect", _played(whole_calls=True)),
+    Script("no-usage", "no tokens are reported", _played(reports_usage=False)),
+    Script("no-done", "OpenAI's stream ends without [DONE]", _played(marks_end=False)),
+    Script("not-streamed", "one JSON document instead of a stream", _played(streams=False)),
+    Script("slow-calls", "100 calls in one answer, one every 50 ms", _slow_calls),
+    Script(
+        "fifty-searches",
+        "50 searches in one answer",
+        _opening(tuple(_search(f"line_{number}") for number in range(50))),
+    ),
+    Script(
+        "thinking-signed",
+        "signed and sealed thinking that must be returned unchanged",
+        lambda request: _thinking(request, is_sealed=True),
+        thinks=True,
+    ),
+    Script(
+        "thinking-plain",
+        "thinking that must be returned unchanged: signed, or `reasoning_content`",
+        lambda request: _thinking(request, is_sealed=False),
+        thinks=True,
+    ),
+    Script("long-thinking", "ten minutes of reasoning before the first call", _long_thinking),
+    Script("hostile", "markup, terminal sequences and reversed text everywhere", _hostile),
+    Script(
+        "stops-early",
+        "prose first, and a plan after the nudge",
+        lambda request: (
+            Play((Say("I would delete the long listings."),), "end") if request.is_first else good_plan(request)
         ),
-        Script(
-            "thinking-signed",
-            "signed and sealed thinking that must be returned unchanged",
-            lambda request: _thinking(request, is_sealed=True),
-            thinks=True,
-        ),
-        Script(
-            "thinking-plain",
-            "thinking that must be returned unchanged: signed, or `reasoning_content`",
-            lambda request: _thinking(request, is_sealed=False),
-            thinks=True,
-        ),
-        Script("long-thinking", "ten minutes of reasoning before the first call", _long_thinking),
-        Script("hostile", "markup, terminal sequences and reversed text everywhere", _hostile),
-        Script(
-            "stops-early",
-            "prose first, and a plan after the nudge",
-            lambda request: (
-                Play((Say("I would delete the long listings."),), "end") if request.is_first else good_plan(request)
-            ),
-        ),
-        Script("never-reaches", "one small deletion, then only prose", _never_reaches),
-        Script("nonsense-arguments", "broken JSON, then wrong types, then a plan", _opening(*_NONSENSE)),
-        Script(
-            "unknown-tool",
-            "a call of an unknown tool",
-            _opening((CallTool("context_summarize", '{"entryId": "all"}'), CallTool(BUDGET))),
-        ),
-        Script(
-            "missing-argument",
-            "a call without its required argument",
-            _opening((CallTool(READ), CallTool(BUDGET))),
-        ),
-        Script("cut-by-limit", "the output limit cuts the first answer inside a call", _cut_by_limit),
-        Script(
-            "refuses",
-            "the model refuses to continue",
-            _after_a_deletion(_always(Play((Say("I cannot help with that."),), "refusal"))),
-        ),
-        Script("overloaded-twice", "overloaded twice, then a good plan", _refused(2, Refuse("overloaded"))),
-        Script("overloaded", "overloaded, always", _always(Refuse("overloaded"))),
-        Script(
-            "rate-limited",
-            "a rate limit with Retry-After: 1 once, then a good plan",
-            _refused(1, Refuse("limited", headers={"retry-after": "1"})),
-        ),
-        Script(
-            "rate-limited-long",
-            "a rate limit with Retry-After: an hour",
-            _always(Refuse("limited", headers={"retry-after": _LONG_WAIT})),
-        ),
-        Script("server-error", "an internal error, always", _always(Refuse("broken"))),
-        Script("quota-used", "the quota is exhausted", _always(Refuse("quota"))),
-        Script("wrong-key", "the key is refused", _always(Refuse("key"))),
-        Script("echoes-key", "the key is refused, and the error quotes it completely", _echoes_key),
-        Script(
-            "unknown-model",
-            "the model is unknown, as any name without a script",
-            _always(Refuse("model")),
-        ),
-        Script("overflow", "the conversation is too long, at once", _always(Refuse("overflow"))),
-        Script(
-            "overflow-later",
-            "the conversation is too long after a valid deletion",
-            _after_a_deletion(_always(Refuse("overflow"))),
-        ),
-        Script("too-large", "the request has too many bytes (413)", _always(Refuse("too-large"))),
-        Script("error-inside", "an error event inside a 200, before any content", _error_inside(None)),
-        Script("error-inside-once", "the same once, then a good plan", _error_inside(1)),
-        Script("error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))),
-        Script("cut-before", "the connection is cut before the first byte once, then a good plan", _cut_before),
-        Script("cut-always", "the connection is cut before the first byte, always", _always(Cut())),
-        Script(
-            "cut-inside",
-            "the connection is cut inside a call",
-            _after_a_deletion(_broken(Break("cut", "inside"))),
-        ),
-        Script(
-            "cut-after",
-            "the connection is cut after a call",
-            _after_a_deletion(_broken(Break("cut", "after"))),
-        ),
-        Script("stalls", "the stream stalls in a call", _after_a_deletion(_broken(Break("stall", "inside")))),
-        Script("stalls-before", "no byte comes", _always(Silence())),
-        Script(
-            "web-page",
-            "a page with status 200, as from a server that is not a provider",
-            _always(Foreign(200, "text/html; charset=utf-8", "<!doctype html><title>Welcome</title>\n")),
-        ),
-        Script(
-            "redirects",
-            "a redirect to another address",
-            _always(Foreign(307, "text/plain", "", {"location": "/elsewhere"})),
-        ),
-    )
+    ),
+    Script("never-reaches", "one small deletion, then only prose", _never_reaches),
+    Script("nonsense-arguments", "broken JSON, then wrong types, then a plan", _opening(*_NONSENSE)),
+    Script(
+        "unknown-tool",
+        "a call of an unknown tool",
+        _opening((CallTool("context_summarize", '{"entryId": "all"}'), CallTool(BUDGET))),
+    ),
+    Script("missing-argument", "a call without its required argument", _opening((CallTool(READ), CallTool(BUDGET)))),
+    Script("cut-by-limit", "the output limit cuts the first answer inside a call", _cut_by_limit),
+    Script(
+        "refuses",
+        "the model refuses to continue",
+        _after_a_deletion(_always(Play((Say("I cannot help with that."),), "refusal"))),
+    ),
+    Script("overloaded-twice", "overloaded twice, then a good plan", _refused(2, Refuse("overloaded"))),
+    Script("overloaded", "overloaded, always", _always(Refuse("overloaded"))),
+    Script(
+        "rate-limited",
+        "a rate limit with Retry-After: 1 once, then a good plan",
+        _refused(1, Refuse("limited", headers={"retry-after": "1"})),
+    ),
+    Script(
+        "rate-limited-long",
+        "a rate limit with Retry-After: an hour",
+        _always(Refuse("limited", headers={"retry-after": _LONG_WAIT})),
+    ),
+    Script("server-error", "an internal error, always", _always(Refuse("broken"))),
+    Script("quota-used", "the quota is exhausted", _always(Refuse("quota"))),
+    Script("wrong-key", "the key is refused", _always(Refuse("key"))),
+    Script(
+        "echoes-key",
+        "the key is refused, and the error quotes it completely",
+        lambda request: Refuse("key", f"The key {request.key} is not valid (you sent {request.key!r})."),
+    ),
+    Script("unknown-model", "the model is unknown, as any name without a script", _always(Refuse("model"))),
+    Script("overflow", "the conversation is too long, at once", _always(Refuse("overflow"))),
+    Script(
+        "overflow-later",
+        "the conversation is too long after a valid deletion",
+        _after_a_deletion(_always(Refuse("overflow"))),
+    ),
+    Script("too-large", "the request has too many bytes (413)", _always(Refuse("too-large"))),
+    Script("error-inside", "an error event inside a 200, before any content", _error_inside(None)),
+    Script("error-inside-once", "the same once, then a good plan", _error_inside(1)),
+    Script("error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))),
+    Script("cut-before", "the connection is cut before the first byte once, then a good plan", _refused(1, Cut())),
+    Script("cut-always", "the connection is cut before the first byte, always", _always(Cut())),
+    Script("cut-inside", "the connection is cut inside a call", _after_a_deletion(_broken(Break("cut", "inside")))),
+    Script("cut-after", "the connection is cut after a call", _after_a_deletion(_broken(Break("cut", "after")))),
+    Script("stalls", "the stream stalls in a call", _after_a_deletion(_broken(Break("stall", "inside")))),
+    Script("stalls-before", "no byte comes", _always(Silence())),
+    Script(
+        "web-page",
+        "a page with status 200, as from a server that is not a provider",
+        _always(Foreign(200, "text/html; charset=utf-8", "<!doctype html><title>Welcome</title>\n")),
+    ),
+    Script(
+        "redirects",
+        "a redirect to another address",
+        _always(Foreign(307, "text/plain", "", {"location": "/elsewhere"})),
+    ),
 )
+SCRIPTS: Final = {script.name: script for script in _SCRIPTS}
 """All scripts with fixed names, without `calls-N`."""

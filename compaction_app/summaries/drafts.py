@@ -1,15 +1,21 @@
-"""The user's actions on a draft of a summary: request it, stop it, edit it, append it, discard it.
+"""Drafts of summaries: the user's actions on them, and a worker's work on one.
 
-start ─▶ a worker requests it ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
-     ╰─ without a model: ready immediately, to be written by hand
+    start ─▶ a worker requests it ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
+         ╰─ without a model: ready immediately, to be written by hand
+
+    claim → the session now → hooks → one or two requests ⇄ row → ready | failed
+
+Hooks are called before a summary is drafted, and before a human's summary is appended. Streamed text is stored
+immediately, so that it can be watched, and is kept if the request fails.
 """
-# WAS compaction_app/summaries/hooks_asked: """The answers of hooks before a summary is drafted, and before a human's summary is appended."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,26 +25,29 @@ from django.utils import timezone
 
 from compaction_app.changes.change import Applied, Confirmations
 from compaction_app.changes.entries import NOT_APPENDED, AppendPlan, append_entries, plan_append
+from compaction_app.core.states import EventKind
 from compaction_app.core.transcript import prepare
 from compaction_app.models import SummaryDraft
-from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.hook_runner import (
     HookSummary,
     after_summary,
     ask_summary_hooks,
     ask_tree_hooks,
     never,
-    require_move_not_cancelled,
-    require_summary_not_cancelled,
+    require_not_cancelled,
 )
-from compaction_app.planning.model_registry import model_named
+from compaction_app.planning.model_registry import endpoint_of, model_named
+from compaction_app.planning.model_request import Summarizer
+from compaction_app.planning.plan import confirmed_model, effective_parameters
+from compaction_app.providers.types import UsageTotals
 from sessions_app.agents.pure.format import FileLists
 from sessions_app.disk.files import FileState
 from sessions_app.index.index_store import session_row
 from sessions_app.jobs.pool import wake_workers
+from sessions_app.jobs.recorder import JobRecorder, work_under_lease
 from sessions_app.models import Session
 from sessions_app.recent import Recent
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.errors import BadInput, Conflict, Stopped
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import editable, is_noise, printable
 
@@ -63,7 +72,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     session = session_row(present.path)
     if task.move is not None:
         answers = ask_tree_hooks(present, task.move, session, stop)
-        require_move_not_cancelled(answers)
+        require_not_cancelled(answers)
         changed = keeping(task.with_focus(answers.focus), answers.supplied)
         return AskedHooks(changed, answers.supplied, answers.messages, answers.label)
     branch = present.tree.branch(present.leaf_id)
@@ -78,7 +87,7 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     if transcript is None or task.preparation is None:
         raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
     found = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session=session, stop=stop)
-    require_summary_not_cancelled(found)
+    require_not_cancelled(found)
     return AskedHooks(keeping(task, found.supplied), found.supplied, found.messages)
 
 
@@ -236,10 +245,10 @@ def discard_draft(draft: SummaryDraft) -> None:
 _recent: Final = Recent[tuple[int, FileState | None, str], SummaryTask](CACHED)
 
 
-def task_of(draft: SummaryDraft, window: int | None = None) -> SummaryTask:
+def task_of(draft: SummaryDraft) -> SummaryTask:
     """The range that a draft would replace. Raises Conflict `session_moved` if the session has continued since, and the
     errors of `new_task`."""
-    task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus), window)
+    task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus))
     if task.present.leaf_id != draft.leaf_id:
         raise Conflict(
             "session_moved",
@@ -328,3 +337,64 @@ def _no_draft(draft: SummaryDraft) -> Conflict:
         "not_a_draft",
         f"Draft {draft.pk} cannot be edited or appended now. {NOT_APPENDED} Load its page again.",
     )
+
+
+# ---- a worker's work -------------------------------------------------------------------------------------
+
+STORE_SECONDS: Final = 0.3
+"""The shortest time between two updates of the streamed text."""
+
+
+@dataclass
+class DraftRecorder(JobRecorder[SummaryDraft]):
+    """Stores the text and the totals of a draft, as long as its worker has the lease."""
+
+    _streamed: str = ""
+    _stored: float = 0.0
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """Store the totals, and the streamed text; a further request begins a new part of the text."""
+        if kind == EventKind.ASKED and data["turn"] > 1 and self._streamed:
+            self._streamed += "\n\n"
+        elif kind == EventKind.STREAMED:
+            self._streamed += "".join(text for what, *_, text in data["pieces"] if what == "text")
+            if time.monotonic() - self._stored < STORE_SECONDS:
+                return
+        self._stored = time.monotonic()
+        self.store(generated=self._streamed, usage=usage)
+
+    def ready(self, text: str, **fields: Any) -> None:
+        """End the draft with its text; does nothing if the lease is lost."""
+        text = editable(text)
+        self.end(State.READY, generated=text, text=text, **fields)
+
+    def failed(self, failure: str) -> None:
+        """End the draft without a complete text; the streamed part is kept."""
+        self.end(State.FAILED, failure, **({"generated": self._streamed} if self._streamed else {}))
+
+
+def write_draft(draft_id: int, worker: str, ending: threading.Event | None = None) -> None:
+    """Work on a queued draft to its end, unless another worker has it. Every outcome is recorded in its row.
+
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, as
+    is a SystemFailure of the database.
+    """
+    draft = SummaryDraft.claim(draft_id, worker)
+    if draft is not None:
+        recorder = DraftRecorder(draft, worker, ending)
+        work_under_lease(recorder, lambda: _write(recorder))
+
+
+def _write(recorder: DraftRecorder) -> None:
+    draft = recorder.job
+    model = confirmed_model(draft.planner, draft.base_url, "this draft was requested from", "Ask again.")
+    asked = ask_hooks_about(task_of(draft), recorder.has_to_end)
+    recorder.store(hook_messages=list(asked.messages))
+    if asked.supplied is not None:
+        recorder.ready(asked.supplied.text, supplied=supplied_as_row(asked.supplied))
+        return
+    if recorder.is_stopped():
+        raise Stopped
+    summarizer = Summarizer(model, endpoint_of(model), recorder, UsageTotals(model.host))
+    written = summarizer.write(asked.task.parts)
+    recorder.ready(asked.task.text_of(written.texts), is_cut=written.is_cut)

@@ -17,8 +17,7 @@ from compaction_app.models import SummaryDraft
 from compaction_app.planning.model_registry import ResolvedModel
 from compaction_app.planning.model_request import request_for_summary
 from compaction_app.providers.client import size_of
-from compaction_app.providers.types import ReportedUsage
-from compaction_app.providers.usage import CHARACTERS_PER_TOKEN, dollars
+from compaction_app.providers.types import CHARACTERS_PER_TOKEN, ReportedUsage, dollars
 from compaction_app.rendering.code import TextChange, counts, diff_markup, diff_of
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized
 from sessions_app.agents.pure.format import FileLists
@@ -137,8 +136,6 @@ class AppendView:
     check: Check
     shown: ShownText
     """The whole text, rendered."""
-    leaf_id: str
-    """The session's last entry, to which a move can return."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
@@ -237,7 +234,6 @@ def view_append(draft: SummaryDraft, now: datetime) -> AppendView:
         view_task(draft.session, plan.task, draft.text),
         check_of(draft.session, plan.task, draft.text),
         preview_of(plan.task, draft.text),
-        plan.task.present.leaf_id,
         plan.append.confirmations,
         plan.digest,
     )

@@ -8,12 +8,9 @@ from typing import Final, NamedTuple
 
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.transcript import prepare
-from lab_app.pure.bound import bound
-from lab_app.pure.measure import HORIZON, HORIZONS, ReplayCut, cuts
-from lab_app.pure.names import ReplayMeasure
-from lab_app.pure.orders import ORDERS, Order
-from lab_app.pure.samples import excess, interval, mean, ratio_to_best
-from lab_app.pure.strategies import EMBEDDED, KEYS, planned_by, strategies_named
+from lab_app.pure.measure import HORIZON, HORIZONS, ReplayCut, ReplayMeasure, bound, cuts
+from lab_app.pure.report import excess, interval, mean, ratio_to_best
+from lab_app.pure.strategies import EMBEDDED, KEYS, ORDERS, Order, planned_by, strategies_named
 from lab_app.pure.trials import BOUND, Branch, trials_of
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.tree import SessionTree

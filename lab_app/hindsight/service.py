@@ -32,6 +32,10 @@ REST: Final = timedelta(minutes=5)
 """An evaluated session is evaluated again only after nothing was written to it for this time."""
 
 
+STORED: Final = ("requests", "saved", "again", "sent", "files", "memory", "dollars_saved", "dollars_cost")
+"""The figures that a `CompactionCost` has, in fields of the same names."""
+
+
 class Figures(NamedTuple):
     """The saving and the cost of a compaction, in the session's measure of tokens, and in US dollars if known."""
 
@@ -156,14 +160,7 @@ def _rows(session: Session, found: LookBack) -> list[CompactionCost]:
             at=one.point.last.moment,
             agent=session.agent_key,
             by_redline=one.entry_id in own,
-            requests=figures.requests,
-            saved=figures.saved,
-            again=figures.again,
-            sent=figures.sent,
-            files=figures.files,
-            memory=figures.memory,
-            dollars_saved=figures.dollars_saved,
-            dollars_cost=figures.dollars_cost,
+            **{name: getattr(figures, name) for name in STORED},
         )
     return list(rows.values())
 

@@ -52,7 +52,7 @@ class Experiment(ModelJob):
     ABANDONED = FAILED = State.FAILED
     NOTHING_DONE = "Nothing was measured."
     KEPT = "What was measured by then is kept."
-    WORK = "lab_app.lab.measuring.measure_experiment"
+    WORK = "lab_app.lab.experiments.measure_experiment"
     PRIORITY = 1
 
     strategies: models.JSONField[Any, Any] = models.JSONField(default=list)

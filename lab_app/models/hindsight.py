@@ -9,6 +9,7 @@ from typing import Self
 
 from django.db import models
 
+from compaction_app.providers.types import dollars
 from sessions_app.models import Session
 
 
@@ -50,6 +51,15 @@ class CompactionCost(models.Model):
 
     def __str__(self) -> str:
         return self.entry_id
+
+    @property
+    def percent(self) -> float | None:
+        """The tokens sent again, in percent of those not sent; None if nothing was saved."""
+        return 100 * self.sent / self.saved if self.saved else None
+
+    @property
+    def cost(self) -> str:
+        return "" if self.dollars_cost is None else dollars(self.dollars_cost)
 
 
 class HindsightCheck(models.Model):

@@ -36,7 +36,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, BlockType, Entry, Role, Texts, call_parts
 from sessions_app.sessionlog.timeline import ContextChange, ContextReader, TimelinePoint, changes_of
 
-from .names import NameIndex, ReplayMeasure
+from .measure import NameIndex, ReplayMeasure
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
 """The texts of entries, by id; without entries that have none."""

@@ -1,13 +1,16 @@
 """PURE: the trials of many sessions as figures: one result for each strategy and share, with an interval.
 
-An interval comes from resampling sessions, not cuts: the cuts of one session are alike (see `samples`). Tokens are the
-agents' estimates; a cost is in US dollars, and only for sessions whose model has a known price.
+The cuts of one session are alike, so sessions are resampled and not cuts: differences within an interval are noise.
+Tokens are the agents' estimates; a cost is in US dollars, and only for sessions whose model has a known price. The
+losses are also drawn by the kept share, with the minimum possible loss.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+import random
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -16,9 +19,72 @@ from compaction_app.core.stats import InputCost, input_cost
 from sessions_app.sessionlog.model_facts import InputPrices
 
 from .measure import HORIZON
-from .samples import Interval, interval, mean
-from .strategies import STRATEGIES, SUMMARIES
+from .strategies import EMBEDDED, STRATEGIES, SUMMARIES
 from .trials import BOUND, Trial
+
+DRAWS: Final = 2_000
+SPLITS: Final = 200
+_SEED: Final = 1
+
+Shares = Sequence[Sequence[float]]
+"""For each session the losses at its cuts."""
+
+
+class Interval(NamedTuple):
+    """The middle 95% of the means of resampled sessions."""
+
+    low: float
+    high: float
+
+
+def mean(shares: Shares) -> float | None:
+    """The mean over all cuts; None if there are none."""
+    cuts = [share for session in shares for share in session]
+    return statistics.fmean(cuts) if cuts else None
+
+
+def excess(shares: Shares, least: Shares) -> Shares:
+    """The loss above the minimum possible one, cut by cut."""
+    return [
+        [share - bound for share, bound in zip(session, bounds, strict=True)]
+        for session, bounds in zip(shares, least, strict=True)
+    ]
+
+
+def interval(shares: Shares) -> Interval | None:
+    """The bootstrap interval of the mean, by sessions; None without any cut."""
+    sessions = [(sum(session), len(session)) for session in shares if session]
+    if not sessions:
+        return None
+    chance = random.Random(_SEED)  # noqa: S311  # draws that are the same each time, and nothing secret
+    means = []
+    for _ in range(DRAWS):
+        drawn = chance.choices(sessions, k=len(sessions))
+        means.append(sum(total for total, _ in drawn) / sum(count for _, count in drawn))
+    means.sort()
+    return Interval(means[DRAWS // 40], means[DRAWS - 1 - DRAWS // 40])
+
+
+def ratio_to_best(planner: Shares, orders: Mapping[str, Shares]) -> float | None:
+    """A planner's mean relative to that of the best order, if the order is chosen on one half of the sessions and both
+    are measured on the other: the mean of many divisions into halves. None if there are too few sessions.
+
+    All are given for the same sessions, in the same order.
+    """
+    used = [number for number, session in enumerate(planner) if session]
+    chance = random.Random(_SEED)  # noqa: S311  # draws that are the same each time, and nothing secret
+    ratios = []
+    for _ in range(SPLITS if len(used) > 1 and orders else 0):
+        chance.shuffle(used)
+        first, second = used[: len(used) // 2], used[len(used) // 2 :]
+        best = min(orders, key=lambda name: mean([orders[name][number] for number in first]) or 0.0)
+        measured = mean([orders[best][number] for number in second])
+        if measured:
+            ratios.append((mean([planner[number] for number in second]) or 0.0) / measured)
+    return statistics.fmean(ratios) if ratios else None
+
+
+# ---- results ---------------------------------------------------------------------------------------------
 
 LABELS: Final[Mapping[str, str]] = {
     BOUND: "the least possible",
@@ -85,6 +151,20 @@ class StrategyResult(NamedTuple):
     """The median number of requests after which it has paid; None without a price, or if it never does."""
     failures: int
     """The number of cuts without a plan."""
+
+    @property
+    def loss_words(self) -> str:
+        return percent(self.loss) if self.loss is not None else ""
+
+    @property
+    def interval_words(self) -> str:
+        ends = self.loss_interval
+        return f"{100 * ends.low:.1f}–{100 * ends.high:.1f}" if ends is not None else ""
+
+    @property
+    def excess_words(self) -> str:
+        """In percentage points."""
+        return f"+{100 * self.excess:.1f}" if self.excess is not None else ""
 
 
 def percent(share: float) -> str:
@@ -250,3 +330,98 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return f"'{value}"
     return value
+
+
+LEFT, RIGHT, TOP, BOTTOM = 40, 520, 12, 228
+"""The edges of the drawing area; units of the drawing."""
+LABEL_HEIGHT = 14
+"""The minimum distance between two labels."""
+
+
+class PlotPoint(NamedTuple):
+    """A measured point, with its interval as two vertical positions."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+class PlotLine(NamedTuple):
+    """A strategy."""
+
+    label: str
+    kind: str
+    """`embedded`, `bound`, or `other`: the way it is drawn."""
+    path: str
+    points: tuple[PlotPoint, ...]
+    label_y: float
+
+
+class PlotTick(NamedTuple):
+    """A mark on an axis."""
+
+    at: float
+    percent: int
+
+
+class LossPlot(NamedTuple):
+    """Lines from left to right: the more is kept, the further to the left."""
+
+    lines: tuple[PlotLine, ...]
+    losses: tuple[PlotTick, ...]
+    keeps: tuple[PlotTick, ...]
+
+
+def loss_plot(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> LossPlot | None:
+    """The drawing; None if fewer than two shares were measured."""
+    measured = [one for one in results if one.keep is not None and one.loss is not None]
+    keeps = sorted({one.keep for one in measured if one.keep is not None}, reverse=True)
+    if len(keeps) < 2:
+        return None
+    highest = max(one.loss_interval.high if one.loss_interval else one.loss or 0.0 for one in measured)
+    top = max(0.05, math.ceil(highest * 20) / 20)
+
+    def x_of(keep: float) -> float:
+        return round(LEFT + (RIGHT - LEFT) * (keeps[0] - keep) / (keeps[0] - keeps[-1]), 1)
+
+    def y_of(loss: float) -> float:
+        return round(BOTTOM - (BOTTOM - TOP) * loss / top, 1)
+
+    drawn: dict[str, list[PlotPoint]] = {}
+    for one in measured:
+        loss, ends = one.loss or 0.0, one.loss_interval
+        low, high = (ends.low, ends.high) if ends is not None else (loss, loss)
+        point = PlotPoint(x_of(one.keep or 0.0), y_of(loss), y_of(low), y_of(high))
+        drawn.setdefault(one.strategy, []).append(point)
+    heights = _apart({strategy: points[-1].y for strategy, points in drawn.items()})
+    lines = tuple(
+        PlotLine(
+            labels.get(strategy, strategy),
+            strategy if strategy in (EMBEDDED, BOUND) else "other",
+            "M" + "L".join(f"{point.x} {point.y}" for point in points),
+            tuple(points),
+            heights[strategy],
+        )
+        for strategy, points in drawn.items()
+    )
+    step = 0.05 if top <= 0.25 else 0.1 if top <= 0.5 else 0.2
+    losses = tuple(
+        PlotTick(y_of(step * number), round(100 * step * number)) for number in range(int(top / step + 0.5) + 1)
+    )
+    return LossPlot(lines, losses, tuple(PlotTick(x_of(keep), round(100 * keep)) for keep in keeps))
+
+
+def _apart(ends: Mapping[str, float]) -> dict[str, float]:
+    """The heights of labels near the ends of their lines, without overlaps."""
+    heights: dict[str, float] = {}
+    above = -math.inf
+    for strategy, y in sorted(ends.items(), key=lambda one: one[1]):
+        above = max(y, above + LABEL_HEIGHT)
+        heights[strategy] = round(above + 4, 1)
+    below: float = BOTTOM
+    for strategy in sorted(heights, key=lambda one: -heights[one]):
+        below = min(heights[strategy], below)
+        heights[strategy] = round(below, 1)
+        below -= LABEL_HEIGHT
+    return heights

@@ -26,9 +26,7 @@ from sessions_app.sessionlog.errors import RedlineError, SystemFailure
 from sessions_app.sessionlog.text import is_noise
 from sessions_app.sessionlog.tree import SessionTree
 
-from .bound import bound
-from .measure import HORIZON, HORIZONS, Lost, Needs, ReplayCut, cut_between, cuts
-from .names import NameIndex, ReplayMeasure
+from .measure import HORIZON, HORIZONS, Lost, NameIndex, Needs, ReplayCut, ReplayMeasure, bound, cut_between, cuts
 from .strategies import SUMMARY, Strategy
 
 BOUND: Final = "bound"
@@ -56,14 +54,6 @@ class Branch(NamedTuple):
         return prepare(entries, self.texts, self.settings, self.rules, is_noise)
 
 
-class LostReference(msgspec.Struct, frozen=True):
-    """A needed reference that was deleted, the entry that needed it, and those that had it."""
-
-    reference: str
-    needed_in: str
-    stood_in: tuple[str, ...]
-
-
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """One strategy at one cut. Tokens are estimated as by the agent."""
 
@@ -79,13 +69,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     needed: int = 0
     lost: int = 0
-    named: tuple[LostReference, ...] = ()
+    named: tuple[Lost, ...] = ()
     """The first LOST_STORED of the lost references."""
     shares: dict[str, float] = {}
     """The loss by horizon in messages, and by the older measure (`substrings`)."""
     kinds: dict[str, int] = {}
-    """The deleted tokens by the kind of their unit (see `scoring.Unit`): block by block, so that their sum may be a few
-    tokens more."""
+    """The deleted tokens by the kind of their unit (see `embedded.Unit`): block by block, so that their sum may be a
+    few tokens more."""
     failure: str = ""
     """Why there is no plan; then nothing is measured."""
 
@@ -151,32 +141,33 @@ def _scales(cut: ReplayCut) -> _Scales | None:
 def _trial(cut: ReplayCut, scales: _Scales, strategy: Strategy, keep: float | None) -> Trial:
     began = time.perf_counter()
     tokens = cut.prefix.tokens
+    targets: tuple[Target, ...] = ()
+    failure = ""
     try:
-        targets = strategy.plan(cut.prefix, 0.0 if keep is None else 1 - keep) if strategy.plan else ()
+        if strategy.plan is not None:
+            targets = strategy.plan(cut.prefix, 0.0 if keep is None else 1 - keep)
     except RedlineError as fault:
-        return Trial(
-            strategy=strategy.key,
-            place=cut.next_entry_id,
-            keep=keep,
-            tokens_before=tokens,
-            tokens_after=tokens,
-            seconds=time.perf_counter() - began,
-            failure=fault.message,
-        )
-    seconds = time.perf_counter() - began
-    loss = scales.main.loss(targets)
-    after = tokens_after(cut.prefix, targets)
-    return Trial(
+        failure = fault.message
+    tried = Trial(
         strategy=strategy.key,
         place=cut.next_entry_id,
         keep=keep,
         tokens_before=tokens,
+        tokens_after=tokens,
+        seconds=time.perf_counter() - began,
+        failure=failure,
+    )
+    if failure:
+        return tried
+    loss = scales.main.loss(targets)
+    after = tokens_after(cut.prefix, targets)
+    return msgspec.structs.replace(
+        tried,
         tokens_after=after,
         rewritten=_rewritten(cut.prefix, targets, after),
-        seconds=seconds,
         needed=loss.needed,
         lost=len(loss.lost),
-        named=_named(loss.lost),
+        named=loss.lost[:LOST_STORED],
         shares={name: needs.loss(targets).share for name, needs in scales.others.items()},
         kinds=kinds_of(cut.prefix, targets),
     )
@@ -244,7 +235,7 @@ def _summary_trial(branch: Branch, entry_id: str, end: str | None) -> Trial | No
         seconds=time.perf_counter() - began,
         needed=len(needs.needs),
         lost=len(lost),
-        named=_named(lost),
+        named=tuple(lost[:LOST_STORED]),
         shares={str(HORIZON): len(lost) / len(needs.needs)},
     )
 
@@ -289,7 +280,3 @@ def _rewritten(transcript: Transcript, targets: Iterable[Target], after: int) ->
             return max(0, after - before)
         before += entry.tokens
     return 0
-
-
-def _named(lost: Sequence[Lost]) -> tuple[LostReference, ...]:
-    return tuple(LostReference(*one) for one in lost[:LOST_STORED])

@@ -81,7 +81,7 @@ APPENDED: Final = "UPDATE compaction_app_summarydraft SET state = 'appended', ap
 SUMMARY: Final = "## Goal\nFind why the cache is slow.\n\n## Next Steps\nRead src/cache_0.py again."
 MEASURE: Final = (
     "import sys, django; django.setup(); "
-    "from lab_app.lab.measuring import measure_experiment; measure_experiment(int(sys.argv[1]), 'shots')"
+    "from lab_app.lab.experiments import measure_experiment; measure_experiment(int(sys.argv[1]), 'shots')"
 )
 """A worker of one experiment."""
 

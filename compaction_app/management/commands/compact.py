@@ -23,15 +23,15 @@ from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.transcript import moved, unanswered
 from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
 from compaction_app.models import Run
-from compaction_app.planning.effective_parameters import own_parameters
 from compaction_app.planning.model_registry import LEVELS
-from compaction_app.planning.plan import Plan
-from compaction_app.planning.planners import (
+from compaction_app.planning.plan import (
     EMBEDDED,
     OFF,
+    Plan,
     dry_run,
     is_llm,
-    level_asked_for,
+    own_parameters,
+    requested_level,
     require_planner,
     source_of_query,
 )
@@ -169,7 +169,7 @@ class Command(ChangeCommand):
     def _plan(self, options: dict[str, Any], own: Mapping[str, object], screen: PlanningScreen) -> Planned:
         """Plan in a run of this process; without a run for a dry run, or if the plan could never be written."""
         path, leaf = real_path(options["path"]), options["leaf"] or ""
-        thinking = level_asked_for(options["thinking"])
+        thinking = requested_level(options["thinking"])
         if options["reader"]:
             require_reader_of(agent_at(path), options["reader"])
         self.warn_if_taken_over(path)

@@ -11,8 +11,10 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 
 from compaction_app.models import PlannerModel, Provider
-from compaction_app.pages.models.forms import KeyForm, PlannerModelForm, ProviderForm
-from compaction_app.pages.models.service import (
+from compaction_app.pages.models.forms import (
+    KeyForm,
+    PlannerModelForm,
+    ProviderForm,
     add_provider,
     added_provider,
     change_key,

@@ -6,8 +6,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from compaction_app.models import Compaction, Run
-from compaction_app.review.export import review_document, review_markdown
-from compaction_app.review.units import account_of
+from compaction_app.review.account import account_of, review_document, review_markdown
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.cli import RedlineCommand
 from sessions_app.sessionlog.errors import BadInput

@@ -12,7 +12,7 @@ from compaction_app.core.summary_loss import JudgedSubjects
 from compaction_app.management.change_command import ChangeCommand, RequestScreen, flags_of
 from compaction_app.planning.model_registry import endpoint_of, model_named, model_of_session
 from compaction_app.planning.model_request import Summarizer
-from compaction_app.providers.usage import UsageTotals
+from compaction_app.providers.types import UsageTotals
 from compaction_app.summaries.drafts import (
     WantedSummary,
     ask_hooks_about,

@@ -1,4 +1,5 @@
-"""The pages of models: the list, the forms that add and change them, and the test of one."""
+"""The pages of models: the list of providers with their models and suggestions, the forms that add and change them, and
+the test of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 from compaction_app.models import PlannerModel
 from compaction_app.planning.model_registry import (
     ADDED,
-    ProviderModels,
     ResolvedModel,
     ResolvedProvider,
     endpoint_of,
@@ -33,9 +33,12 @@ from sessions_app.sessionlog.sourced_value import SourcedValue
 from sessions_app.templatetags.formatting import escape_line
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
-from .forms import AgreementForm, KeyForm, PlannerModelForm, ProviderForm
-from .service import (
+from .forms import (
+    AgreementForm,
     Consequence,
+    KeyForm,
+    PlannerModelForm,
+    ProviderForm,
     add_provider,
     added_provider,
     agree,
@@ -47,9 +50,6 @@ from .service import (
     take_agreement_back,
     test_model,
 )
-
-# WAS compaction_app/models_page/presenter: """The page of models: each provider with its models, and suggestions."""
-
 
 SUGGESTED: Final = 12
 """The maximum number of suggested models."""
@@ -82,28 +82,16 @@ class Suggestion:
     window: SourcedValue[int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsPage:
-    """The data of the page."""
-
-    blocks: list[ProviderModels]
-    unset: list[ResolvedProvider]
-    """The providers of the environment that are not configured and have no models."""
-    suggestions: list[Suggestion]
-    presets: tuple[Preset, ...] = PRESETS
-
-
-def models_page() -> ModelsPage:
+def models_page() -> dict[str, Any]:
     """All providers with their models, and the models of sessions that could be added."""
     blocks = models_by_provider()
-    return ModelsPage(
-        blocks=[block for block in blocks if block.models or not block.provider.unset],
-        unset=[block.provider for block in blocks if block.provider.unset and not block.models],
-        suggestions=_suggestions(
-            [block.provider for block in blocks],
-            {model.planner for block in blocks for model in block.models},
-        ),
-    )
+    configured = {model.planner for block in blocks for model in block.models}
+    return {
+        "blocks": [block for block in blocks if block.models or not block.provider.unset],
+        "unset": [block.provider for block in blocks if block.provider.unset and not block.models],
+        "suggestions": _suggestions([block.provider for block in blocks], configured),
+        "presets": PRESETS,
+    }
 
 
 def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:

@@ -3,32 +3,32 @@
     rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, groups──▶ Page
                                                                   texts, by offset ──▶ unfolded proposals
 
-Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals.
+Nothing is decided here. Texts are read once for the lines, and again for unfolded proposals, each with its texts, its
+reason, its pair, and the possible decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from compaction_app.core.effects import Consequences, DecisionEffect
+from compaction_app.core.effects import DecisionEffect
 from compaction_app.core.file_touches import Standing
 from compaction_app.core.gates import Refusal
 from compaction_app.core.groups import ONLY_HERE, Bar, Group, bars, group_key
 from compaction_app.core.reasons import is_checkable
-from compaction_app.core.review_fold import ACCEPTED, Kind, Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import ACCEPTED, Kind, ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.core.transcript import TranscriptEntry
 from compaction_app.entries.links import entry_address, text_address
 from compaction_app.entries.view import BLOCKS, author_of, call_words, clamp
 from compaction_app.models import Proposal, Run
-from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import moved_in_snapshot
-from compaction_app.review.decision_report import step_words
+from compaction_app.review.account import StruckMap, struck_map
 from compaction_app.review.grouped_review import (
     CACHED,
     KEPT_STATUSES,
@@ -44,17 +44,14 @@ from compaction_app.review.grouped_review import (
     by_frequency,
     chips_of,
     choices_of,
+    step_words,
     summary_of,
 )
-from compaction_app.review.lines import LineChecks, Stay, anchor, checked_reason, fold_words, ref_of
-from compaction_app.review.review_map import StruckMap, struck_map
+from compaction_app.review.lines import KeptEntries, anchor, checked_reason, fold_words, ref_of
 from sessions_app.agents.pure.format import Moved
 from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import significant
 from sessions_app.sessionlog.entries import Block, BlockType, Protection, Role, Target, Texts
-
-# WAS compaction_app/review/articles: """One unfolded proposal on the review page: its texts, its reason, its pair, and the possible decisions."""
-
 
 PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 """The roles whose texts are prose; the others are output."""
@@ -76,7 +73,7 @@ _QUOTES: Final = "\"'”’»)"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextPart:
     """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
 
     shape: str
@@ -102,7 +99,7 @@ class BlockChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class EntryRef:
     """An object to which another one refers: in words, and its address."""
 
     words: str
@@ -117,11 +114,11 @@ class Refused:
 
     code: str
     message: str
-    named: Named | None
+    named: EntryRef | None
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldedEntries:
     """Kept entries, folded into one line."""
 
     words: str
@@ -160,22 +157,22 @@ class OpenProposal:
     block: int | None
     address: str
     who: str
-    parts: Sequence[Part]
+    parts: Sequence[TextPart]
     actions: Sequence[Action]
     reason: str
     is_checkable: bool
     """Whether something can be shown as evidence beside its reason: see `evidence`."""
     source: str
     call: int
-    pairs: Sequence[Named]
+    pairs: Sequence[EntryRef]
     more_pairs: int
-    unanswered: Sequence[Named]
+    unanswered: Sequence[EntryRef]
     more_unanswered: int
     refusal: Refused | None
     choices: Sequence[BlockChoice]
-    before: Fold | None
+    before: FoldedEntries | None
     """The kept entries directly before it."""
-    after: Fold | None
+    after: FoldedEntries | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +184,7 @@ class StayingBlock:
     address: str
     who: str
     label: str
-    parts: Sequence[Part]
+    parts: Sequence[TextPart]
     tokens: int
     additions: Sequence[Addition]
     protection: Protection | None
@@ -203,35 +200,17 @@ def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
 class ArticleMaker:
     """Makes the articles of one review from the texts that were read."""
 
-    def __init__(
-        self,
-        run: Run,
-        reviewer: Reviewer,
-        review: Review,
-        texts: Mapping[str, Texts],
-        hooked: Callable[[], Mapping[Target, str]],
-        line_checks: LineChecks,
-        removed: Callable[[Target], int],
-        consequences: Consequences,
-    ) -> None:
-        """`hooked` is called for pinned objects only: it returns the pins of hooks by target, in words. `removed`
-        returns the estimate of the part of an object that the plan removes."""
-        self._reviewer = reviewer
-        self._review = review
-        self._transcript = reviewer.transcript
-        self._texts = texts
-        session = run.session
+    def __init__(self, grouped: GroupedReview, texts: Mapping[str, Texts]) -> None:
+        self._grouped, self._texts = grouped, texts
+        self._reviewer, self._review, self._transcript = grouped.reviewer, grouped.review, grouped.transcript
+        session = grouped.run.session
         # Resolved once, because resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
-        self._planner = run.planner
-        self._context = run.context_size
-        self._hooked = hooked
-        self._removed = removed
-        self._consequences = consequences
-        self._line_checks = line_checks
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
-    def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
+    def open_proposal(
+        self, item: ReviewItem, before: FoldedEntries | None, after: FoldedEntries | None
+    ) -> OpenProposal:
         """A proposal or an addition, between the kept entries around it."""
         entry = self._transcript.entries[item.position] if item.position >= 0 else None
         pairs = list(self._pairs(item)) if entry is not None else []
@@ -239,7 +218,7 @@ class ArticleMaker:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
         reason = item.origin.reason if item.origin is not None and not item.added else ""
-        still = self._line_checks.of(item.target)
+        still = self._grouped.line_checks.of(item.target)
         return OpenProposal(
             anchor=anchor(item.position, item.target),
             key=ref_of(item.target),
@@ -298,11 +277,11 @@ class ArticleMaker:
         return Addition(ref_of(target), words, self._effect_tokens(Kind.ADD, target))
 
     def _effect_tokens(self, kind: Kind, target: Target) -> int:
-        return self._context.of(self._consequences.of(kind, [target]).tokens)
+        return self._grouped.context.of(self._grouped.consequences.of(kind, [target]).tokens)
 
     # ---- texts ------------------------------------------------------------------------------------------
 
-    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
         call = self._transcript.pairs.answered_by(entry)
         if call is not None and item.target.block_index is None and call.blocks:
             owner = self._transcript.entries[call.owner.position]
@@ -320,12 +299,12 @@ class ArticleMaker:
         else:
             yield from self._block_parts(item, entry)
 
-    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[Part]:
+    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
         for block in entry.blocks[:BLOCKS]:
             yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
         if len(entry.blocks) > BLOCKS:
             left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
-            yield Part("text", "", left, "", self._address(entry.entry_id), "stays")
+            yield TextPart("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
         """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
@@ -337,7 +316,7 @@ class ArticleMaker:
         kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
         return "kept" if kept else "stays"
 
-    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> Part:
+    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> TextPart:
         texts = self._texts.get(entry.entry_id)
         if block is None:
             text = texts.joined(entry.blocks) if texts is not None else ""
@@ -346,9 +325,9 @@ class ArticleMaker:
         address = text_address(self._session, entry.entry_id, None if block is None else block.index)
         if block is not None and block.type == BlockType.TOOL_CALL:
             name, words = call_words(text, block.call_id or "")
-            return Part("call", name, self._short(words), "", address, fate)
+            return TextPart("call", name, self._short(words), "", address, fate)
         cut, more = clamp(text)
-        return Part("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
+        return TextPart("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
 
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
@@ -367,16 +346,16 @@ class ArticleMaker:
 
     def _source(self, item: ReviewItem) -> str:
         if item.origin is None:
-            return self._hooked().get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
+            return self._grouped.hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
         if item.added or item.source == Proposal.Source.HUMAN:
             return "added by hand"
         if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
         if item.source == Proposal.Source.REPAIR:
             return "goes along with another deletion"
-        return f"{self._planner} planner"
+        return f"{self._grouped.run.planner} planner"
 
-    def _pairs(self, item: ReviewItem) -> Iterator[Named]:
+    def _pairs(self, item: ReviewItem) -> Iterator[EntryRef]:
         if item.standing in (ReviewStatus.REFUSED, ReviewStatus.NARROWED):
             return
         kept = item.standing is ReviewStatus.REJECTED
@@ -391,10 +370,10 @@ class ArticleMaker:
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
-                after = f"goes with it, −{significant(self._context.of(self._removed(target))):,}"
+                after = f"goes with it, −{significant(self._grouped.context.of(self._grouped.removed(target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
 
-    def _kept_by(self, refusal: Refusal) -> Named | None:
+    def _kept_by(self, refusal: Refusal) -> EntryRef | None:
         if refusal.target is None:
             return None
         return self._named("it stays, because", refusal.target, "stays")
@@ -407,15 +386,15 @@ class ArticleMaker:
         named = self._named("Show", other, "") if other is not None else None
         return Refused(refusal.code.value, refusal.message, named)
 
-    def _named(self, words: str, target: Target, after: str) -> Named:
+    def _named(self, words: str, target: Target, after: str) -> EntryRef:
         shown = target.entry_id + (f"[{target.block_index}]" if target.block_index is not None else "")
         item = self._review.items.get(target)
         entry = self._transcript.entry(target.entry_id)
         if item is None or entry is None:
-            return Named(words, shown, self._address(target.entry_id), after)
+            return EntryRef(words, shown, self._address(target.entry_id), after)
         leading = self._review.items.get(item.leader) if item.leader is not None else item
         at = anchor(leading.position, leading.target) if leading is not None else ""
-        return Named(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
+        return EntryRef(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
 
     def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
         """The blocks to which the deletion of an entry can be narrowed."""
@@ -478,7 +457,7 @@ _MARKS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StatusBadge:
     """The status of a proposal as displayed: a style, an icon, and words."""
 
     style: str
@@ -513,7 +492,7 @@ class ProposalRow:
     others: Others
     signed: bool
     """Whether that is counted: a rejected proposal deletes nothing."""
-    mark: Mark
+    mark: StatusBadge
     undecided: bool
     acts: str
     """The names of the buttons that decide about it."""
@@ -525,7 +504,7 @@ class GroupRows:
     """Some of a group's rows, and the rest after them."""
 
     rows: Sequence[ProposalRow]
-    upto: int
+    end: int
     """The number of the group's rows shown with these."""
     left: int
     left_tokens: int
@@ -624,10 +603,6 @@ _shut_groups: Final[Recent[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] 
 class ReviewDesk(GroupedReview):
     """One run's review at one version, from which pages and fragments are made."""
 
-    def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
-        super().__init__(run, chosen, version)
-        self._pinned: Mapping[Target, str] | None = None
-
     @property
     def summary(self) -> Summary:
         return _summaries.get(self.key, self._summary)
@@ -652,10 +627,8 @@ class ReviewDesk(GroupedReview):
     def moved(self) -> Sequence[Moved]:
         """The messages that would be sent before something that precedes them now, if all undecided proposals are
         approved."""
-        return _moved.get(self.key, self._find_moved)
-
-    def _find_moved(self) -> Sequence[Moved]:
-        return moved_in_snapshot(self.run.session.real_path(), self.prepared, self.review.would_go)
+        path = self.run.session.real_path
+        return _moved.get(self.key, lambda: moved_in_snapshot(path(), self.prepared, self.review.would_go))
 
     # ---- the page ---------------------------------------------------------------------------------------
 
@@ -787,12 +760,12 @@ class ReviewDesk(GroupedReview):
         Positions count the whole group, including rows that the filter no longer lists, so that decisions do not move
         them.
         """
-        upto = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
-        rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
-        rest = self.listed(group.leads[upto:])
+        end = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
+        rows = [item for item in group.leads[start:end] if item is shown or self.listed([item])]
+        rest = self.listed(group.leads[end:])
         return GroupRows(
             rows=self.proposal_rows(rows, unfolded),
-            upto=upto,
+            end=end,
             left=len(rest),
             left_tokens=self.tokens(rest),
         )
@@ -834,7 +807,7 @@ class ReviewDesk(GroupedReview):
             tokens=self.effect_tokens(effect) or self.full_effect(item),
             others=self._others(effect, [item]),
             signed=item.standing in SIGNED,
-            mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
+            mark=status_badge(item, blocks, item.origin is None and item.target in self.hooked),
             undecided=item.standing is ReviewStatus.UNDECIDED,
             acts=" ".join(name for name, _ in actions_of(item)),
             opened=opened,
@@ -878,52 +851,32 @@ class ReviewDesk(GroupedReview):
 
     def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
         """Proposals with their texts, reasons and pairs, and the kept entries around them."""
-        maker = self._maker(self.texts_of(items))
+        maker = ArticleMaker(self, self.texts_of(items))
         return [maker.open_proposal(item, *self._around(item)) for item in items]
 
-    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
+    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], FoldedEntries | None]:
         """The kept entries between two positions, and the rest that stays folded after the first STAYS_SHOWN."""
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
-        maker = self._maker(self.read(shown))
-        more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
+        maker = ArticleMaker(self, self.read(shown))
+        more = self._fold(KeptEntries(rest[0].position, end, rest)) if rest else None
         return [block for entry in shown for block in maker.staying(entry)], more
 
-    def _around(self, item: ReviewItem) -> tuple[Fold | None, Fold | None]:
+    def _around(self, item: ReviewItem) -> tuple[FoldedEntries | None, FoldedEntries | None]:
         if item.position < 0:
             return None, None
         before, after = (self._fold(stay) for stay in self.outline.around(item.position))
         return before, after
 
-    def _fold(self, stay: Stay) -> Fold | None:
+    def _fold(self, stay: KeptEntries) -> FoldedEntries | None:
         if not stay.entries:
             return None
         tokens = sum(map(self.outline.tokens_staying, stay.entries))
-        return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
-
-    # ---- texts ------------------------------------------------------------------------------------------
-
-    def _hooked(self) -> Mapping[Target, str]:
-        """The pins of hooks, looked up when a pinned object is shown."""
-        if self._pinned is None:
-            self._pinned = pinned_by_hooks(self.run)
-        return self._pinned
-
-    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(
-            self.run,
-            self.reviewer,
-            self.review,
-            texts,
-            self._hooked,
-            self.line_checks,
-            self.removed,
-            self.consequences,
-        )
+        return FoldedEntries(fold_words(stay.entries), tokens, stay.start, stay.end)
 
 
-def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
+def status_badge(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> StatusBadge:
     """The display of a proposal's status; `blocks` are the number of its entry's deleted blocks, and of all its
     blocks."""
     style, icon, words = _MARKS[item.standing]
@@ -933,7 +886,7 @@ def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mar
         words = "pinned by a hook" if hooked else "kept by you"
     if item.standing is ReviewStatus.NARROWED:
         words = f"{blocks[0]} of {blocks[1]} blocks"
-    return Mark(style, icon, words)
+    return StatusBadge(style, icon, words)
 
 
 def _undecided(items: Iterable[ReviewItem]) -> list[ReviewItem]:

@@ -1,4 +1,20 @@
-"""The review of a run: its page, one decision, and the kept entries between its proposals."""
+"""The review of a run: its page, one decision, and the kept entries between its proposals.
+
+A button of the page requests a decision with these fields:
+
+    approve | reject | reopen | withdraw | add = REF        one target, as `lines.ref_of` writes it
+    narrow = REF, block = REF …                             the blocks of an entry that are deleted
+    approve_group | reject_group | reopen_group = KEY       the undecided objects of a group (decided: `reopen`), as
+    by, tool, kind, reason, over, q                         grouped and filtered on the page
+    approve_picked | reject_picked | reopen_picked = 1      the same for the selected objects:
+    pick = REF …
+    undo                                                    the last decision
+    seen = NUMBER                                           always: the version of the review that the page shows
+    mark                                                    the plan for which the page was made
+    rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          the part that the page shows
+
+A place on the token map is an entry by name, with the decision about it and a link to it.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +42,7 @@ from compaction_app.entries.view import beginning_of
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
-from compaction_app.review.decision_report import decision_report
-from compaction_app.review.grouped_review import DECIDED, filter_of
+from compaction_app.review.grouped_review import DECIDED, decision_report, filter_of
 from compaction_app.review.lines import anchor, line_of, ref_of, target_of
 from compaction_app.runs.commands import record_opened
 from compaction_app.runs.reviews import DECIDED_ELSEWHERE, require_same_plan, undo
@@ -43,22 +58,6 @@ from sessions_app.web.credentials import is_shown
 from sessions_app.web.pages import FormInvalid, acts_on_post, redirect, require_valid, status_of, wants_fragment
 
 from .presenter import Page, ReviewDesk, Shown
-
-# WAS compaction_app/review/forms: """The decision that a button of the review page requests: its kind, and its targets.
-#
-# approve | reject | reopen | withdraw | add = REF        one target, as `target_ref.ref_of` writes it
-# narrow = REF, block = REF …                             the blocks of an entry that are deleted
-# approve_group | reject_group | reopen_group = KEY       the undecided objects of a group (decided: `reopen`), as
-# by, tool, kind, reason, over, q                         grouped and filtered on the page
-# approve_picked | reject_picked | reopen_picked = 1      the same for the selected objects:
-# pick = REF …
-# undo                                                    the last decision
-# seen = NUMBER                                           always: the version of the review that the page shows
-# mark                                                    the plan for which the page was made
-# rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          the part that the page shows
-# """
-# WAS compaction_app/review/review_place: """A place on the token map of a review: its entry by name, the decision about it, and a link to it."""
-
 
 UNDO: Final = "undo"
 _BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)

@@ -7,8 +7,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from lab_app.hindsight.presenter import Sums, view_overview
 from lab_app.hindsight.service import update
+from lab_app.hindsight.views import Sums, view_overview
 from lab_app.pure.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.registry import READERS_HELP
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable

@@ -8,9 +8,8 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 from django.template.loader import render_to_string
 
-from lab_app.lab.branches import branch_to_measure
-from lab_app.pure.loss_plot import loss_plot
-from lab_app.pure.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
+from lab_app.lab.experiments import branch_to_measure
+from lab_app.pure.report import LABELS, StrategyResult, TriedSession, as_document, loss_plot, percent, results_of
 from lab_app.pure.strategies import KEYS, Strategy, strategies_named
 from lab_app.pure.trials import KEEPS, trials_of
 from sessions_app.cli import SESSION_HELP, RedlineCommand, printable, shell_path
@@ -124,14 +123,13 @@ def _keeps(typed: str) -> list[float]:
 
 
 def _row(one: StrategyResult) -> list[str]:
-    ends = one.loss_interval
     return [
         LABELS.get(one.strategy, one.strategy),
         f"{one.keep:.0%}" if one.keep is not None else "",
         percent(one.kept),
-        percent(one.loss) if one.loss is not None else "",
-        f"{100 * ends.low:.1f}–{100 * ends.high:.1f}" if ends is not None else "",
-        f"+{100 * one.excess:.1f}" if one.excess is not None else "",
+        one.loss_words,
+        one.interval_words,
+        one.excess_words,
         f"{round(one.deleted):,}",
         f"{round(one.rewritten):,}",
         f"{max(1, round(1000 * one.seconds)):,} ms",

@@ -10,8 +10,7 @@ from django.utils import timezone
 from compaction_app.core.review_fold import Kind
 from compaction_app.models import Run
 from compaction_app.pages.commit import removals_of
-from compaction_app.review.last_look import LastLook, last_look, undecided_look
-from compaction_app.review.units import ReviewAccount, account_of
+from compaction_app.review.account import LastLook, ReviewAccount, account_of, last_look, undecided_look
 from compaction_app.runs.commands import opened_targets, record_opened
 from compaction_app.runs.reviews import approve_undecided, decide, review_of, undo
 from redline.configuration import PriceSetting

@@ -19,9 +19,8 @@ from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Object, Transcript, unanswered
-from lab_app.pure.measure import cuts
-from lab_app.pure.names import ReplayMeasure
-from lab_app.pure.orders import oldest
+from lab_app.pure.measure import ReplayMeasure, cuts
+from lab_app.pure.strategies import oldest
 from sessions_app.sessionlog.entries import Entry, Target, Texts, request_of
 from tests.budget import FACTOR, some
 from tests.factories import (

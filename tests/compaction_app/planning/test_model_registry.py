@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compaction_app.models import Agreement, PlannerModel, Provider
-from compaction_app.pages.models import service
+from compaction_app.pages.models import forms
 from compaction_app.pages.models.forms import KeyForm, PlannerModelForm, ProviderForm
 from compaction_app.planning.model_registry import (
     LEVELS,
@@ -54,16 +54,16 @@ def openai_key(redline, monkeypatch):
 
 
 def add(name: str, base_url: str, key: str = "") -> Provider:
-    return service.add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
+    return forms.add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
 
 
-def change(name: str, base_url: str, key: str = "") -> service.Consequence:
+def change(name: str, base_url: str, key: str = "") -> forms.Consequence:
     values = {"dialect": "openai", "base_url": base_url, "key": key}
-    return service.change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
+    return forms.change_provider(ProviderForm(values, instance=Provider.objects.get(name=name)))
 
 
 def enter_key(provider: str, key: str, origin: str) -> None:
-    service.change_key(KeyForm(provider_named(provider), {"key": key, "origin": origin}))
+    forms.change_key(KeyForm(provider_named(provider), {"key": key, "origin": origin}))
 
 
 def put(provider: str, name: str, **values: Any) -> PlannerModel:
@@ -170,7 +170,7 @@ def test_no_model_at_another_host_namesake_or_base_url_changed_in_the_database_g
 
 
 def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redline, added):
-    service.remove_provider("own")
+    forms.remove_provider("own")
     assert TYPED not in (redline.data / "keys.json").read_text()
     keep_key(redline.data, "own", KeptKey("https://llm.example.com", TYPED))
     add("own", "https://llm.example.com/v1")
@@ -189,7 +189,7 @@ def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variabl
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
     assert key_sent("openai/m") == "no_key"
-    assert service.forget_key("openai")
+    assert forms.forget_key("openai")
 
 
 def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(redline, monkeypatch):
@@ -264,8 +264,8 @@ def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, add
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     put("own", "elsewhere", base_url="https://evil.example/v1")
     put("openai", "m")
-    service.agree("own", "https://llm.example.com")
-    service.agree("openai", "https://api.openai.com")
+    forms.agree("own", "https://llm.example.com")
+    forms.agree("openai", "https://api.openai.com")
     assert [model.planner for model in models() if model.agreed] == ["openai/m", "own/m"]
     monkeypatch.setenv("OPENAI_BASE_URL", "https://other.example/v1")
     assert change("own", "https://evil.example/v1").agreement_ended
@@ -273,7 +273,7 @@ def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, add
     change("own", "https://llm.example.com/v1")
     assert not provider_named("own").agreed
     with pytest.raises(RedlineError):
-        service.agree("own", "https://evil.example")
+        forms.agree("own", "https://evil.example")
     assert Agreement.objects.get().provider == "openai"
 
 
@@ -321,14 +321,14 @@ GOOD = {"provider": "own", "name": "new", **LIMITS, "thinking_style": "budget", 
 
 
 def test_the_form_becomes_a_model_and_none_is_added_twice(added):
-    row = service.save_model(PlannerModelForm(GOOD))
+    row = forms.save_model(PlannerModelForm(GOOD))
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
     assert row.price_cache_read is None
     with pytest.raises(BadInput, match="already"):
-        service.save_model(PlannerModelForm(GOOD))
+        forms.save_model(PlannerModelForm(GOOD))
     with pytest.raises(BadInput, match="already"):
-        service.save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
+        forms.save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
 INVALID = [
@@ -345,7 +345,7 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
     for (field, typed), row in itertools.product(INVALID, (None, PlannerModel.objects.get())):
         form = PlannerModelForm({**GOOD, field: typed}, instance=row)
         with pytest.raises(FormInvalid) as refused:
-            service.save_model(form)
+            forms.save_model(form)
         assert list(form.errors) == [field], typed
         assert refused.value.message == f"{form.errors[field][0]} Nothing was changed."
     assert list(PlannerModel.objects.values()) == before
@@ -354,8 +354,8 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
 def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key):
     values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="is sent nowhere else"):
-        service.save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
-    assert service.save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"})).base_url == ""
+        forms.save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
+    assert forms.save_model(PlannerModelForm({**values, "base_url": "https://api.openai.com/v1/"})).base_url == ""
 
 
 @pytest.mark.parametrize(

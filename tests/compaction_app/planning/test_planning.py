@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
 from compaction_app.planning.model_request import patience_for
-from compaction_app.planning.planners import source_of_query
+from compaction_app.planning.plan import effective_parameters, own_parameters, source_of_query
 from compaction_app.providers.client import Patience
 from compaction_app.providers.types import Endpoint
 from sessions_app.agents.atomic.agent import ATOMIC

@@ -12,7 +12,7 @@ from compaction_app.planning.model_registry import endpoint_of, model_named
 from compaction_app.planning.model_request import Summarizer, SummaryPart, WrittenSummary
 from compaction_app.providers.client import Patience
 from compaction_app.providers.error_mapping import Overflow, ProviderError
-from compaction_app.providers.usage import UsageTotals
+from compaction_app.providers.types import UsageTotals
 from compaction_app.scripted import scripts
 from compaction_app.scripted.scripts import SCRIPTS
 from compaction_app.scripted.server import ScriptedProvider

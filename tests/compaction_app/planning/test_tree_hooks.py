@@ -37,7 +37,7 @@ from compaction_app.planning.hook_runner import (
     SummaryAnswers,
     after_summary,
     ask_summary_hooks,
-    require_summary_not_cancelled,
+    require_not_cancelled,
 )
 from sessions_app.agents.base import CompactionBudget
 from sessions_app.agents.pure.format import FileLists
@@ -131,11 +131,11 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
     answer(session_before_tree, found)
     later = heard(session_before_tree)
     answers = asked(loaded)
-    code, words = code_of(lambda: hook_runner.require_move_not_cancelled(answers))
+    code, words = code_of(lambda: hook_runner.require_not_cancelled(answers))
     assert (code, later) == ("cancelled_by_hook", [])
     assert "answer.<locals>" in words
     assert words.endswith("Nothing was moved.")
-    hook_runner.require_move_not_cancelled(hook_runner.TreeAnswers("", ""))
+    hook_runner.require_not_cancelled(hook_runner.TreeAnswers("", ""))
 
 
 def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
@@ -256,7 +256,7 @@ def test_a_pin_of_what_stays_does_not_matter_and_a_hook_may_keep_more(ask, prepa
 def test_a_cancelled_summary_is_refused_with_the_reason(ask):
     answer(session_before_compact, Pin([Target("e2")]), Cancel("not today"))
     answers = ask()
-    code, words = code_of(lambda: require_summary_not_cancelled(answers))
+    code, words = code_of(lambda: require_not_cancelled(answers))
     assert code == "cancelled_by_hook"
     assert words.endswith("not today. Nothing was summarised.")
 

@@ -10,8 +10,7 @@ import pytest
 
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.planning.model_registry import model_named, prices_of_session
-from compaction_app.providers.types import ReportedUsage
-from compaction_app.providers.usage import Prices, UsageTotals
+from compaction_app.providers.types import Prices, ReportedUsage, UsageTotals
 from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session

@@ -11,9 +11,9 @@ import httpx
 
 from compaction_app.core.messages import CallPart, Message, UserMessage
 from compaction_app.core.tools import ToolSchema
-from compaction_app.providers.anthropic import AnthropicReader
+from compaction_app.providers import anthropic, openai
+from compaction_app.providers.accumulator import AnswerReader
 from compaction_app.providers.client import Body
-from compaction_app.providers.openai import OpenAIReader
 from compaction_app.providers.types import (
     AnswerEnd,
     ArgumentsPiece,
@@ -143,8 +143,8 @@ LOOKING: dict[Dialect, bytes] = {
 """The same answer in both dialects: some text and one call."""
 
 
-def reader_of(dialect: Dialect, conversation: Sequence[Message] = ()) -> AnthropicReader | OpenAIReader:
-    return AnthropicReader(conversation) if dialect == "anthropic" else OpenAIReader(conversation)
+def reader_of(dialect: Dialect, conversation: Sequence[Message] = ()) -> AnswerReader:
+    return (anthropic if dialect == "anthropic" else openai).Reader(conversation)
 
 
 async def _read(dialect: Dialect, chunks: Iterable[bytes], conversation: Sequence[Message]) -> list[Piece]:

@@ -14,7 +14,7 @@ from compaction_app.changes.compaction import approval, commit
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Proposal, Run
-from compaction_app.planning import planners
+from compaction_app.planning import plan
 from compaction_app.runs.commands import begin_run, new_run, resume_run, start_run
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
 from sessions_app.index.indexer import index_file
@@ -155,7 +155,7 @@ def acting(monkeypatch):
     """Have the embedded planner act before each of its turns."""
 
     def put(act: Callable[[], object]) -> None:
-        usual = planners.PLANNERS["embedded"]
+        usual = plan.PLANNERS["embedded"]
 
         def make(transcript: Any) -> Any:
             planner = usual(transcript)
@@ -163,7 +163,7 @@ def acting(monkeypatch):
             planner.next_turn = lambda report: (act(), next_turn(report))[1]
             return planner
 
-        monkeypatch.setitem(planners.PLANNERS, "embedded", make)
+        monkeypatch.setitem(plan.PLANNERS, "embedded", make)
 
     return put
 

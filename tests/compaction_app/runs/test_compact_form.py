@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.test import Client
 
 from compaction_app.models import PlannerModel, Provider, Run
-from compaction_app.planning.egress_preview import measure_first_request
+from compaction_app.planning.llm_planner import measure_first_request
 from compaction_app.planning.model_registry import model_named
 from devtools.bench.sessions import generate
 from sessions_app.index.indexer import index_file

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.models import Run
-from compaction_app.providers.usage import dollars
+from compaction_app.providers.types import dollars
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.presenter import ARGUMENTS_SHOWN, PAGE_ROWS, TEXT_SHOWN, THOUGHT_SHOWN, follow_run
 from tests.html import addresses, element, elements, ids, missing, text_of, texts

@@ -21,7 +21,7 @@ from compaction_app.core.loop import PlannerTurn, Report
 from compaction_app.core.review_fold import Kind
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.models import Decision, Proposal, Run, RunEvent
-from compaction_app.planning import planners
+from compaction_app.planning import plan
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs import commands, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
@@ -87,7 +87,7 @@ def stubborn(monkeypatch):
             return PlannerTurn()
 
         planner = SimpleNamespace(name="stubborn", next_turn=next_turn)
-        monkeypatch.setitem(planners.PLANNERS, "stubborn", lambda _: planner)
+        monkeypatch.setitem(plan.PLANNERS, "stubborn", lambda _: planner)
 
     return put
 

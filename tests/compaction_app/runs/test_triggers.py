@@ -19,7 +19,7 @@ from compaction_app.core.states import RunState
 from compaction_app.hooks import Cancel, session_before_compact
 from compaction_app.models import Agreement, Backup, Compaction, Handshake, PlannerModel, Provider, Run
 from compaction_app.providers.addresses import origin_of
-from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
+from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, plan_due, skipped_because
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
 from compaction_app.scripted.server import ScriptedProvider
@@ -107,7 +107,7 @@ def fail(run: int, now: datetime | None = None) -> None:
 
 
 def why_left(session: Session) -> str:
-    return left_because(session, timezone.now(), Path.home())
+    return skipped_because(session, timezone.now(), Path.home())
 
 
 def test_a_session_is_due_past_its_threshold_or_with_any_window_after_an_overflow(known_root):
@@ -289,7 +289,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root):
         assert plan_due(now + rest - timedelta(seconds=1), Path.home()).started == [], number
         now += rest
     last = Session.objects.get()
-    assert left_because(last, now - timedelta(hours=3), Path.home()) == (
+    assert skipped_because(last, now - timedelta(hours=3), Path.home()) == (
         "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
     )
 

@@ -13,7 +13,7 @@ from compaction_app.changes.change import Confirmations
 from compaction_app.hooks import Cancel, SupplySummary, session_before_compact, session_compact
 from compaction_app.models import Provider, SummaryDraft
 from compaction_app.summaries import drafts
-from compaction_app.summaries.drafting import DraftRecorder, write_draft
+from compaction_app.summaries.drafts import DraftRecorder, write_draft
 from sessions_app.index.indexer import index_file
 from sessions_app.jobs.job import LEASE_SECONDS, LeaseWatch
 from sessions_app.jobs.recorder import Terminated

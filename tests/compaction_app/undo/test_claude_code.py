@@ -12,7 +12,7 @@ from compaction_app.changes.backups import restore
 from compaction_app.changes.change import Confirmations
 from compaction_app.changes.compaction import Approved, commit
 from compaction_app.models import Compaction
-from compaction_app.runs.automatic import left_because
+from compaction_app.runs.automatic import skipped_because
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.forms import CompactForm
 from sessions_app.index.indexer import index_file
@@ -212,5 +212,5 @@ def test_the_session_of_a_subagent_is_not_planned(redline, scene):
     assert row.is_subagent
     assert redline.call("compact", subagent, "--yes", "--json").error == "subagent"
     assert refusal(lambda: start_run(row, planner="embedded", requested_parameters={})) == "2 subagent"
-    assert "subagent" in left_because(row, datetime.now(UTC), redline.home)
+    assert "subagent" in skipped_because(row, datetime.now(UTC), redline.home)
     assert subagent.read_bytes() == content.encode()

@@ -10,9 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from lab_app.hindsight import presenter, service
-from lab_app.hindsight.presenter import view_overview
+from lab_app.hindsight import service, views
 from lab_app.hindsight.service import due_sessions, update
+from lab_app.hindsight.views import view_overview
 from lab_app.models import CompactionCost, HindsightCheck
 from redline.configuration import Configuration, PriceSetting, RootSetting
 from sessions_app.index.indexer import index_file, index_roots
@@ -132,7 +132,7 @@ def test_a_wrong_choice_is_refused_before_anything_is_counted(browser, redline):
 
 
 def test_nothing_is_read_for_the_page_of_all_sessions(browser, idle_root, monkeypatch):
-    monkeypatch.setattr(presenter, "MOST", 3)
+    monkeypatch.setattr(views, "MOST", 3)
     for number in range(5):
         add(idle_root, f"{number}.jsonl")
     update(later())

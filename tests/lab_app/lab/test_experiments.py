@@ -7,10 +7,9 @@ import pytest
 
 from compaction_app.models import Provider
 from compaction_app.planning.model_registry import model_named
-from lab_app.lab import measuring
-from lab_app.lab.experiments import delete_experiment, start_experiment, stop_experiment
-from lab_app.lab.measuring import measure_experiment
-from lab_app.lab.presenter import trials_in
+from lab_app.lab import experiments
+from lab_app.lab.experiments import delete_experiment, measure_experiment, start_experiment, stop_experiment
+from lab_app.lab.views import trials_in
 from lab_app.models import Experiment
 from lab_app.pure.strategies import STRATEGIES, strategies_named
 from sessions_app.index.indexer import index_file
@@ -80,15 +79,15 @@ def test_without_a_session_nothing_is_started_and_what_is_queued_is_stopped_at_o
 def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monkeypatch):
     another = index_file(place(known_root / "another.jsonl", session_bytes(worked_session())))
     experiment = start_experiment([session, another], TWO, [0.5])
-    stores = measuring.ExperimentRecorder.store_progress
+    stores = experiments.ExperimentRecorder.store_progress
 
-    def store_and_stop(recorder: measuring.ExperimentRecorder) -> None:
+    def store_and_stop(recorder: experiments.ExperimentRecorder) -> None:
         stores(recorder)
         if recorder.job.measured.exclude(measured_at=None).exists():
             recorder.stop_requested = True
 
-    monkeypatch.setattr(measuring.ExperimentRecorder, "store_progress", store_and_stop)
-    monkeypatch.setattr(measuring, "STORE_SECONDS", 0)
+    monkeypatch.setattr(experiments.ExperimentRecorder, "store_progress", store_and_stop)
+    monkeypatch.setattr(experiments, "STORE_SECONDS", 0)
     measured(experiment)
     first, second = experiment.measured.order_by("pk")
     assert experiment.state == State.STOPPED

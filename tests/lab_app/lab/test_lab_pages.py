@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from compaction_app.models import PlannerModel, Provider
-from lab_app.lab.experiments import start_experiment
-from lab_app.lab.measuring import measure_experiment
+from lab_app.lab.experiments import measure_experiment, start_experiment
 from lab_app.models import Experiment, MeasuredSession
 from lab_app.pure.strategies import KEYS, strategies_named
 from sessions_app.index.indexer import index_file

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.core.transcript import prepare
-from lab_app.pure.bound import bound
-from lab_app.pure.measure import HORIZON, HORIZONS, Loss, Needs, ReplayCut, cuts
-from lab_app.pure.names import NameIndex, ReplayMeasure
-from lab_app.pure.orders import ORDERS
+from lab_app.pure.measure import HORIZON, HORIZONS, Loss, NameIndex, Needs, ReplayCut, ReplayMeasure, bound, cuts
+from lab_app.pure.strategies import ORDERS
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import Entry, Target
 from tests.factories import assistant, branch_and_texts, call, chain, result, session_bytes, text, user

@@ -7,10 +7,27 @@ import json
 
 import pytest
 
-from lab_app.pure.loss_plot import BOTTOM, LABEL_HEIGHT, LEFT, RIGHT, TOP, loss_plot
-from lab_app.pure.report import CSV_COLUMNS, LABELS, StrategyResult, TriedSession, as_csv, as_document, results_of
-from lab_app.pure.samples import excess, interval, mean, ratio_to_best
-from lab_app.pure.trials import BOUND, LostReference, Trial
+from lab_app.pure.measure import Lost
+from lab_app.pure.report import (
+    BOTTOM,
+    CSV_COLUMNS,
+    LABEL_HEIGHT,
+    LABELS,
+    LEFT,
+    RIGHT,
+    TOP,
+    StrategyResult,
+    TriedSession,
+    as_csv,
+    as_document,
+    excess,
+    interval,
+    loss_plot,
+    mean,
+    ratio_to_best,
+    results_of,
+)
+from lab_app.pure.trials import BOUND, Trial
 from sessions_app.sessionlog.model_facts import InputPrices
 
 PRICES = InputPrices(3.0, 0.3, 3.75)
@@ -78,7 +95,7 @@ def test_the_table_has_a_line_for_each_trial_and_no_formulas():
 
 
 def test_the_document_has_the_results_and_what_was_lost():
-    lost = LostReference("src/a.py", "e30", ("e3", "e5"))
+    lost = Lost("src/a.py", "e30", ("e3", "e5"))
     document = as_document([session(trial("oldest", 1, named=(lost,)))], version="1")
     assert (json.loads(json.dumps(document)), document["version"]) == (document, "1")
     (found,) = document["results"]

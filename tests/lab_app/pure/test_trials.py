@@ -7,8 +7,7 @@ import pytest
 
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
-from lab_app.pure.orders import ORDERS, oldest
-from lab_app.pure.strategies import KEYS, STRATEGIES, keep_recent, strategies_named
+from lab_app.pure.strategies import KEYS, ORDERS, STRATEGIES, keep_recent, oldest, strategies_named
 from lab_app.pure.trials import (
     BOUND,
     Branch,
