@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import BlockType, Role, Texts, call_parts
 from sessions_app.sessionlog.text import is_noise
+from sessions_app.sessionlog.tool_names import PATH_ARGUMENTS
 
 from .transcript import WHOLE, Object, Transcript
 
@@ -49,7 +50,6 @@ PLACES: Final = 1_000
 
 _OUTPUTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 _UNSPOKEN: Final = frozenset({Role.SYSTEM, Role.INJECTED})
-_PATH_ARGUMENTS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
 _PATCHED: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE)
 _WORD: Final = re.compile(r"(?<![\w-])[A-Za-z_]\w*", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]", re.ASCII)
@@ -237,7 +237,7 @@ def _call(entry_id: str, text: str, call_id: str, project: str) -> Statement:
     named = [
         value
         for name, value in (values.items() if isinstance(values, dict) else ())
-        if name in _PATH_ARGUMENTS and isinstance(value, str)
+        if name in PATH_ARGUMENTS and isinstance(value, str)
     ]
     named += [added or moved for added, moved in _PATCHED.findall(said)]
     paths = dict.fromkeys(filter(None, (_path(one, project) for one in named)))

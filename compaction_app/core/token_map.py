@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Target
+from sessions_app.sessionlog.tool_names import TOOL_KINDS
 
 from .transcript import Transcript
 
@@ -33,17 +34,6 @@ KINDS: Final = {
     "other": "Results: other",
     "custom": "Added context",
 }
-_OF_TOOLS: Final = {
-    "read": "read",
-    "bash": "bash",
-    "shell": "bash",
-    "exec_command": "bash",
-    "edit": "edit",
-    "multiedit": "edit",
-    "apply_patch": "edit",
-    "write": "write",
-}
-"""The kinds of the agents' tools, by their names in lower case."""
 _OF_ASSISTANT: Final = {
     BlockType.THINKING: "thinking",
     BlockType.REDACTED_THINKING: "thinking",
@@ -63,7 +53,7 @@ class Piece(NamedTuple):
 def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
     """The kind (one of KINDS) of an entry or of one of its blocks."""
     if role == Role.TOOL_RESULT:
-        return _OF_TOOLS.get(tool_name.lower(), "other")
+        return TOOL_KINDS.get(tool_name.lower(), "other")
     if role == Role.ASSISTANT:
         return _OF_ASSISTANT.get(block_type, "text")
     return _OF_OTHERS.get(role, "custom")

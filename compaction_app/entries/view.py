@@ -59,6 +59,16 @@ from sessions_app.sessionlog.entries import (
 )
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.text import plural, printable_lines, spoken
+from sessions_app.sessionlog.tool_names import (
+    COMMAND_ARGUMENTS,
+    CONTENT_ARGUMENT,
+    EDITS_ARGUMENT,
+    NEW_TEXT_ARGUMENTS,
+    OLD_TEXT_ARGUMENTS,
+    PATH_ARGUMENTS,
+    READING_TOOLS,
+    WRITING_TOOLS,
+)
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import reparse_entry
 
@@ -89,14 +99,8 @@ def author_of(role: str, tool_name: str = "", block_type: str = "", otherwise: s
 # ---- tool calls in short --------------------------------------------------------------------------------
 
 ARGUMENT_CHARACTERS: Final = 240
-PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
-"""The names that agents give the argument with the file of a tool."""
 ARGUMENTS_READ: Final = 200_000
 """Longer arguments are not parsed, in characters."""
-READS: Final = frozenset({"read", "read_file", "view"})
-"""Tools whose result is the text of a file."""
-COMMANDS: Final = ("command", "cmd")
-"""The names that agents give the argument with a command."""
 _PRINTED: Final = re.compile(
     r"(?:cat(?: -n)?|nl -ba|(?:head|tail)(?: -n)?(?: -?\d+)?|sed -n ['\"]?\d+(?:,\d+)?p['\"]?)"
     r" ['\"]?([\w@%+=:,./~-]+)['\"]?"
@@ -129,10 +133,10 @@ def call_path(text: str, call_id: str, project: str = "") -> str:
 
 def path_read(tool: str, arguments: str) -> str:
     """The file that a call reads, by a tool or by a command that prints it; empty if there is none."""
-    if tool.lower() in READS:
+    if tool.lower() in READING_TOOLS:
         return _file_in(arguments)
     values = _object_of(arguments)
-    commands = (values[name] for name in COMMANDS if name in values)
+    commands = (values[name] for name in COMMAND_ARGUMENTS if name in values)
     words = (command[-1] if isinstance(command, list) and command else command for command in commands)
     found = (_PRINTED.fullmatch(command.strip()) for command in words if isinstance(command, str))
     return next((one[1] for one in found if one), "")
@@ -159,7 +163,7 @@ def beginning_of(text: str, length: int) -> str:
 
 def _file_in(arguments: str) -> str:
     values = _object_of(arguments)
-    return next((value for name in sorted(PATHS) if isinstance(value := values.get(name), str)), "")
+    return next((value for name in sorted(PATH_ARGUMENTS) if isinstance(value := values.get(name), str)), "")
 
 
 def _object_of(arguments: str) -> Mapping[str, object]:
@@ -176,8 +180,8 @@ def _object_of(arguments: str) -> Mapping[str, object]:
 def _values(values: Mapping[str, object]) -> Iterable[str]:
     """The file, or the first argument, without its name, a range of lines as :from–to, the others by name."""
     offset, limit = values.get("offset"), values.get("limit")
-    has_path = not PATHS.isdisjoint(values)
-    named = sorted(values.items(), key=lambda item: item[0] not in PATHS)
+    has_path = not PATH_ARGUMENTS.isdisjoint(values)
+    named = sorted(values.items(), key=lambda item: item[0] not in PATH_ARGUMENTS)
     for number, (name, value) in enumerate(named):
         if name in ("offset", "limit") and isinstance(value, int) and has_path:
             continue
@@ -409,11 +413,6 @@ def _json(text: str, limits: _Limits) -> ShownText | None:
 
 # ---- the lines that a call changes ----------------------------------------------------------------------
 
-_OLD: Final = ("old_string", "oldString", "oldText", "old_text")
-_NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
-_EDITS_ARGUMENT: Final = "edits"
-_CONTENT: Final = "content"
-_WRITES: Final = frozenset({"write"})
 _PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -428,21 +427,21 @@ def changes_of(tool: str, arguments: str) -> list[code.DiffLine]:
         return _patched([arguments])
     if not isinstance(values, Mapping):
         return []
-    changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
+    changes = list(_changes(tool, values)) if not PATH_ARGUMENTS.isdisjoint(values) else []
     return list(code.diff_of(changes)) if changes else _patched(_texts(values))
 
 
 def _changes(tool: str, values: Mapping[str, Any]) -> Iterator[code.TextChange]:
-    edits = values.get(_EDITS_ARGUMENT)
+    edits = values.get(EDITS_ARGUMENT)
     for edit in edits if isinstance(edits, list) else [values]:
         if not isinstance(edit, Mapping):
             continue
-        old = _first(edit, _OLD)
-        new = _first(edit, _NEW)
+        old = _first(edit, OLD_TEXT_ARGUMENTS)
+        new = _first(edit, NEW_TEXT_ARGUMENTS)
         if old is not None or new is not None:
             yield code.TextChange(old or "", new or "")
-    content = values.get(_CONTENT)
-    if tool.lower() in _WRITES and isinstance(content, str):
+    content = values.get(CONTENT_ARGUMENT)
+    if tool.lower() in WRITING_TOOLS and isinstance(content, str):
         yield code.TextChange("", content)
 
 

@@ -159,7 +159,7 @@ def tool_name(name: str) -> str:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class Reader(AnswerReader):
+class AnthropicReader(AnswerReader):
     """Reads an answer of Anthropic's dialect."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
@@ -281,6 +281,10 @@ class Reader(AnswerReader):
         for name, value in usage.items():
             # Counts are cumulative; servers that know one only at the end, or only at the start, send 0 elsewhere.
             self._tokens[name] = max(count_of(value), self._tokens.get(name, 0))
+
+
+READER: Final = AnthropicReader
+"""The name under which `client` finds the reader of any dialect."""
 
 
 def _signed(part: Reasoning) -> bool:

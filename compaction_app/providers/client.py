@@ -562,7 +562,7 @@ def _exchange(
             pool=None,
         ),
     )
-    return Exchange(endpoint, request.model, sent, dialect.Reader(request.messages), patience)
+    return Exchange(endpoint, request.model, sent, dialect.READER(request.messages), patience)
 
 
 # ---- retries --------------------------------------------------------------------------------------------

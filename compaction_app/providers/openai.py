@@ -157,7 +157,7 @@ def _call(call: CallPart) -> dict[str, Any]:
 # ---- the answer -----------------------------------------------------------------------------------------
 
 
-class Reader(AnswerReader):
+class OpenAIReader(AnswerReader):
     """Reads an answer of OpenAI's dialect: a stream of chunks, or a whole one."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
@@ -321,6 +321,10 @@ class Reader(AnswerReader):
             cache_write=written,
             cost=float(cost) if is_cost and isinstance(cost, int | float) else None,
         )
+
+
+READER: Final = OpenAIReader
+"""The name under which `client` finds the reader of any dialect."""
 
 
 class _Detail:

@@ -73,7 +73,7 @@ _QUOTES: Final = "\"'”’»)"
 
 
 @dataclass(frozen=True, slots=True)
-class TextPart:
+class ShownPart:
     """One text of a proposal: of a call, a message or an output. `fate`: approved, open, kept, or stays."""
 
     shape: str
@@ -157,7 +157,7 @@ class OpenProposal:
     block: int | None
     address: str
     who: str
-    parts: Sequence[TextPart]
+    parts: Sequence[ShownPart]
     actions: Sequence[Action]
     reason: str
     is_checkable: bool
@@ -184,7 +184,7 @@ class StayingBlock:
     address: str
     who: str
     label: str
-    parts: Sequence[TextPart]
+    parts: Sequence[ShownPart]
     tokens: int
     additions: Sequence[Addition]
     protection: Protection | None
@@ -281,7 +281,7 @@ class ArticleMaker:
 
     # ---- texts ------------------------------------------------------------------------------------------
 
-    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
+    def _parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[ShownPart]:
         call = self._transcript.pairs.answered_by(entry)
         if call is not None and item.target.block_index is None and call.blocks:
             owner = self._transcript.entries[call.owner.position]
@@ -299,12 +299,12 @@ class ArticleMaker:
         else:
             yield from self._block_parts(item, entry)
 
-    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[TextPart]:
+    def _block_parts(self, item: ReviewItem, entry: TranscriptEntry) -> Iterator[ShownPart]:
         for block in entry.blocks[:BLOCKS]:
             yield self._part(entry, block, self._fate(Target(entry.entry_id, block.index), item))
         if len(entry.blocks) > BLOCKS:
             left = f"{len(entry.blocks) - BLOCKS:,} more blocks are not shown here"
-            yield TextPart("text", "", left, "", self._address(entry.entry_id), "stays")
+            yield ShownPart("text", "", left, "", self._address(entry.entry_id), "stays")
 
     def _fate(self, target: Target, item: ReviewItem) -> str:
         """The fate of one text of a proposal: its deletion is approved or undecided, or it is kept."""
@@ -316,7 +316,7 @@ class ArticleMaker:
         kept = item.standing in (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.NARROWED)
         return "kept" if kept else "stays"
 
-    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> TextPart:
+    def _part(self, entry: TranscriptEntry, block: Block | None, fate: str) -> ShownPart:
         texts = self._texts.get(entry.entry_id)
         if block is None:
             text = texts.joined(entry.blocks) if texts is not None else ""
@@ -325,9 +325,9 @@ class ArticleMaker:
         address = text_address(self._session, entry.entry_id, None if block is None else block.index)
         if block is not None and block.type == BlockType.TOOL_CALL:
             name, words = call_words(text, block.call_id or "")
-            return TextPart("call", name, self._short(words), "", address, fate)
+            return ShownPart("call", name, self._short(words), "", address, fate)
         cut, more = clamp(text)
-        return TextPart("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
+        return ShownPart("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
 
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
