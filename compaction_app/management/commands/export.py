@@ -24,7 +24,7 @@ class Command(RedlineCommand):
         parser.add_argument("--format", choices=list(FORMS), default="markdown", help="(default: markdown)")
         parser.add_argument(
             "--view",
-            choices=VIEWS,
+            choices=[*VIEWS],
             default="all",
             help="what the model sees, the full history, or what was removed (default: all)",
         )

@@ -144,7 +144,7 @@ LOOKING: dict[Dialect, bytes] = {
 
 
 def reader_of(dialect: Dialect, conversation: Sequence[Message] = ()) -> AnswerReader:
-    return (anthropic if dialect == "anthropic" else openai).Reader(conversation)
+    return (anthropic if dialect == "anthropic" else openai).READER(conversation)
 
 
 async def _read(dialect: Dialect, chunks: Iterable[bytes], conversation: Sequence[Message]) -> list[Piece]:
