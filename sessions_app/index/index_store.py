@@ -186,6 +186,11 @@ def mark_missing(keys: Sequence[int]) -> None:
         Session.objects.filter(pk__in=keys[start : start + BATCH]).update(missing=True)
 
 
+def lock_place(path: Path) -> int:
+    """The number of the lock under which the session at a path is indexed; others may share it."""
+    return zlib.crc32(os.fsencode(path)) % INDEX_LOCKS
+
+
 @contextmanager
 def only_indexer(*paths: Path) -> Iterator[None]:
     """Prevent other processes and threads from indexing the sessions at these paths; reading is not affected.
@@ -193,7 +198,7 @@ def only_indexer(*paths: Path) -> Iterator[None]:
     This does not lock the sessions themselves; if both locks are needed, that lock comes first. Raises Conflict
     `being_indexed` if another process takes longer than LOCK_SECONDS, and SystemFailure.
     """
-    places = {zlib.crc32(os.fsencode(path)) % INDEX_LOCKS: path for path in paths}
+    places = {lock_place(path): path for path in paths}
     with ExitStack() as held:
         # Always in the same order: two processes that need the same locks never wait for each other.
         for place, path in sorted(places.items()):

@@ -9,6 +9,7 @@ from a last line without a newline, are removed before the next scan.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ from .index_store import (
     insert_entries,
     known_files,
     known_paths,
+    lock_place,
     mark_missing,
     missing_below,
     only_indexer,
@@ -270,12 +272,15 @@ def _index_files(sizes: Mapping[Path, int], total: IndexTotals, options: ReadOpt
 
 
 def _halves(sizes: Mapping[Path, int]) -> tuple[dict[Path, int], dict[Path, int]]:
-    """The files in two parts, each of about half of their bytes."""
+    """The files in two parts, each of about half of their bytes, which never wait for a lock of the other's files."""
+    together: dict[int, dict[Path, int]] = defaultdict(dict)
+    for path, size in sizes.items():
+        together[lock_place(path)][path] = size
     parts: tuple[dict[Path, int], dict[Path, int]] = ({}, {})
     balance = 0
-    for path, size in sorted(sizes.items(), key=lambda item: -item[1]):
-        parts[balance > 0][path] = size
-        balance += -size if balance > 0 else size
+    for group in sorted(together.values(), key=lambda group: -sum(group.values())):
+        parts[balance > 0].update(group)
+        balance += -sum(group.values()) if balance > 0 else sum(group.values())
     return parts
 
 

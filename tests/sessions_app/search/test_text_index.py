@@ -10,6 +10,7 @@ from sessions_app.database.text_store import FILE, KIND_BITS, KIND_MASK, SCHEMA,
 from sessions_app.disk.files import EDGE
 from sessions_app.index import indexer
 from sessions_app.index.follower import Follower
+from sessions_app.index.index_store import lock_place
 from sessions_app.index.indexer import index_paths
 from sessions_app.models import Entry, Session
 from sessions_app.search import text_index
@@ -154,6 +155,22 @@ def test_one_reading_of_each_session_gives_both_indexes(redline, tmp_path, monke
     assert indexed(redline) == separately
     assert (total.files, total.entries, Entry.objects.count()) == (len(list(root.iterdir())), rows, rows)
     assert total.bytes_read <= total.bytes + total.files * 3 * EDGE
+
+
+def test_two_processes_never_need_a_lock_that_the_other_holds(redline, tmp_path, monkeypatch):
+    for number in range(300):
+        write(tmp_path / "root" / f"{number}.jsonl", user("one"))
+    parts: list[set[int]] = []
+
+    def in_turn(work, here, there):
+        parts.extend({lock_place(path) for path in sizes} for sizes, _ in (here, there))
+        return work(here), work(there)
+
+    monkeypatch.setattr(indexer, "BYTES_FOR_TWO", 0)
+    monkeypatch.setattr(indexer, "in_two_processes", in_turn)
+    assert index_paths([tmp_path / "root"]).files == 300
+    assert parts[0].isdisjoint(parts[1])
+    assert 0.8 < len(parts[0]) / len(parts[1]) < 1.25
 
 
 def test_states_follow_compactions_and_branches(redline, tmp_path):
