@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -229,7 +230,7 @@ def _finished(part: Part) -> TextPart | ThinkingPart | CallPart | None:
     return TextPart(part.buffer.text) if part.buffer else None
 
 
-class AnswerReader:
+class AnswerReader(ABC):
     """Reads an event stream, or an answer sent as a whole, into pieces and an answer. Each dialect has its own."""
 
     def __init__(self, conversation: Sequence[Message] = ()) -> None:
@@ -242,13 +243,13 @@ class AnswerReader:
         """Whether the answer is complete if nothing more arrives."""
         return bool(self.builder.stop)
 
+    @abstractmethod
     def feed(self, event: str, data: str) -> list[Piece]:
         """Pieces of one event. Raises Reported if it is an error, Unreadable if it is not of this dialect."""
-        raise NotImplementedError
 
+    @abstractmethod
     def feed_whole(self, payload: Mapping[str, Any]) -> list[Piece]:
         """Pieces of an answer sent as one JSON object."""
-        raise NotImplementedError
 
     def finish(self) -> tuple[list[Piece], AnswerEnd]:
         """The last pieces and the answer, when nothing more arrives. Raises Unreadable if the end is missing."""
@@ -257,9 +258,9 @@ class AnswerReader:
         pieces = [*self._close(), *self.builder.rest()]
         return pieces, self.builder.build()
 
+    @abstractmethod
     def _close(self) -> list[Piece]:
         """Complete the parts of the answer; returns their last pieces."""
-        raise NotImplementedError
 
 
 # ---- values of the expected types ------------------------------------------------------------------------
