@@ -167,6 +167,7 @@ def test_two_processes_never_need_a_lock_that_the_other_holds(redline, tmp_path,
         return work(here), work(there)
 
     monkeypatch.setattr(indexer, "BYTES_FOR_TWO", 0)
+    monkeypatch.setattr(indexer, "may_fork", lambda: True)  # nothing is forked, whatever threads other tests left
     monkeypatch.setattr(indexer, "in_two_processes", in_turn)
     assert index_paths([tmp_path / "root"]).files == 300
     assert parts[0].isdisjoint(parts[1])
