@@ -17,18 +17,21 @@ from django.db import connection
 from compaction_app.models import Decision
 from compaction_app.pages.review.presenter import ReviewDesk
 from compaction_app.runs.commands import start_run
+from sessions_app.agents.claude_code.pure.format import ClaudeCodeFormat
 from sessions_app.disk.files import EDGE, HEAD_BYTES
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_roots
 from sessions_app.jobs.pool import WorkerProcesses
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
+from tests.claude_sessions import timed
+from tests.claude_sessions import user as claude_user
 from tests.compaction_app.handshakes.conftest import agent as agent
 from tests.compaction_app.handshakes.conftest import pi_root as pi_root
 from tests.compaction_app.review.review_page import extent, page, planned, post
 from tests.factories import assistant, chain, session_bytes, text, turns_of_work, user, working_session
 from tests.files import append_as_agent, place
-from tests.sessions import add_session
+from tests.sessions import add_session, use_root
 
 ENTRIES = 3_000
 """Entries of a session that no page shows as a whole."""
@@ -92,6 +95,16 @@ def test_new_sessions_and_their_texts_are_indexed_by_one_reading_and_in_few_stat
     with counted() as work:
         list(update_texts())
     assert work.bytes_read == 0
+
+
+def test_the_tree_of_a_new_session_is_built_once_also_if_its_tokens_must_be_counted(redline, tmp_path, settings):
+    use_root(settings, tmp_path, "claude-code")
+    branched = (claude_user("first", None), claude_user("left", "first"), claude_user("right", "first"))
+    place(tmp_path / "project" / "a.jsonl", timed(branched))
+    with patch.object(ClaudeCodeFormat, "tree", autospec=True, side_effect=ClaudeCodeFormat.tree) as built:
+        index_roots()
+    assert built.call_count == 1
+    assert Session.objects.get().context_estimate
 
 
 def test_a_page_asks_for_runs_and_questions_only_after_a_write(browser, known_root):

@@ -654,7 +654,8 @@ class Scan:
         def read(entry: Entry) -> Texts:
             return read_place(agent, self._reader, entry, version)[1]
 
-        return branch_sample(self._branch(leaf_id), read)
+        branch = self._branch(leaf_id) if self._rebuilt is None else self._rebuilt.branch
+        return branch_sample(branch, read)
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
