@@ -232,7 +232,6 @@ class Client:
 
         Raises BadInput `no_agent_package` if the directory has no package.
         """
-        del directory
         return None
 
     def find_installed(self, program: Path | None) -> AgentClient | None:
@@ -240,18 +239,15 @@ class Client:
 
         Raises BadInput `no_client` if the program does not print a version, or is one whose sessions are not read.
         """
-        del program
         return None
 
     def resume_command(self, path: Path) -> Sequence[str]:
         """The command that continues a session in the agent, as arguments. Empty if there is none."""
-        del path
         return ()
 
     def unarchive_command(self, path: Path) -> Sequence[str]:
         """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
         continue it, nor another one beside it. Empty if it is not archived."""
-        del path
         return ()
 
 
@@ -312,45 +308,37 @@ class Store(ABC):
 
     def read_only(self, path: Path) -> str:
         """Why nothing can be written for a session, and what can be done instead, in sentences; empty if it can."""
-        del path
         return ""
 
     def taken_over(self, path: Path) -> str:
         """What a newer version of the agent has done with a session that it keeps elsewhere, as in "taken over by
         OpenCode 2"; empty if the agent continues what is read. `read_only` says more."""
-        del path
         return ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
         """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
-        del path
         return None
 
     def database(self, path: Path) -> Path | None:
         """The database that has a session; None if a session is not in one."""
-        del path
         return None
 
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         """The bytes of a session in a database, as a transaction of this connection sees it. Raises ValueError if the
         agent has none."""
-        del connection
         raise ValueError(f"{path} is not in a database")
 
     def companion_of(self, path: Path, text: str) -> Path | None:
         """The agent's file that has the whole of a text, of which a session's entry has a part."""
-        del path, text
         return None
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
-        del path
         return None
 
     def open_sessions(self, root: Path) -> set[str]:
         """The header ids of the sessions below a root that the agent certainly has open, so far as it leaves a sign for
         each of them. It costs the same however many sessions there are."""
-        del root
         return set()
 
     def server(self, path: Path, address: str) -> AgentServer | None:
@@ -358,7 +346,6 @@ class Store(ABC):
 
         Raises ValueError if the address is not on this machine.
         """
-        del path, address
         return None
 
     def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
@@ -367,13 +354,11 @@ class Store(ABC):
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         """The agent's own lock on a session, held while Redline writes to it. Raises Conflict `open_in_agent`."""
-        del path
         return nullcontext()
 
     def sessions_based_on(self, path: Path) -> Sequence[Path]:
         """The sessions that continue the bytes of another one, and are lost without it: none if forks have copies.
         Raises SystemFailure."""
-        del path
         return ()
 
 
@@ -429,7 +414,6 @@ class Bridge(ABC):
 
     def is_edited(self, content: bytes) -> bool:
         """Whether somebody changed the bridge itself, so that a removal would lose what they wrote."""
-        del content
         return False
 
     @abstractmethod
@@ -438,7 +422,6 @@ class Bridge(ABC):
 
     def remarks(self, content: bytes, path: Path) -> Sequence[str]:
         """Other contents of the file that keep the bridge from working, in sentences."""
-        del content, path
         return ()
 
     @abstractmethod
@@ -518,28 +501,29 @@ class AgentSettings:
         return bool(self.in_force) and self.switched_off_in is None
 
 
+class ConfiguredModel(NamedTuple):
+    """What a configuration says of a model with this id; None if it says nothing usable."""
+
+    id: str
+    window: int | None
+    """The context window in tokens."""
+    prices: InputPrices | None = None
+
+
 class Settings:
     """Reads an agent's files of settings. This base is that of an agent without any: it does not compact."""
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The effective settings for a project and a model, given by provider and id; both are data from a session."""
-        del cwd, home, model
         return AgentSettings((), CompactionBudget(), None)
 
     def user_file(self, home: Path) -> SettingsFile | None:
         """The user's own settings, for all projects; None if the agent has no such file."""
-        del home
         return None
 
-    def model_windows(self, home: Path) -> Mapping[str, int]:
-        """Context windows in tokens by model id, from the user's configuration of the agent."""
-        del home
-        return {}
-
-    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
-        """Prices by model id, from the user's configuration of the agent."""
-        del home
-        return {}
+    def models(self, home: Path) -> Iterable[ConfiguredModel]:
+        """The models in the user's configuration of the agent. Of several with one id, the last one counts."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

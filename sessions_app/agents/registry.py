@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from sessions_app.agents.amp.agent import AMP
 from sessions_app.agents.atomic.agent import ATOMIC
@@ -29,7 +29,7 @@ from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
 
-from .base import Agent, AgentPackage, head_of
+from .base import Agent, AgentPackage, ConfiguredModel, head_of
 from .reading import Reading
 
 AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)}
@@ -41,8 +41,6 @@ READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, ge
 
 READERS_HELP: Final = f"one of {', '.join(READERS)} (default: chosen by location, content and installed version)"
 """The help of a flag that names a reader."""
-
-T = TypeVar("T")
 
 
 def _writers_help() -> str:
@@ -91,19 +89,17 @@ def default_roots(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 def model_windows(home: Path, own: Agent | None = None) -> dict[str, int]:
     """Context windows in tokens by model id, from the agents' configurations: that of a session's `own` agent takes
     precedence, then the first of AGENTS."""
-    return _of_configurations(lambda agent: agent.settings.model_windows(home), own)
+    return {one.id: one.window for one in _configured_models(home, own) if one.window is not None}
 
 
 def model_prices(home: Path, own: Agent | None = None) -> dict[str, InputPrices]:
     """Prices by model id, from the agents' configurations, in the same order."""
-    return _of_configurations(lambda agent: agent.settings.model_prices(home), own)
+    return {one.id: one.prices for one in _configured_models(home, own) if one.prices is not None}
 
 
-def _of_configurations(read: Callable[[Agent], Mapping[str, T]], own: Agent | None) -> dict[str, T]:
-    found: dict[str, T] = {}
+def _configured_models(home: Path, own: Agent | None) -> Iterator[ConfiguredModel]:
     for agent in (*reversed(tuple(AGENTS.values())), *filter(None, [own])):
-        found |= read(agent)
-    return found
+        yield from agent.settings.models(home)
 
 
 def reader_named(name: str) -> Reader:

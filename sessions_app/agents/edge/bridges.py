@@ -51,7 +51,6 @@ class FileBridge(Bridge):
         """Start the program, so that it loads what is in a home, and return its last words."""
 
     def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
-        del program
         if before is not None and self.installed_version(before, path) is None:
             raise BadInput(
                 "foreign_file",
@@ -60,7 +59,6 @@ class FileBridge(Bridge):
         return self._with_connection(json.dumps(str(connection)).encode())
 
     def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
-        del content, path
         return before
 
     def is_edited(self, content: bytes) -> bool:
@@ -68,7 +66,6 @@ class FileBridge(Bridge):
         return found is not None and content != self._with_connection(found[1])
 
     def installed_version(self, content: bytes, path: Path) -> int | None:
-        del path
         if _CONNECTION.search(content) is None:
             return None
         found = _VERSION.search(content)

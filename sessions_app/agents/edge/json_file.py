@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,53 +27,66 @@ _TRAILING_COMMA: Final = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[}\]])', re.
 
 @dataclass(frozen=True, slots=True)
 class JsonFile:
-    """The object in an existing file, or the reason why it cannot be used."""
+    """The object in a file; if it cannot be used, or there is no file, an empty one."""
 
     path: Path
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(default_factory=dict)
     fault: str = ""
+    """The reason why an existing file cannot be used."""
+    exists: bool = True
 
 
-def read_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
-    """The object in a file, which may be a link, but not to a path outside `inside`; None if there is no file."""
+def read_json_file(path: Path, inside: Path | None = None) -> JsonFile:
+    """The object in a file, which may be a link, but not to a path outside `inside`."""
     return _read_file(path, inside, parse, "JSON")
 
 
-def read_commented_json_file(path: Path, inside: Path | None = None) -> JsonFile | None:
+def read_commented_json_file(path: Path, inside: Path | None = None) -> JsonFile:
     """The same of a file that may have comments, and commas before a closing bracket."""
-    return _read_file(path, inside, lambda data: parse(_without_comments(data)), "JSON")
+
+    def parse_commented(data: bytes) -> Any:
+        kept = _STRING_OR_COMMENT.sub(lambda found: found[1] or b" ", data)
+        return parse(_TRAILING_COMMA.sub(lambda found: found[1] or b"", kept))
+
+    return _read_file(path, inside, parse_commented, "JSON")
 
 
-def read_toml_file(path: Path) -> JsonFile | None:
-    """The table in a TOML file; None if there is no file."""
+def read_toml_file(path: Path) -> JsonFile:
+    """The table in a TOML file."""
     return _read_file(path, None, lambda data: tomllib.loads(data.decode()), "TOML")
 
 
-def _read_file(path: Path, inside: Path | None, decode: Callable[[bytes], Any], form: str) -> JsonFile | None:
+def existing_files(
+    cwd: str,
+    names: Sequence[str],
+    others: Iterable[Path],
+    read: Callable[[Path, Path | None], JsonFile] = read_json_file,
+) -> list[JsonFile]:
+    """The files with these names in the project of a session, then the others, without those that do not exist."""
+    project = Path(cwd)
+    is_usable = project.is_absolute() and "\0" not in cwd
+    found = [read(project / name, project) for name in names] if is_usable else []
+    return [file for file in [*found, *(read(path, None) for path in others)] if file.exists]
+
+
+def _read_file(path: Path, inside: Path | None, decode: Callable[[bytes], Any], form: str) -> JsonFile:
     try:
         real = Path(os.path.realpath(path))
         if inside is not None and not real.is_relative_to(os.path.realpath(inside)):
-            return JsonFile(path, {}, f"it is a link out of {inside}")
+            return JsonFile(path, fault=f"it is a link out of {inside}")
         data = _read_small(real)
     except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
         # No file can have a name that cannot be encoded.
-        return None
+        return JsonFile(path, exists=False)
     except OSError as fault:
-        return JsonFile(path, {}, fault.strerror or str(fault))
+        return JsonFile(path, fault=fault.strerror or str(fault))
     if len(data) > SIZE_LIMIT:
-        return JsonFile(path, {}, f"it is larger than {SIZE_LIMIT} bytes")
+        return JsonFile(path, fault=f"it is larger than {SIZE_LIMIT} bytes")
     try:
         values = decode(data)
     except ValueError as fault:
-        return JsonFile(path, {}, f"it is not valid {form}: {fault}")
-    if not isinstance(values, dict):
-        return JsonFile(path, {}, f"it is not a {form} object")
-    return JsonFile(path, values)
-
-
-def _without_comments(data: bytes) -> bytes:
-    kept = _STRING_OR_COMMENT.sub(lambda found: found[1] or b" ", data)
-    return _TRAILING_COMMA.sub(lambda found: found[1] or b"", kept)
+        return JsonFile(path, fault=f"it is not valid {form}: {fault}")
+    return JsonFile(path, values) if isinstance(values, dict) else JsonFile(path, fault=f"it is not a {form} object")
 
 
 def _read_small(path: Path) -> bytes:

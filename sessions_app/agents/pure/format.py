@@ -88,13 +88,11 @@ class PlanRules:
 
     def replays(self, entry: Entry) -> bool:
         """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
-        del entry
         return False
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
         """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
         results are joined in any case."""
-        del messages
         return {}
 
 
@@ -250,7 +248,6 @@ class SessionWriter(ABC):
 
     def protection(self, entry: Entry) -> Protection | None:
         """Why this writer must not touch an entry; None if it may."""
-        del entry
         return None
 
     @abstractmethod
@@ -259,7 +256,6 @@ class SessionWriter(ABC):
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that the agent would not apply if they were recorded at the end of a branch."""
-        del branch, targets
         return ()
 
 
@@ -459,29 +455,24 @@ class Format(ABC):
     def reworded_entries(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[str]:
         """The ids of the entries around whose text the agent puts its own words: `sent_messages` gives only what was
         recorded of them."""
-        del context, line
         return ()
 
     def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """How far the requests that a session records confirm its reading; None if it records none."""
-        del entries, line
         return None
 
     def recorded_version(self, state: ParserState) -> RecordedVersion | None:
         """The version of the agent that a session's lines record; None if they record none, or all read them alike.
         `state` is that of the parser after all lines of the session."""
-        del state
         return None
 
     def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
         """The prices of a model that these lines of assistant messages record, the latest first; None if none does."""
-        del lines, model
         return None
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         """The writers that must not write to a session although the installed agent honours what they write; each with
         the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
-        del state
         return {}
 
     def leaf_line(
@@ -492,12 +483,10 @@ class Format(ABC):
 
         `undoes`: it takes a compaction back.
         """
-        del entry_id, parent_id, moment, undoes
         return None
 
     def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes | None:
         """A line that labels an entry, or takes its label away if `label` is empty. None if the agent has no labels."""
-        del entry_id, parent_id, moment, target_id, label
         return None
 
     @property
@@ -514,7 +503,6 @@ class Format(ABC):
         """A new session with all recorded lines of a branch, and their labels, so that the agent rebuilds the same
         context and everything that its compactions removed is still there. None if only the writers make new sessions.
         """
-        del branch, facts
         return None
 
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
@@ -522,7 +510,6 @@ class Format(ABC):
 
         Raises BadInput `is_current`, and `not_a_session` at the end.
         """
-        del lines, header
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
 
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
@@ -544,7 +531,6 @@ class Format(ABC):
 
     def consequence(self, kind: DamageKind, generation: Generation) -> tuple[Severity, str]:
         """The consequence of damage of this kind in these versions: they leave out what they cannot use."""
-        del generation
         if kind is DamageKind.NO_HEADER:
             return Severity.FATAL, _REFUSED
         if kind is DamageKind.MORE_ON_LINE:
@@ -564,7 +550,6 @@ class Format(ABC):
         `read` reads the lines of the file, and always the same; `new_header` is for a session without a header.
         Raises SystemFailure `no_repair` if sessions of this format cannot be repaired.
         """
-        del read, new_header
         raise SystemFailure("no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made.")
 
 
@@ -573,17 +558,11 @@ def note_text(words: str) -> str:
     return f"[Note by the user, added with Redline in place of deleted entries: {words}]"
 
 
-def anywhere(entry: Entry) -> bool:
-    """Any entry may follow a note."""
-    del entry
-    return True
-
-
 def notes_before(
     order: Iterable[Entry],
     kept_ids: Collection[str],
     notes: Mapping[str, str],
-    may_follow: Callable[[Entry], bool] = anywhere,
+    may_follow: Callable[[Entry], bool] = lambda _: True,
 ) -> Mapping[str | None, list[str]]:
     """The notes by the entry that they precede, None for the end.
 

@@ -103,12 +103,10 @@ class LineParser(ABC):
 
     def describe_fault(self, raw: bytes, fault: ValueError) -> str:
         """The description of a line that is not JSON."""
-        del raw
         return f"is not valid JSON ({fault})"
 
     def describe_value(self, raw: bytes, value: object) -> str:
         """The description of a line with a value that is not an object."""
-        del raw, value
         return "contains a value instead of an object"
 
     def report_unreadable(self, line: Line, detail: str) -> tuple[()]:

@@ -215,9 +215,7 @@ def test_a_document_with_comments_is_known_not_to_be_plain_json():
 
 
 def read(directory: Path, content: bytes) -> JsonFile:
-    found = read_commented_json_file(place(directory / "opencode.jsonc", content))
-    assert found is not None
-    return found
+    return read_commented_json_file(place(directory / "opencode.jsonc", content))
 
 
 def test_comments_and_last_commas_are_left_out(tmp_path):

@@ -56,7 +56,6 @@ class AmpStore(Store):
             return reader.state()
 
     def read_only(self, path: Path) -> str:
-        del path
         return (
             "Amp keeps its threads on its servers and imports none, so nothing can be written for this one. What you "
             "keep can be pasted into a new thread."

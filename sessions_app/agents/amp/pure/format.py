@@ -90,7 +90,6 @@ class AmpParser(LineParser):
     @staticmethod
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the place of an earlier one; None if no such entry is there any more."""
-        del version
         found = fields.object_in(raw)
         if found is None:
             return None
@@ -99,7 +98,6 @@ class AmpParser(LineParser):
         return _described(_blocks(fields.mapping(found, "data")), place) if place.role else (place, NO_TEXTS)
 
     def describe_value(self, raw: bytes, value: object) -> str:
-        del raw, value
         return "contains no object"
 
     def _thread(self, data: dict[str, Any], line: Line) -> Recorded:
@@ -253,7 +251,6 @@ class HandoffWriter(SessionWriter):
     undo = "There is nothing to undo."
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        del branch, deletion
         raise BadInput(
             "read_only_agent",
             f"{facts.session} is a thread of Amp, which keeps its threads on its servers and imports none. Nothing was "
@@ -281,7 +278,6 @@ class AmpFormat(Format):
             yield self.message_json(message, line(message.entry), None)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
         found = parse(line)
         if message.role == Role.TOOL_RESULT:
             return {"role": "user", "content": [found]}

@@ -233,7 +233,6 @@ class AtomicRules(ContextRules):
     system messages, which pi would declare again."""
 
     def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
-        del context
         filters = effective_filters(branch)
         messages = []
         for entry in branch:
@@ -246,7 +245,6 @@ class AtomicRules(ContextRules):
 
     def replays(self, entry: Entry) -> bool:
         """None: what would change the latest thinking is not applied by the agent itself. See `effective_filters`."""
-        del entry
         return False
 
 
@@ -281,7 +279,6 @@ class ContextCompactionWriter(SessionWriter):
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
         """The targets, which Atomic's own airlock judges again."""
-        del branch
         lines = change.lines if isinstance(change, Append) else ()
         deletions = [target for line in lines for target in parse(line)["deletedTargets"]]
         return Handed({"deletions": deletions}, change)

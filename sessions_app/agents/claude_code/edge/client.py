@@ -142,7 +142,6 @@ class SettingsBridge(HookBridge):
     hook = ClaudeCodeHook()
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        del in_project
         return ("A running Claude Code asks Redline when it is started again.",)
 
     def path(self, home: Path, project: Path | None) -> Path:

@@ -22,6 +22,7 @@ from sessions_app.agents.base import (
     AgentSettings,
     CompactionBudget,
     CompactionSetting,
+    ConfiguredModel,
     SettingInForce,
     Settings,
     SettingsFile,
@@ -30,7 +31,7 @@ from sessions_app.agents.base import (
     named_directory,
     settings_in_force,
 )
-from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.edge.json_file import JsonFile, existing_files, read_json_file
 from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.hooks import hook_commands
 from sessions_app.sessionlog.model_facts import KNOWN_WINDOWS
@@ -50,6 +51,7 @@ ENABLED: Final = "autoCompactEnabled"
 WINDOW_VARIABLE: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 PERCENT_VARIABLE: Final = "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
 OFF_VARIABLES: Final = ("DISABLE_AUTO_COMPACT", "DISABLE_COMPACT")
+PROJECT_FILES: Final = (f"{DIRECTORY}/settings.local.json", f"{DIRECTORY}/settings.json")
 HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
 VARIABLES: Final = (WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
@@ -61,8 +63,10 @@ def config_directory(home: Path, environment: Mapping[str, str] = os.environ) ->
 
 class ClaudeCodeSettings(Settings):
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        files = tuple(map(_settings_file, _json_files(cwd, home)))
-        window = self.model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
+        found = existing_files(cwd, PROJECT_FILES, [config_directory(home) / "settings.json"])
+        files = tuple(map(_settings_file, found))
+        in_use = model[1] if model is not None else ""
+        window = LONG_WINDOW if in_use in (one.id for one in self.models(home)) else DEFAULT_WINDOW
         in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
         by_name = {one.setting.name: one for one in in_force}
         reserve = window - _threshold(by_name, window)
@@ -70,27 +74,13 @@ class ClaudeCodeSettings(Settings):
         return AgentSettings(files, CompactionBudget(reserve), disabled_by, in_force=in_force)
 
     def user_file(self, home: Path) -> SettingsFile:
-        path = config_directory(home) / "settings.json"
-        found = read_json_file(path)
-        return _settings_file(found) if found is not None else SettingsFile(path, False, {})
+        return _settings_file(read_json_file(config_directory(home) / "settings.json"))
 
-    def model_windows(self, home: Path) -> dict[str, int]:
-        """The long window of the model that the user's settings ask for with it."""
-        found = read_json_file(config_directory(home) / "settings.json")
-        model = fields.text(found.values, "model") if found is not None else ""
-        if not model.endswith(LONG_MARK):
-            return {}
-        return {model.removesuffix(LONG_MARK): LONG_WINDOW}
-
-
-def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
-    project = Path(cwd)
-    found = []
-    if project.is_absolute() and "\0" not in cwd:
-        names = ("settings.local.json", "settings.json")
-        found = [read_json_file(project / DIRECTORY / name, inside=project) for name in names]
-    found.append(read_json_file(config_directory(home) / "settings.json"))
-    return (file for file in found if file is not None)
+    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+        """The model that the user's settings ask for with the long window."""
+        model = fields.text(read_json_file(config_directory(home) / "settings.json").values, "model")
+        if model.endswith(LONG_MARK):
+            yield ConfiguredModel(model.removesuffix(LONG_MARK), LONG_WINDOW)
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
@@ -98,7 +88,7 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     shown = {name: found.values[name] for name in (WINDOW, ENABLED) if name in found.values}
     shown |= {name: variables[name] for name in VARIABLES if name in variables}
     hooks = hook_commands(found.values, HOOK_EVENTS)
-    return SettingsFile(found.path, True, shown, found.fault, hooks=hooks)
+    return SettingsFile(found.path, found.exists, shown, found.fault, hooks=hooks)
 
 
 def _threshold(in_force: Mapping[str, SettingInForce], model_window: int) -> int:

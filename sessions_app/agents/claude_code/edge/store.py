@@ -107,9 +107,9 @@ def _running(register: Path) -> Iterator[str]:
     """The sessions that the clients in a register have open; none if it is not there, or cannot be seen."""
     with suppress(OSError):
         for pid in _registered(register):
-            found = read_json_file(register / f"{pid}.json", inside=register)
-            recorded = fields.text_or_none(found.values, "sessionId") if found is not None else None
-            if found is not None and recorded is not None and _runs(pid, found.values):
+            client = read_json_file(register / f"{pid}.json", inside=register).values
+            recorded = fields.text_or_none(client, "sessionId")
+            if recorded is not None and _runs(pid, client):
                 yield recorded
 
 
@@ -140,7 +140,7 @@ def _registered(register: Path) -> Iterator[int]:
 def _has_open(register: Path, pid: int, session_id: str) -> bool | None:
     """Whether a client has a session open; None if its file does not show it, or its process cannot be seen."""
     found = read_json_file(register / f"{pid}.json", inside=register)
-    if found is None:
+    if not found.exists:
         return False
     runs, recorded = _runs(pid, found.values), fields.text_or_none(found.values, "sessionId")
     if recorded is None:

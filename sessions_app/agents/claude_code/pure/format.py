@@ -71,7 +71,6 @@ class ClaudeCodeFormat(Format):
         return super().consequence(kind, generation)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
         return {"role": message.role, "content": content_of(message, parse(line))}
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:

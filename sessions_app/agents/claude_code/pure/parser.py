@@ -526,7 +526,6 @@ class ClaudeCodeParser(LineParser):
 
         Only the position of `place` in the file and in the tree counts, and the name of its tool.
         """
-        del version
         data = fields.object_in(raw)
         if data is None:
             return None

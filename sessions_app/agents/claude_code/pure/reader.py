@@ -558,7 +558,6 @@ class OlderClaudeCodeReader(ClaudeCodeReader):
         return super().rebuild([*map(_without_kept, left)])
 
     def arranged(self, messages: Iterable[Message], *, is_new: bool) -> list[Message]:
-        del is_new
         return list(messages)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:

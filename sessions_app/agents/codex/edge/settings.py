@@ -15,6 +15,7 @@ from sessions_app.agents.base import (
     AgentSettings,
     CompactionBudget,
     CompactionSetting,
+    ConfiguredModel,
     Settings,
     SettingsFile,
     SettingsSection,
@@ -42,43 +43,34 @@ class CodexSettings(Settings):
     """They are the same in all projects and for all models."""
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        del cwd, model
         found = self.user_file(home)
-        files = (found,) if found.exists else ()
+        files: tuple[SettingsFile, ...] = (found,) if found.exists else ()
         in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
         budget = CompactionBudget(reserve_percent=10, limit=_count(in_force[0].value))
-        return AgentSettings((*files, *_hooks_file(home)), budget, None, in_force=in_force)
+        # The file that names the commands which Codex calls, if it names one for compactions.
+        named = read_json_file(home_directory(home) / "hooks.json")
+        hooks = hook_commands(named.values, HOOK_EVENTS)
+        if hooks or named.fault:
+            files = (*files, SettingsFile(named.path, True, {}, named.fault, hooks=hooks))
+        return AgentSettings(files, budget, None, in_force=in_force)
 
     def user_file(self, home: Path) -> SettingsFile:
-        path = home_directory(home) / "config.toml"
-        found = read_toml_file(path)
-        if found is None:
-            return SettingsFile(path, False, {})
+        found = read_toml_file(home_directory(home) / "config.toml")
         values = _effective(found.values)
         compaction = {name: values[name] for name in SHOWN if name in values}
-        return SettingsFile(path, True, compaction, found.fault)
+        return SettingsFile(found.path, found.exists, compaction, found.fault)
 
-    def model_windows(self, home: Path) -> dict[str, int]:
-        """The window that the user has set for the model in use."""
-        found = read_toml_file(home_directory(home) / "config.toml")
-        values = _effective(found.values) if found is not None else {}
-        model, window = fields.text_or_none(values, "model"), _count(values.get(WINDOW))
-        return {model: window} if model is not None and window is not None else {}
+    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+        """The model in use, with the window that the user has set."""
+        values = _effective(read_toml_file(home_directory(home) / "config.toml").values)
+        if (model := fields.text_or_none(values, "model")) is not None:
+            yield ConfiguredModel(model, _count(values.get(WINDOW)))
 
 
 def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values with those of the chosen profile."""
     name = fields.text_or_none(values, "profile")
     return values if name is None else {**values, **fields.mapping(fields.mapping(values, "profiles"), name)}
-
-
-def _hooks_file(home: Path) -> Iterator[SettingsFile]:
-    """The file that names the commands which Codex calls, if it names one for compactions."""
-    found = read_json_file(home_directory(home) / "hooks.json")
-    if found is not None:
-        hooks = hook_commands(found.values, HOOK_EVENTS)
-        if hooks or found.fault:
-            yield SettingsFile(found.path, True, {}, found.fault, hooks=hooks)
 
 
 def _count(value: object) -> int | None:

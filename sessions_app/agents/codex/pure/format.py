@@ -256,7 +256,6 @@ class CodexFormat(Format):
         return super().consequence(kind, generation)
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
         return item_json(message, line)
 
     def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:

@@ -559,7 +559,6 @@ class RolloutParser(LineParser):
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
         lines say of the entry."""
-        del version
         try:
             data = parse(raw)
         except ValueError:

@@ -68,7 +68,6 @@ class OpenCodeProgram:
 
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
         """The client makes its own database, with a session that gets the rows of this one."""
-        del name
         rows = SessionRows(content)
         configure(scratch, *rows.model)
         made = run_client(self.command(PROBE), cwd=scratch.project, environment=self.environment(scratch))

@@ -10,6 +10,7 @@ from sessions_app.agents.base import (
     AgentSettings,
     CompactionBudget,
     CompactionSetting,
+    ConfiguredModel,
     Settings,
     SettingsFile,
     SettingsSection,
@@ -18,9 +19,9 @@ from sessions_app.agents.base import (
     named_directory,
     settings_in_force,
 )
-from sessions_app.agents.edge.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.edge.json_file import JsonFile, existing_files, read_commented_json_file
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
+from sessions_app.sessionlog.model_facts import configured_prices
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
 OUTPUT: Final = 32_000
@@ -32,7 +33,7 @@ BUFFER: Final = 20_000
 class OpenCodeSettings(Settings):
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The project's take precedence over the user's."""
-        found = list(_files(cwd, home))
+        found = existing_files(cwd, NAMES, _user_files(home), read_commented_json_file)
         files = tuple(_settings_file(file) for file in found)
         limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
         in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
@@ -41,25 +42,19 @@ class OpenCodeSettings(Settings):
         return AgentSettings(files, budget, automatic.switched_off_in, None, in_force, ("compaction",))
 
     def user_file(self, home: Path) -> SettingsFile:
-        directory = user_directory(home)
-        found = next(_existing(directory, None), None)
-        return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {})
+        found = [read_commented_json_file(path) for path in _user_files(home)]
+        return _settings_file(next((file for file in found if file.exists), found[-1]))
 
-    def model_windows(self, home: Path) -> dict[str, int]:
-        windows: dict[str, int] = {}
-        for name, model in _configured_models(home):
-            window = _count(fields.mapping(model, "limit").get("context"))
-            if window:
-                windows.setdefault(name, window)
-        return windows
-
-    def model_prices(self, home: Path) -> dict[str, InputPrices]:
-        prices: dict[str, InputPrices] = {}
-        for name, model in _configured_models(home):
-            configured = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
-            if configured is not None:
-                prices.setdefault(name, configured)
-        return prices
+    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+        """Those of all providers; the first file takes precedence, and so does the first provider."""
+        files = map(read_commented_json_file, _user_files(home))
+        providers = [one for file in files for one in fields.mapping(file.values, "provider").values()]
+        for provider in reversed(providers):
+            for name, configured in fields.mapping(fields.as_mapping(provider), "models").items():
+                model = fields.as_mapping(configured)
+                window = _count(fields.mapping(model, "limit").get("context")) or None
+                prices = configured_prices(fields.mapping(model, "cost"), "cache_read", "cache_write")
+                yield ConfiguredModel(name, window, prices)
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
@@ -74,36 +69,18 @@ def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
     return max(0, limits["context"] - limits["input"]) + buffer
 
 
-def _configured_models(home: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """The ids and values of the models in the user's files, of all providers."""
-    for file in _existing(user_directory(home), None):
-        for provider in fields.mapping(file.values, "provider").values():
-            for name, model in fields.mapping(fields.as_mapping(provider), "models").items():
-                yield name, fields.as_mapping(model)
-
-
-def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
-    project = Path(cwd)
-    if project.is_absolute() and "\0" not in cwd:
-        yield from _existing(project, project)
-    yield from _existing(user_directory(home), None)
-
-
 def user_directory(home: Path) -> Path:
     return named_directory("XDG_CONFIG_HOME", home / ".config") / "opencode"
 
 
-def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
-    for name in NAMES:
-        found = read_commented_json_file(directory / name, inside)
-        if found is not None:
-            yield found
+def _user_files(home: Path) -> list[Path]:
+    return [user_directory(home) / name for name in NAMES]
 
 
 def _settings_file(found: JsonFile) -> SettingsFile:
     compaction = fields.mapping(found.values, "compaction")
     hooks = tuple(f"plugin: {name}" for name in fields.texts(found.values, "plugin"))
-    return SettingsFile(found.path, True, compaction, found.fault, hooks=hooks)
+    return SettingsFile(found.path, found.exists, compaction, found.fault, hooks=hooks)
 
 
 def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) -> int:

@@ -294,7 +294,6 @@ class OpenCodeFormat(Format):
         return f"{moment:012x}{rest}"
 
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        del edit_line
         return message_json(message, line)
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:

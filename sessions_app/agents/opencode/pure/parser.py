@@ -224,7 +224,6 @@ class OpenCodeParser(LineParser):
     @staticmethod
     def reparse(raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         """The entry at the place of an earlier one; None if no such entry is there any more."""
-        del version
         found = fields.object_in(raw)
         part = found if found is None or place.role == Role.TOOL_RESULT else found.get("data")
         if not isinstance(part, dict):
@@ -239,7 +238,6 @@ class OpenCodeParser(LineParser):
         return f"{named_in(raw)} {LineParser.describe_fault(self, raw, fault)}"
 
     def describe_value(self, raw: bytes, value: object) -> str:
-        del value
         return f"{named_in(raw)} contains no object"
 
     def _read_row(self, row: dict[str, Any], line: Line) -> Sequence[Recorded]:

@@ -60,7 +60,6 @@ class RowWriter(SessionWriter):
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
         """Every part has one block: without it, nothing remains."""
-        del message, blocks
         return None
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
@@ -112,12 +111,10 @@ class PruneWriter(RowWriter):
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """Calls stay."""
-        del branch
         return tuple(target for target in targets if target.entry_id.endswith(CALL_SUFFIX))
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
         """The placeholder."""
-        del blocks
         tokens = tokens_of(len(CLEARED))
         entry = msgspec.structs.replace(message.entry, stop_reason=CLEARED_STATUS, tokens=tokens)
         return msgspec.structs.replace(message, entry=entry, tokens=tokens)

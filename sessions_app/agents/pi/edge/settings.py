@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.agents.base import (
     AgentSettings,
     BranchSummarySettings,
     CompactionBudget,
     CompactionSetting,
+    ConfiguredModel,
     SettingInForce,
     Settings,
     SettingsFile,
@@ -20,9 +21,9 @@ from sessions_app.agents.base import (
     is_token_count,
     settings_in_force,
 )
-from sessions_app.agents.edge.json_file import JsonFile, read_json_file
+from sessions_app.agents.edge.json_file import JsonFile, existing_files, read_json_file
 from sessions_app.agents.pure import fields
-from sessions_app.sessionlog.model_facts import InputPrices, configured_prices
+from sessions_app.sessionlog.model_facts import configured_prices
 
 DEFAULT_RESERVE: Final = 16_384
 """The tokens of the window that the agents leave free unless their settings say otherwise."""
@@ -73,8 +74,9 @@ class SharedSettings(Settings):
 
     def for_project(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The same for all models."""
-        del model
-        files = tuple(map(_settings_file, self._json_files(cwd, home)))
+        names = [f"{directory}/settings.json" for directory in self._directories]
+        users = [_user_path(directory, home) for directory in self._directories]
+        files = tuple(map(_settings_file, existing_files(cwd, names, users)))
         of_summaries = [SettingsSection(found.path, found.branch_summary) for found in files]
         enabled, reserve = settings_in_force((ENABLED, RESERVE), _sections(files))
         summary_reserve, skips = settings_in_force(SUMMARY_SETTINGS, of_summaries)
@@ -88,38 +90,17 @@ class SharedSettings(Settings):
         )
 
     def user_file(self, home: Path) -> SettingsFile:
-        path = _user_path(self._directories[0], home)
-        found = read_json_file(path)
-        return _settings_file(found) if found is not None else SettingsFile(path, False, {})
+        return _settings_file(read_json_file(_user_path(self._directories[0], home)))
 
-    def model_windows(self, home: Path) -> dict[str, int]:
+    def models(self, home: Path) -> Iterator[ConfiguredModel]:
+        """The models of every provider; values of other shapes are skipped."""
         found = read_json_file(home / self._directories[0] / "agent" / "models.json")
-        windows: dict[str, int] = {}
-        for model in _models(found.values) if found is not None else ():
-            name, window = fields.text_or_none(model, "id"), fields.integer(model, "contextWindow")
-            if name is not None and window is not None and window > 0:
-                windows[name] = window
-        return windows
-
-    def model_prices(self, home: Path) -> dict[str, InputPrices]:
-        found = read_json_file(home / self._directories[0] / "agent" / "models.json")
-        prices: dict[str, InputPrices] = {}
-        for model in _models(found.values) if found is not None else ():
-            name = fields.text_or_none(model, "id")
-            configured = configured_prices(fields.mapping(model, "cost"), "cacheRead", "cacheWrite")
-            if name is not None and configured is not None:
-                prices[name] = configured
-        return prices
-
-    def _json_files(self, cwd: str, home: Path) -> Iterator[JsonFile]:
-        project = Path(cwd)
-        found = []
-        if project.is_absolute() and "\0" not in cwd:
-            found = [
-                read_json_file(project / directory / "settings.json", inside=project) for directory in self._directories
-            ]
-        found += [read_json_file(_user_path(directory, home)) for directory in self._directories]
-        return (file for file in found if file is not None)
+        for provider in fields.mapping(found.values, "providers").values():
+            for model in fields.objects(fields.as_mapping(provider), "models"):
+                name, window = fields.text_or_none(model, "id"), fields.integer(model, "contextWindow")
+                prices = configured_prices(fields.mapping(model, "cost"), "cacheRead", "cacheWrite")
+                if name is not None:
+                    yield ConfiguredModel(name, window if window is not None and window > 0 else None, prices)
 
 
 class PiSettings(SharedSettings):
@@ -140,7 +121,7 @@ def _user_path(directory: str, home: Path) -> Path:
 
 def _settings_file(found: JsonFile) -> SettingsFile:
     compaction, summary = fields.mapping(found.values, "compaction"), fields.mapping(found.values, "branchSummary")
-    return SettingsFile(found.path, True, compaction, found.fault, summary)
+    return SettingsFile(found.path, found.exists, compaction, found.fault, summary)
 
 
 def _sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
@@ -161,9 +142,3 @@ def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) 
 def _count(found: SettingInForce, default: int) -> int:
     """The tokens of a setting, else the default."""
     return found.value if isinstance(found.value, int) else default
-
-
-def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The models of every provider; values of other shapes are skipped."""
-    for provider in fields.mapping(values, "providers").values():
-        yield from fields.objects(fields.as_mapping(provider), "models")

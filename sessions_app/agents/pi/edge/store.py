@@ -15,7 +15,6 @@ class SharedStore(Store):
         self._directory = directory
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        del environment
         return (f"~/{self._directory}/agent/sessions",)
 
     def owns(self, path: Path) -> bool:
@@ -23,5 +22,4 @@ class SharedStore(Store):
 
     def recognises(self, head: bytes) -> bool:
         """The entries show which of the agents with this format owns a session: see `registry.choose_reader`."""
-        del head
         return False

@@ -460,7 +460,6 @@ class SessionParser(LineParser):
         return LineParser.describe_fault(self, raw, fault)
 
     def describe_value(self, raw: bytes, value: object) -> str:
-        del raw
         names = {type(None): "null", bool: "a truth value", str: "a string", list: "an array"}
         return f"contains {names.get(type(value), 'a number')} instead of an object"
 

@@ -175,7 +175,6 @@ class ContextEditWriter(ContextWriter):
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
         """The edits without ids and times, which pi sets itself."""
-        del branch
         lines = change.lines if isinstance(change, Append) else ()
         edits = [{"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(parse, lines)]
         return Handed({"edits": edits}, change)

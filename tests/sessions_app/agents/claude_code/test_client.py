@@ -21,6 +21,7 @@ from sessions_app.agents.claude_code.edge.store import open_elsewhere
 from sessions_app.agents.claude_code.pure.sent import INTERRUPTED
 from sessions_app.agents.edge.dry_resume import new_scratch
 from sessions_app.agents.pure.hooks import HookReply, HookStep
+from sessions_app.agents.registry import model_windows
 from sessions_app.sessionlog.context import is_due
 from tests.claude_sessions import SESSION_ID, answer
 from tests.files import place
@@ -175,11 +176,11 @@ def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final)
 
 
 def test_only_settings_of_compaction_are_shown_and_a_model_with_the_long_window_is_known_by_name(home, cwd):
-    assert SETTINGS.model_windows(home) == {}
+    assert model_windows(home) == {}
     others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}, "model": "claude-opus-5-5[1m]"}
     put(home / ".claude" / "settings.json", autoCompactWindow=1_000_000, **others)
     assert SETTINGS.user_file(home).compaction == {"autoCompactWindow": 1_000_000}
-    assert SETTINGS.model_windows(home) == {"claude-opus-5-5": 1_000_000}
+    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
     assert compacts_from(home, cwd, 1_000_000) == 967_000
 
 

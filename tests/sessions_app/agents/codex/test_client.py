@@ -19,7 +19,7 @@ from sessions_app.agents.codex.edge.client import CodexHook, CodexProgram, Threa
 from sessions_app.agents.codex.edge.store import thread_id_of, writer_lock
 from sessions_app.agents.edge.dry_resume import new_scratch
 from sessions_app.agents.pure.hooks import HookReply, HookStep
-from sessions_app.agents.registry import agent_at, agent_of
+from sessions_app.agents.registry import agent_at, agent_of, model_windows
 from sessions_app.disk import open_files
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import split_lines
@@ -259,7 +259,7 @@ def test_a_broken_configuration_is_reported_and_a_good_one_has_the_models_window
         assert "TOML" in CODEX.settings.user_file(tmp_path).fault
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     configured(b'model = "own"\nmodel_context_window = 64000')
-    assert CODEX.settings.model_windows(Path("/elsewhere")) == {"own": 64_000}
+    assert model_windows(Path("/elsewhere")) == {"own": 64_000}
 
 
 def test_sessions_are_in_the_directory_of_codex_and_are_recognised_anywhere(tmp_path):

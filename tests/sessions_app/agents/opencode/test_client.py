@@ -18,6 +18,7 @@ from sessions_app.agents.opencode.edge import server as module
 from sessions_app.agents.opencode.edge.client import MODEL as USUAL_MODEL
 from sessions_app.agents.opencode.edge.client import SessionRows
 from sessions_app.agents.opencode.edge.server import OpenCodeServer, is_same_row
+from sessions_app.agents.registry import model_prices, model_windows
 from sessions_app.disk.agent_database import opened_database, read_row
 from sessions_app.disk.loopback import loopback_address
 from sessions_app.sessionlog.errors import RedlineError
@@ -294,15 +295,15 @@ def test_the_windows_and_prices_of_configured_models_are_known(home):
     cost = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
     models = {"big": {"cost": cost, "limit": {"context": 77_000}}, "small": {"cost": "free"}}
     write(home / ".config" / "opencode", provider={"ours": {"models": models}})
-    assert OPENCODE.settings.model_windows(home) == {"big": 77_000}
-    assert OPENCODE.settings.model_prices(home) == {"big": (3, 0.3, 3.75)}
+    assert model_windows(home) == {"big": 77_000}
+    assert model_prices(home) == {"big": (3, 0.3, 3.75)}
 
 
 @pytest.mark.parametrize("values", [{"provider": 7}, {"provider": {"ours": []}}, {"compaction": "x"}, {}])
 def test_what_is_not_settings_changes_nothing(home, cwd, values):
     write(home / ".config" / "opencode", **values)
     assert OPENCODE.settings.for_project(str(cwd), home, MODEL).budget.reserve_tokens == 32_000
-    assert OPENCODE.settings.model_windows(home) == {}
+    assert model_windows(home) == {}
 
 
 def test_a_program_of_opencode_2_is_not_run(tmp_path):

@@ -12,7 +12,7 @@ from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.base import BranchSummarySettings, CompactionBudget, SettingsFile
 from sessions_app.agents.edge.json_file import SIZE_LIMIT
 from sessions_app.agents.pi.agent import PI
-from sessions_app.agents.registry import model_windows
+from sessions_app.agents.registry import model_prices, model_windows
 
 ATOMICS, PIS = Path(".atomic", "settings.json"), Path(".pi", "settings.json")
 USERS, MODELS = Path(".pi", "agent", "settings.json"), Path(".pi", "agent", "models.json")
@@ -242,7 +242,7 @@ def test_the_prices_of_configured_models_are_known(home):
         *({"id": "wrong", "cost": cost} for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})),
     ]
     put(home / MODELS, {"providers": {"p": {"models": models}}})
-    prices = PI.settings.model_prices(home)
+    prices = model_prices(home)
     assert prices == {"cached": (3, 0.3, 3.75), "plain": (2, None, None), "free": (0, None, None)}
     assert (prices["cached"].read, prices["cached"].write) == (0.3, 3.75)
     assert (prices["plain"].read, prices["plain"].write) == (2, 2)
