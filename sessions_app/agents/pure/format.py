@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, runtime_checkable
 
+from sessions_app.agents.pure import fields
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import (
@@ -28,9 +30,27 @@ from sessions_app.sessionlog.diagnosis import (
     Severity,
     damage_finding,
 )
-from sessions_app.sessionlog.entries import Block, Deletion, Entry, EntryKind, Protection, Target, Texts
+from sessions_app.sessionlog.entries import (
+    Block,
+    BlockType,
+    Deletion,
+    Entry,
+    EntryKind,
+    Protection,
+    Role,
+    Target,
+    Texts,
+)
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
-from sessions_app.sessionlog.jsjson import Line
+from sessions_app.sessionlog.jsjson import (
+    Line,
+    property_order,
+    stringify,
+    to_string,
+    utf16_length,
+    utf16_slice,
+    well_formed,
+)
 from sessions_app.sessionlog.model_facts import InputPrices
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, DamageKind, Header, ParserState, RecordedVersion, read_session
@@ -333,27 +353,69 @@ class RecordedSummary(NamedTuple):
     """Of a compaction: the context before it, as its writer counted it."""
 
 
-class SummaryFormat(Protocol):
-    """The summaries that an agent honours. Messages are in the form of `Format.message_json`."""
+RESULT_UNITS: Final = 2_000
+"""The UTF-16 units of a tool result that a model is shown."""
+SPLIT_TURN: Final = "Turn Context (split turn)"
+_SUMMARY_HEADINGS: Final[Mapping[str, str]] = {
+    Role.BRANCH_SUMMARY: "Summary of another branch of this conversation:",
+    Role.COMPACTION_SUMMARY: "Summary of the conversation before this point:",
+}
+_SUMMARIES: Final = frozenset({"branch_summary", "compaction"})
 
-    @property
-    def honours_compactions(self) -> bool:
-        """Whether a `compaction_line` replaces anything in its context; a `branch_summary_line` always adds to it."""
+
+@dataclass(frozen=True, slots=True)
+class SummaryFormat:
+    """The summaries of pi, and of agents with its format. Messages are in the form of `Format.message_json`.
+
+    Summaries have lists of files, and are made from the conversation as text:
+
+        messages ──conversation──▶ [User]: …  [Assistant]: …  [Assistant tool calls]: read(path="a")  [Tool result]: …
+        messages ──files──▶ FileLists ──files_text──▶ <read-files>…</read-files>  <modified-files>…</modified-files>
+
+    The text is that of pi's `serializeConversation`: sections joined by a blank line, empty ones left out, JSON as
+    JavaScript prints it. Only what precedes an earlier summary is in Redline's own words.
+    """
+
+    new_line: Callable[..., bytes]
+    """Gives the line of a new entry, as in `pi.pure.writers`."""
+    honours_compactions: bool
+    """Whether a `compaction_line` replaces anything in its context; a `branch_summary_line` always adds to it."""
 
     def conversation(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Messages as text, so that a model summarises the conversation instead of continuing it."""
+        sections = (f"[{name}]: {text}" for message in messages for name, text in _sections(message) if text)
+        # A result that was cut within a pair of surrogates cannot be sent.
+        return well_formed("\n\n".join(sections))
 
     def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         """The files that calls in these messages read and modified, and those of earlier summaries.
 
         `earlier` are recorded objects of summaries; the lists of those that an extension wrote do not count.
         """
+        read: set[str] = set()
+        modified: set[str] = set()
+        for line in earlier:
+            lists = None if _is_from_hook(line) else _recorded_lists(line)
+            if lists is not None:
+                read.update(lists.read)
+                modified.update(lists.modified)
+        by_tool = {"read": read, "write": modified, "edit": modified}
+        for message in messages:
+            for block in fields.objects(message, "content") if message.get("role") == Role.ASSISTANT else ():
+                tool, path = fields.text(block, "name"), fields.text(fields.mapping(block, "arguments"), "path")
+                if block.get("type") == BlockType.TOOL_CALL and path and tool in by_tool:
+                    by_tool[tool].add(path)
+        return FileLists(_sorted(read - modified), _sorted(modified))
 
     def files_text(self, files: FileLists) -> str:
         """The lists as they end a summary, after a blank line; empty if there are no files."""
+        named = (("read-files", files.read), ("modified-files", files.modified))
+        return "\n\n".join("\n".join((f"<{name}>", *paths, f"</{name}>")) for name, paths in named if paths)
 
     def split_turn_text(self, history: str, prefix: str) -> str:
         """The summary of a part that ends within a turn, made of those of the history and of the turn's beginning."""
+        parts = (history, "---", f"**{SPLIT_TURN}:**", prefix)
+        return "\n\n".join(parts if history else parts[2:])
 
     def branch_summary_line(
         self,
@@ -368,6 +430,8 @@ class SummaryFormat(Protocol):
     ) -> bytes:
         """The line of a summary of the branch that was left at `from_id`, without its newline. The agent continues
         after it; None as the parent makes it a root."""
+        recorded = {"fromId": from_id, "summary": summary, **_origin(files, from_hook)}
+        return self.new_line("branch_summary", entry_id, parent_id, moment, **recorded)
 
     def compaction_line(
         self,
@@ -382,9 +446,93 @@ class SummaryFormat(Protocol):
         from_hook: bool = False,
     ) -> bytes:
         """The line of a summary that replaces what precedes `first_kept_id`, without its newline."""
+        recorded = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
+        return self.new_line("compaction", entry_id, parent_id, moment, **recorded, **_origin(files, from_hook))
 
     def recorded_summary(self, line: bytes) -> RecordedSummary | None:
         """The fields of the line of a summary of either kind; None if it is another line."""
+        recorded = fields.object_in(line.removeprefix(BOM_UTF8))
+        if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
+            return None
+        return RecordedSummary(
+            fields.text(recorded, "summary"),
+            _recorded_lists(recorded),
+            _is_from_hook(recorded),
+            fields.text_or_none(recorded, "fromId"),
+            fields.text_or_none(recorded, "firstKeptEntryId"),
+            fields.integer(recorded, "tokensBefore"),
+        )
+
+
+def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The sections of one message, each with its name; some may be empty."""
+    role, summary = fields.text(message, "role"), fields.text(message, "summary")
+    if role == Role.ASSISTANT:
+        blocks = fields.objects(message, "content")
+        thinking = (block.get("thinking", "") for block in blocks if block.get("type") == BlockType.THINKING)
+        yield "Assistant thinking", "\n".join(map(to_string, thinking))
+        yield "Assistant", _content_text(message, "\n")
+        calls = (_call_text(block) for block in blocks if block.get("type") == BlockType.TOOL_CALL)
+        yield "Assistant tool calls", "; ".join(calls)
+    elif role == Role.TOOL_RESULT:
+        yield "Tool result", _cut(_content_text(message, ""))
+    elif role in (Role.USER, Role.CUSTOM):
+        yield "User", _content_text(message, "")
+    elif role == Role.COMMAND:
+        yield "User", _command_text(message)
+    elif role in _SUMMARY_HEADINGS and summary:
+        yield "User", f"{_SUMMARY_HEADINGS[role]}\n\n{summary}"
+
+
+def _call_text(block: Mapping[str, Any]) -> str:
+    """A call as `name(key=json, …)`."""
+    arguments = fields.mapping(block, "arguments")
+    values = (f"{to_string(key)}={stringify(arguments[key])}" for key in property_order(arguments))
+    return f"{to_string(block.get('name', ''))}({', '.join(values)})"
+
+
+def _content_text(message: Mapping[str, Any], separator: str) -> str:
+    """The texts of a message's content, which may be one text or blocks."""
+    texts = (block for block in fields.objects(message, "content") if block.get("type") == BlockType.TEXT)
+    return fields.text(message, "content") or separator.join(to_string(block.get("text", "")) for block in texts)
+
+
+def _command_text(message: Mapping[str, Any]) -> str:
+    output = to_string(message.get("output", ""))
+    ran = f"Ran `{to_string(message.get('command', ''))}`\n"
+    text = ran + (f"```\n{output}\n```" if output else "(no output)")
+    code = message.get("exitCode")
+    return f"{text}\n\nCommand exited with code {to_string(code)}" if code else text
+
+
+def _cut(text: str) -> str:
+    more = utf16_length(text) - RESULT_UNITS
+    if more <= 0:
+        return text
+    return f"{utf16_slice(text, 0, RESULT_UNITS)}\n\n[... {more} more characters truncated]"
+
+
+def _recorded_lists(line: Mapping[str, Any]) -> FileLists | None:
+    """The lists in the details of a summary as recorded; None if there are none."""
+    details, names = fields.mapping(line, "details"), ("readFiles", "modifiedFiles")
+    if not any(isinstance(details.get(name), list) for name in names):
+        return None
+    return FileLists(*(tuple(fields.texts(details, name)) for name in names))
+
+
+def _is_from_hook(line: Mapping[str, Any]) -> bool:
+    """Whether an extension wrote a summary: a derivative of pi has another name for it."""
+    return any(line.get(name) is True for name in ("fromHook", "fromExtension"))
+
+
+def _origin(files: FileLists, from_hook: bool) -> dict[str, Any]:
+    details = {"readFiles": list(files.read), "modifiedFiles": list(files.modified)}
+    return {"details": details, **({"fromHook": True} if from_hook else {})}
+
+
+def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths in JavaScript's order, which compares UTF-16 units."""
+    return tuple(sorted(paths, key=lambda path: path.encode("utf-16-be", "surrogatepass")))
 
 
 _SKIPPED: Final = "skips the line"

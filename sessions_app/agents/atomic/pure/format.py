@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from sessions_app.agents.pi.pure.diagnosis import ATOMIC_0_8, ATOMIC_0_9_9, ATOMIC_0_9_11
 from sessions_app.agents.pi.pure.format import SENDING as PI_SENDING
 from sessions_app.agents.pi.pure.format import ContextRules, PiFormat
-from sessions_app.agents.pi.pure.writers import ForkWriter, PiSummaryFormat, new_line
+from sessions_app.agents.pi.pure.writers import ForkWriter, new_line
 from sessions_app.agents.pure.format import (
     Append,
     Change,
@@ -327,7 +327,7 @@ class AtomicFormat(PiFormat):
     """Atomic from 0.8.26 on. It ignores compactions that are summaries."""
 
     label = "Atomic"
-    summary_format: SummaryFormat | None = PiSummaryFormat(honours_compactions=False)
+    summary_format: SummaryFormat | None = SummaryFormat(new_line, honours_compactions=False)
     generations: Sequence[Generation] = (
         _later(ATOMIC_0_9_11, VerbatimLinesReader("atomic-0.9", tail_as_text=True), (0, 9, 11)),
         _later(ATOMIC_0_9_9, VerbatimLinesReader("atomic-0.9.9", tail_as_text=False), (0, 9, 9)),

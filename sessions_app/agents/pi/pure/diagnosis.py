@@ -130,8 +130,9 @@ def _records(raw: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
         if found is None:
             return
         start = found.start()
-        end = _end_of(text, start)
-        if end is None:
+        try:
+            end = _decode(text, start)[1]
+        except (ValueError, RecursionError):  # the object is incomplete
             position = start + 1
             continue
         position = end
@@ -143,14 +144,6 @@ def _records(raw: bytes) -> Iterator[tuple[int, int, dict[str, Any]]]:
             yield start, done, data
 
 
-def _end_of(text: str, start: int) -> int | None:
-    """The end of the object that starts here; None if it is incomplete."""
-    try:
-        return _decode(text, start)[1]
-    except (ValueError, RecursionError):
-        return None
-
-
 def _record(raw: bytes) -> dict[str, Any] | None:
     data = fields.object_in(raw)
     recorded_type = fields.text(data, "type") if data is not None else ""
@@ -158,7 +151,7 @@ def _record(raw: bytes) -> dict[str, Any] | None:
 
 
 EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
-"""The roles of the messages that pi applies an edit to."""
+"""The roles of messages whose content an edit replaces. An edit can omit messages of every role."""
 NO_HEADER: Final = "the session has no header line"
 
 
@@ -178,13 +171,9 @@ def lacks_message(data: Mapping[str, Any]) -> bool:
 
 def lacks_replacement(data: Mapping[str, Any]) -> bool:
     """Whether an object is an edit that does not say what replaces its target."""
-    return data.get("type") == "context_edit" and not _is_replacement(data.get("replacement", ""))
-
-
-def _is_replacement(recorded: object) -> bool:
-    if isinstance(recorded, dict):
-        return isinstance(recorded.get("content"), str | list)
-    return recorded is None
+    is_edit, recorded = data.get("type") == "context_edit", data.get("replacement", "")
+    has_content = isinstance(recorded, dict) and isinstance(recorded.get("content"), str | list)
+    return is_edit and not has_content and recorded is not None
 
 
 class _Examiner:
@@ -212,8 +201,8 @@ class _Examiner:
         faults, self.parser.damage = self.parser.damage, []
         for damage in faults:
             self._read_damage(damage, line)
-        if is_header:
-            self._read_header(line)
+        if is_header and not self._has_value and not isinstance(parse_line(line.raw).get("id"), str):
+            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", NOT_A_SESSION)
         if recorded is not None:
             self._read_entry(recorded, line)
         if is_header or recorded is not None:
@@ -240,21 +229,21 @@ class _Examiner:
     # ---- one line ----------------------------------------------------------------------------------------
 
     def _read_damage(self, damage: Damage, line: Line) -> None:
-        match damage.kind:
+        kind, detail = damage.kind, damage.detail
+        match kind:
             case DamageKind.NOT_JSON:
-                detail = damage.detail + self._recoverable(line)
-                self._add(damage.kind, line, detail, self._unreadable)
+                self._add(kind, line, detail + self._recoverable(line), self._unreadable)
             case DamageKind.TORN_LINE:
-                detail = damage.detail + self._recoverable(line)
-                self._add(damage.kind, line, detail, partial(self._unterminated, is_torn=True))
+                self._add(kind, line, detail + self._recoverable(line), partial(self._unterminated, is_torn=True))
             case DamageKind.NOT_AN_OBJECT:
-                self._read_value(damage, line)
+                self._read_value(detail, line)
             case DamageKind.NO_ID:
-                self._read_entry_without_id(damage, line)
-            case DamageKind.NO_HEADER:
-                self._add(damage.kind, line, damage.detail, NOT_A_SESSION)
-            case DamageKind.SECOND_HEADER:
-                self._add(damage.kind, line, damage.detail, SECOND_HEADER)
+                self._has_value, self._last_value = True, line.offset
+                is_number = bool(parse_line(line.raw).get("id"))
+                found = harmless("accepts the id") if is_number else partial(self._entry_without_id, line.offset)
+                self._add(kind, line, detail, found)
+            case DamageKind.NO_HEADER | DamageKind.SECOND_HEADER:
+                self._add(kind, line, detail, NOT_A_SESSION if kind is DamageKind.NO_HEADER else SECOND_HEADER)
 
     def _recoverable(self, line: Line) -> str:
         """The records that a repair can take from a line that is not JSON, in words."""
@@ -265,7 +254,7 @@ class _Examiner:
         self.parser.state.recognised = True
         return f"; {len(found)} record{'s' if len(found) > 1 else ''} on it can be recovered"
 
-    def _read_value(self, damage: Damage, line: Line) -> None:
+    def _read_value(self, detail: str, line: Line) -> None:
         value = parse_line(line.raw) if line.offset == 0 else parse(line.raw)
         is_skipped = not value and not isinstance(value, list)
         is_first = not self._has_value
@@ -273,18 +262,7 @@ class _Examiner:
             self._has_value, self._last_value = True, line.offset
         found = partial(self._value, line.offset, is_array=isinstance(value, list))
         known = harmless("skips the line") if is_skipped else NOT_A_SESSION if is_first else None
-        self._add(damage.kind, line, damage.detail, known or found)
-
-    def _read_entry_without_id(self, damage: Damage, line: Line) -> None:
-        self._has_value, self._last_value = True, line.offset
-        is_number = bool(parse_line(line.raw).get("id"))
-        found = harmless("accepts the id") if is_number else partial(self._entry_without_id, line.offset)
-        self._add(damage.kind, line, damage.detail, found)
-
-    def _read_header(self, line: Line) -> None:
-        data = parse_line(line.raw)
-        if not self._has_value and not isinstance(data.get("id"), str):
-            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", NOT_A_SESSION)
+        self._add(DamageKind.NOT_AN_OBJECT, line, detail, known or found)
 
     def _read_entry(self, recorded: Recorded, line: Line) -> None:
         entry, data = recorded.entry, recorded.data
@@ -404,17 +382,13 @@ def _is_utf8(raw: bytes) -> bool:
 
 def _applied_edits(branch: Sequence[Entry]) -> Iterator[int]:
     """The offsets of the edits that pi applies at the end of a branch: the last one of each target in its context."""
-    context = _context_of(branch)
-    editable = {entry.id for entry in context if entry.is_message and entry.role in EDITABLE}
-    last = {entry.control.target_id: entry for entry in context if isinstance(entry.control, EditControl)}
-    return (edit.offset for target, edit in last.items() if target in editable)
-
-
-def _context_of(branch: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries that pi's context consists of, without the latest compaction's summary."""
+    # pi's context, without the summary of the latest compaction.
+    context = branch
     for at in range(len(branch) - 1, -1, -1):
         control = branch[at].control
         if isinstance(control, SummaryControl):
-            start = next((i for i in range(at) if branch[i].id == control.first_kept_id), at)
-            return branch[start:]
-    return branch
+            context = branch[next((i for i in range(at) if branch[i].id == control.first_kept_id), at) :]
+            break
+    editable = {entry.id for entry in context if entry.is_message and entry.role in EDITABLE}
+    last = {entry.control.target_id: entry for entry in context if isinstance(entry.control, EditControl)}
+    return (edit.offset for target, edit in last.items() if target in editable)

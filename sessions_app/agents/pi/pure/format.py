@@ -21,13 +21,22 @@ from sessions_app.sessionlog.context import ActiveContext, Message, Sending, Unr
 from sessions_app.sessionlog.entries import EditControl, Entry, EntryKind, Protection, Role, SummaryControl, tokens_of
 from sessions_app.sessionlog.jsjson import canonical
 
-from .diagnosis import PI_0_87, PI_BEFORE_0_87, examine
-from .parser import CURRENT_VERSION, KEY, MOVE, UNDO, SessionParser, new_content, parse_line, recorded_prices, weighed
+from .diagnosis import EDITABLE, PI_0_87, PI_BEFORE_0_87, examine
+from .parser import (
+    CURRENT_VERSION,
+    KEY,
+    MOVE,
+    UNDO,
+    SessionParser,
+    new_content,
+    parse_line,
+    recorded_prices,
+    text_block,
+    weighed,
+)
 from .repair import migrate, repair
-from .writers import ContextEditWriter, ForkWriter, PiSummaryFormat, branch_copy, new_line, restore_lines
+from .writers import ContextEditWriter, ForkWriter, branch_copy, new_line, restore_lines
 
-EDITABLE: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.CUSTOM})
-"""The roles of messages whose content an edit replaces. An edit can omit messages of every role."""
 SENT: Final = EDITABLE | {Role.SYSTEM, Role.COMMAND, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY}
 """The roles of messages that pi sends; it does not know others."""
 _ALWAYS_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
@@ -109,21 +118,14 @@ def _messages(entry: Entry, edit: _Edit | None) -> Iterator[Message]:
         yield Message(entry, entry.role, None, entry.tokens)
     elif entry.is_message and not entry.empty:
         if edit is not None and edit.control.effect == "replaces" and entry.role in EDITABLE:
-            yield _replaced(entry, edit)
+            blocks = weighed(edit.entry.blocks or (), entry.role)
+            tokens = tokens_of(sum(block.units for block in blocks))
+            is_whole = edit.entry.blocks is None or (edit.control.is_text and entry.role not in _ALWAYS_BLOCKS)
+            yield Message(entry, entry.role, None if is_whole else blocks, tokens, edit=edit.entry)
         else:
             # Of what is excluded, pi holds back only commands.
             sent = entry.role in SENT and (not entry.excluded or entry.role != Role.COMMAND)
             yield Message(entry, entry.role, entry.blocks, entry.tokens, sent=sent)
-
-
-def _replaced(entry: Entry, edit: _Edit) -> Message:
-    blocks = edit.entry.blocks
-    if blocks is None:
-        return Message(entry, entry.role, None, 0, edit=edit.entry)
-    blocks = weighed(blocks, entry.role)
-    tokens = tokens_of(sum(block.units for block in blocks))
-    is_whole = edit.control.is_text and entry.role not in _ALWAYS_BLOCKS
-    return Message(entry, entry.role, None if is_whole else blocks, tokens, edit=edit.entry)
 
 
 def _refused(entry: Entry, edit: _Edit) -> UnreadableEntry | None:
@@ -166,8 +168,6 @@ MESSAGE_FIELDS: Final = (
     *("toolCallId", "toolName", "isError", "customType", "stopReason"),
 )
 HASH_DIGITS: Final = 16
-_ONLY_BLOCKS: Final = frozenset({Role.ASSISTANT, Role.TOOL_RESULT})
-"""Roles for which a text that replaces the content becomes a block."""
 _WITHOUT_CONTENT: Final[Mapping[str, Any]] = {Role.SYSTEM: "", Role.USER: [], Role.ASSISTANT: [], Role.TOOL_RESULT: []}
 """The substitute for content that is missing or null; a system message that a compaction repeats has none."""
 
@@ -185,7 +185,8 @@ def message_json(
     if content is None and message.entry.kind is EntryKind.MESSAGE:
         content = _WITHOUT_CONTENT.get(message.role)
     if edit_line is not None:
-        content = _content_of_edit(edit_line, message.role)
+        content = new_content(edit_line)
+        content = text_block(content) if message.role in _ALWAYS_BLOCKS else content
     if isinstance(content, list) and message.blocks is not None:
         content = [content[block.index] for block in message.blocks]
     return fields_of({**recorded, "content": content})
@@ -217,13 +218,6 @@ def _recorded_message(message: Message, line: Mapping[str, Any]) -> Mapping[str,
     return {"role": message.role, "summary": line.get("summary")}
 
 
-def _content_of_edit(edit_line: Mapping[str, Any], role: str) -> Any:
-    content = new_content(edit_line)
-    if isinstance(content, str) and role in _ONLY_BLOCKS:
-        return [{"type": "text", "text": content}]
-    return content
-
-
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()
 
@@ -240,7 +234,7 @@ class PiFormat(Format):
     repair = staticmethod(repair)
     recorded_prices = staticmethod(recorded_prices)
     current_version = CURRENT_VERSION
-    summary_format: SummaryFormat | None = PiSummaryFormat(honours_compactions=True)
+    summary_format: SummaryFormat | None = SummaryFormat(new_line, honours_compactions=True)
     generations: Sequence[Generation] = (
         Generation(
             PI_0_87,

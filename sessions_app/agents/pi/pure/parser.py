@@ -91,22 +91,6 @@ def new_content(data: Mapping[str, Any]) -> object:
     return fields.mapping(data, "replacement").get("content")
 
 
-def label_control(data: Mapping[str, Any]) -> LabelControl:
-    return LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
-
-
-def model_control(data: Mapping[str, Any]) -> ModelControl:
-    return ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
-
-
-def name_control(data: Mapping[str, Any]) -> NameControl:
-    return NameControl(fields.text_or_none(data, "name"))
-
-
-def thinking_level_control(data: Mapping[str, Any]) -> ThinkingLevelControl:
-    return ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))
-
-
 UNDO: Final = "redline.undo"
 """The type of the custom entries that Redline appends to move the leaf to before a compaction."""
 MOVE: Final = "redline.move"
@@ -137,10 +121,16 @@ _TYPES: Final[Mapping[str, _Type]] = {
     "context_compaction": _Type(EntryKind.DELETION, deletion_control),
     "compaction": _Type(EntryKind.SUMMARY),
     "context_edit": _Type(EntryKind.EDIT, sole_agent=KEY),
-    "label": _Type(EntryKind.LABEL, label_control),
-    "model_change": _Type(EntryKind.MODEL, model_control),
-    "session_info": _Type(EntryKind.NAME, name_control),
-    "thinking_level_change": _Type(EntryKind.THINKING_LEVEL, thinking_level_control),
+    "label": _Type(
+        EntryKind.LABEL, lambda data: LabelControl(fields.text_or_none(data, "targetId"), fields.text(data, "label"))
+    ),
+    "model_change": _Type(
+        EntryKind.MODEL, lambda data: ModelControl(fields.text(data, "provider"), fields.text(data, "modelId"))
+    ),
+    "session_info": _Type(EntryKind.NAME, lambda data: NameControl(fields.text_or_none(data, "name"))),
+    "thinking_level_change": _Type(
+        EntryKind.THINKING_LEVEL, lambda data: ThinkingLevelControl(fields.text_or_none(data, "thinkingLevel"))
+    ),
     "custom": _Type(EntryKind.OTHER),
     "usage": _Type(EntryKind.OTHER, sole_agent=KEY),
 }
@@ -222,17 +212,10 @@ def _describe_message(message: Mapping[str, Any], start: _Start) -> tuple[Entry,
             excluded=message.get("excludeFromContext") is True,
         )
         return entry, Texts(whole=f"Ran {command}\n{output}", blocks=())
-    if role == "hookMessage":
-        role = Role.CUSTOM
-    if role == Role.SYSTEM:
-        return _describe_system(message, start)
-    return _describe_content(message, role, start)
-
-
-def _describe_system(message: Mapping[str, Any], start: _Start) -> tuple[Entry, Texts]:
-    """pi's instructions and tools."""
-    blocks, texts, units = _system_content(message)
-    return Entry(*start, Role.SYSTEM, tokens_of(units), blocks, sole_agent=KEY), texts
+    if role == Role.SYSTEM:  # pi's instructions and tools
+        blocks, texts, units = _system_content(message)
+        return Entry(*start, Role.SYSTEM, tokens_of(units), blocks, sole_agent=KEY), texts
+    return _describe_content(message, Role.CUSTOM if role == "hookMessage" else role, start)
 
 
 def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | None, Texts, int]:
@@ -496,13 +479,9 @@ def version_1_id(number: int) -> str:
 def as_version_3(data: dict[str, Any], version: int) -> dict[str, Any]:
     """A recorded object with version 3 fields instead of older ones. The argument is not changed."""
     if version == 1 and data.get("type") == "compaction":
-        return {**data, "firstKeptEntryId": _first_kept_id(data)}
+        index = data.get("firstKeptEntryIndex")
+        return {**data, "firstKeptEntryId": version_1_id(index + 1) if isinstance(index, int) and index >= 0 else ""}
     return data
-
-
-def _first_kept_id(data: dict[str, Any]) -> str:
-    index = data.get("firstKeptEntryIndex")
-    return version_1_id(index + 1) if isinstance(index, int) and index >= 0 else ""
 
 
 def _shown(value: object) -> str:

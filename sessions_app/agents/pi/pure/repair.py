@@ -42,7 +42,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import Line, Span, json_bytes, members, parse, stringify, well_formed
 from sessions_app.sessionlog.repair_pieces import Fate, RepairPiece
-from sessions_app.sessionlog.session import Header, ParserState, Recorded, require_session
+from sessions_app.sessionlog.session import Header, require_session
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from .diagnosis import HEADER_TYPE, fragments, lacks_message, lacks_replacement
@@ -64,26 +64,25 @@ def migrate(lines: Iterable[Line], name: str, header: Header | None = None) -> I
     for line in lines:
         header_before = parser.state.header
         recorded = next(iter(parser.read(line)), None)
-        copied = _copy(line, recorded, parser.state, is_header=parser.state.header is not header_before)
+        if recorded is not None:
+            copied = _migrate_entry(line.raw, recorded.entry, recorded.data, parser.state.version)
+        else:
+            is_header = parser.state.header is not header_before
+            copied = _splice(line.raw, {"version": CURRENT_VERSION} if is_header else {})
+        copied += b"\n" if line.complete else b""
         if above is None:
             yield copied
             continue
         above.append(copied)
         if parser.state.version:
+            version = parser.state.version
             if header is not None and parser.state.header is None:
                 above = [header_line(header), above[0].removeprefix(BOM_UTF8), *above[1:]]
-            else:
-                _require_old(parser.state.version)
+            elif version >= CURRENT_VERSION:
+                raise BadInput("is_current", f"The session is at version {version} already. Nothing was written.")
             yield from above
             above = None
     require_session(parser.state, name)
-
-
-def _copy(line: Line, recorded: Recorded | None, state: ParserState, *, is_header: bool) -> bytes:
-    ending = b"\n" if line.complete else b""
-    if recorded is not None:
-        return _migrate_entry(line.raw, recorded.entry, recorded.data, state.version) + ending
-    return (_splice(line.raw, {"version": CURRENT_VERSION}) if is_header else line.raw) + ending
 
 
 def header_line(header: Header) -> bytes:
@@ -96,11 +95,6 @@ def header_line(header: Header) -> bytes:
         "cwd": header.cwd,
     }
     return json_bytes(fields) + b"\n"
-
-
-def _require_old(version: int) -> None:
-    if version >= CURRENT_VERSION:
-        raise BadInput("is_current", f"The session is at version {version} already. Nothing was written.")
 
 
 def _migrate_entry(raw: bytes, entry: Entry, data: dict[str, Any], version: int) -> bytes:
@@ -144,7 +138,6 @@ INERT: Final = b'"custom","customType":"redline.repair"'
 """The value of `type` for an entry that the agents ignore."""
 MISSING: Final = ""
 """The id of no entry: the parent of an entry whose parent does not exist."""
-NULL: Final = b"null"
 _BLANKS: Final = b" \t\r\v\f"
 
 
@@ -154,7 +147,12 @@ def repair(read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[R
     `read` reads the same lines each time. `new_header` is for a session that does not begin with one; a header that
     comes too late gives the new one its fields.
     """
-    plan = plan_repair(read(), new_header)
+    survey = _Survey(new_header)
+    for line in read():
+        for one in fragments(line.raw, is_first=line.offset == 0):
+            if one.data is not None:
+                survey.read(one.data, line.raw[one.start : one.end], line.number, line.offset + one.start)
+    plan = survey.plan()
     if plan.new_header is not None:
         yield RepairPiece(Fate.INSERTED, 1, 0, header_line(plan.new_header), "a header is needed here")
     for line in read():
@@ -172,16 +170,13 @@ def _line_pieces(line: Line, plan: RepairPlan) -> Iterator[RepairPiece]:
             continue
         yield from _record_pieces(raw, line.number, offset, plan.edits.get(offset, ()))
         if one.start != kept[-1]:
-            yield _newline(line, offset + len(raw), "two records were on one line")
+            end, reason = offset + len(raw), "two records were on one line"
+            yield RepairPiece(Fate.INSERTED, line.number, end, b"\n", reason)
     if line.complete:
         fate, reason = (Fate.KEPT, "") if kept else (Fate.LOST, "the end of a line without a record")
         yield RepairPiece(fate, line.number, line.end - 1, b"\n", reason)
     elif kept:
-        yield _newline(line, line.end, "the last line had no newline")
-
-
-def _newline(line: Line, offset: int, reason: str) -> RepairPiece:
-    return RepairPiece(Fate.INSERTED, line.number, offset, b"\n", reason)
+        yield RepairPiece(Fate.INSERTED, line.number, line.end, b"\n", "the last line had no newline")
 
 
 def _reason(raw: bytes) -> str:
@@ -252,16 +247,6 @@ class RepairPlan:
         self.edits.setdefault(offset, []).append(RecordEdit(name, value, reason))
 
 
-def plan_repair(lines: Iterable[Line], new_header: Header) -> RepairPlan:
-    """The plan for a file. `new_header` is for a session without a header."""
-    survey = _Survey(new_header)
-    for line in lines:
-        for one in fragments(line.raw, is_first=line.offset == 0):
-            if one.data is not None:
-                survey.read(one.data, line.raw[one.start : one.end], line.number, line.offset + one.start)
-    return survey.plan()
-
-
 class _Survey:
     """The records of a file, in order."""
 
@@ -317,8 +302,10 @@ class _Survey:
         )
         if self._version != 1:
             reason = "" if record.has_usable_id or is_known else "an object that is not an entry"
-            if self._repeats(raw):
+            digest = blake2b(raw.strip(), digest_size=16).digest()
+            if digest in self._digests:
                 reason = reason or "repeats an earlier entry"
+            self._digests.add(digest)
             if reason:
                 self._plan.lost[offset] = reason
                 return
@@ -327,12 +314,6 @@ class _Survey:
         elif lacks_replacement(data):
             self._plan.edit(offset, "type", INERT, "an edit without a usable replacement")
         self._records.append(record)
-
-    def _repeats(self, raw: bytes) -> bool:
-        digest = blake2b(raw.strip(), digest_size=16).digest()
-        is_known = digest in self._digests
-        self._digests.add(digest)
-        return is_known
 
     def _plan_tree(self) -> None:
         ids = self._unique_ids()
@@ -346,9 +327,10 @@ class _Survey:
                 self._plan.edit(record.offset, "id", json_bytes(entry_id), reason)
             parent_id = ids[parent] if parent != NO_PARENT else None
             if parent_id != record.parent or record.is_detached:
-                value = NULL if parent_id is None else json_bytes(parent_id)
-                reason = _parent_reason(recorded[position], parent)
-                self._plan.edit(record.offset, "parentId", value, reason)
+                reason = "its parent has another id now" if recorded[position] == parent else "it was its own ancestor"
+                if recorded[position] is None:
+                    reason = "its parent was missing"
+                self._plan.edit(record.offset, "parentId", json_bytes(parent_id), reason)
 
     def _unique_ids(self) -> list[str]:
         """The final id of each record: the recorded one, if it can be used and no earlier record has it."""
@@ -382,8 +364,9 @@ class _Survey:
 
     def _attached(self, ids: Sequence[str], parents: Sequence[int | None]) -> list[int]:
         """The parents after missing ones were replaced and cycles cut; see the rules above."""
+        names: dict[int | None, str | None] = {None: MISSING, NO_PARENT: None, **dict(enumerate(ids))}
         entries = [
-            Entry(record.number, record.offset, 0, entry_id, _parent_id(ids, parent), "")
+            Entry(record.number, record.offset, 0, entry_id, names[parent], "")
             for record, entry_id, parent in zip(self._records, ids, parents, strict=True)
         ]
         attached = SessionTree(entries).parents
@@ -395,18 +378,6 @@ class _Survey:
             if position and _root(above, position - 1) != position:
                 attached[position] = above[position] = position - 1
         return attached
-
-
-def _parent_reason(recorded: int | None, attached: int) -> str:
-    if recorded is None:
-        return "its parent was missing"
-    return "its parent has another id now" if recorded == attached else "it was its own ancestor"
-
-
-def _parent_id(ids: Sequence[str], parent: int | None) -> str | None:
-    if parent is None:
-        return MISSING
-    return None if parent == NO_PARENT else ids[parent]
 
 
 def _root(above: list[int], position: int) -> int:

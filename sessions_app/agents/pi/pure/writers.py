@@ -1,43 +1,30 @@
-"""The lines that pi and Atomic read: new entries, recorded ones with another parent or content, and summaries.
+"""The lines that pi and Atomic read: new entries, and recorded ones with another parent or content.
 
 | writer         | for                    | it writes                                                                  |
 |----------------|------------------------|----------------------------------------------------------------------------|
 | `context-edit` | pi 0.87 and newer      | one appended `context_edit` for each entry that is deleted or loses blocks |
 | `fork`         | every version, of both | a new session beside the old one, with the entries that are kept           |
-
-Summaries have lists of files, and are made from the conversation as text:
-
-    messages ──conversation──▶ [User]: …  [Assistant]: …  [Assistant tool calls]: read(path="a.py")  [Tool result]: …
-    messages ──files──▶ FileLists ──files_text──▶ <read-files>…</read-files>  <modified-files>…</modified-files>
-
-The text is that of pi's `serializeConversation`: sections joined by a blank line, empty ones left out, JSON as
-JavaScript prints it. Only what precedes an earlier summary is in Redline's own words.
 """
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sessions_app.agents.pure import fields
 from sessions_app.agents.pure.format import (
     Append,
     Change,
     ContextWriter,
-    FileLists,
     Handed,
     NewFile,
     Reader,
-    RecordedSummary,
     WriteFacts,
     note_text,
     notes_before,
 )
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import (
-    BlockType,
     Deletion,
     Entry,
     EntryKind,
@@ -52,13 +39,7 @@ from sessions_app.sessionlog.jsjson import (
     json_bytes,
     members,
     parse,
-    property_order,
     splice,
-    stringify,
-    to_string,
-    utf16_length,
-    utf16_slice,
-    well_formed,
 )
 from sessions_app.sessionlog.text import timestamp_of
 
@@ -115,18 +96,13 @@ def moved_line(raw: bytes, entry: Entry, parent_id: str | None, content: bytes |
         opening = raw.index(b"{") + 1
         changes.append((Span(opening, opening), b'"parentId":' + parent + b","))
     if content is not None:
-        changes.append(_with_content(raw, entry, content))
+        span = content_span(raw, entry)
+        if span is None:  # it had none at all
+            within = found[_CONTENT_IN[entry.kind]].start if entry.type == "message" else 0
+            opening = raw.index(b"{", within) + 1
+            span, content = Span(opening, opening), b'"content":' + content + b","
+        changes.append((span, content))
     return splice(raw, changes)
-
-
-def _with_content(raw: bytes, entry: Entry, content: bytes) -> tuple[Span, bytes]:
-    """The change that gives an entry another content, which it may not have had at all."""
-    span = content_span(raw, entry)
-    if span is not None:
-        return span, content
-    within = members(raw)[_CONTENT_IN[entry.kind]].start if entry.type == "message" else 0
-    opening = raw.index(b"{", within) + 1
-    return Span(opening, opening), b'"content":' + content + b","
 
 
 def without_usage(raw: bytes, entry: Entry) -> bytes:
@@ -136,11 +112,8 @@ def without_usage(raw: bytes, entry: Entry) -> bytes:
     message = members(raw)["message"]
     usage = members(raw, message.start).get("usage")
     counts = members(raw, usage.start) if usage is not None else {}
-    return splice(raw, ((span, b"0") for span in _numbers(raw, counts)))
-
-
-def _numbers(raw: bytes, found: Mapping[str, Span]) -> Iterator[Span]:
-    return (span for span in found.values() if raw[span.start : span.start + 1] in b"-0123456789")
+    numbers = (span for span in counts.values() if raw[span.start : span.start + 1] in b"-0123456789")
+    return splice(raw, ((span, b"0") for span in numbers))
 
 
 EDITABLE_ROLES: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT})
@@ -165,13 +138,12 @@ class ContextEditWriter(ContextWriter):
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         deleted = blocks_by_entry(deletion.targets)
         messages = self._reader.rebuild(branch).messages
-        parent, lines = branch[-1].id, []
-        for message in _results_first(message for message in messages if message.entry.id in deleted):
-            blocks, entry_id = deleted[message.entry.id], facts.new_id()
-            content = None if blocks is None else surviving_content(message, blocks, facts.line)
-            lines.append(edit_line(entry_id, parent, facts.written_at, message.entry.id, content))
-            parent = entry_id
-        return Append(tuple(lines))
+        edits = (
+            (message.entry.id, None if blocks is None else surviving_content(message, blocks, facts.line))
+            for message in _results_first(message for message in messages if message.entry.id in deleted)
+            for blocks in [deleted[message.entry.id]]
+        )
+        return Append(tuple(_edit_lines(edits, branch[-1].id, facts)))
 
     def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
         """The edits without ids and times, which pi sets itself."""
@@ -190,13 +162,18 @@ def restore_lines(
 
     A call comes before its results: if the file is cut between two lines, pi answers the call itself.
     """
-    parent, lines = branch[-1].id, []
-    for message in messages:
-        content = surviving_content(message, deleted.get(message.entry.id) or frozenset(), facts.line)
+    edits = (
+        (one.entry.id, surviving_content(one, deleted.get(one.entry.id) or frozenset(), facts.line)) for one in messages
+    )
+    return tuple(_edit_lines(edits, branch[-1].id, facts))
+
+
+def _edit_lines(edits: Iterable[tuple[str, bytes | None]], parent: str, facts: WriteFacts) -> Iterator[bytes]:
+    """Edits of these entries, one after the other: each with the JSON of the new content, or None to omit the entry."""
+    for target_id, content in edits:
         entry_id = facts.new_id()
-        lines.append(edit_line(entry_id, parent, facts.written_at, message.entry.id, content))
+        yield edit_line(entry_id, parent, facts.written_at, target_id, content)
         parent = entry_id
-    return tuple(lines)
 
 
 def _results_first(messages: Iterator[Message]) -> Iterator[Message]:
@@ -259,7 +236,9 @@ class ForkWriter(ContextWriter):
         yield json_bytes(_header(facts))
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
-        starts = _first_sent(kept, first_kept)
+        # What precedes an entry from which a compaction keeps the context would not be sent.
+        starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
+        starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, SummaryControl)}
         notes = notes_before(branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts)
         for entry in kept:
             parent = yield from _note_lines(notes.get(entry.id, ()), parent, facts)
@@ -268,24 +247,12 @@ class ForkWriter(ContextWriter):
             yield line if self._ends_with_edit else without_usage(line, entry)
             parent = entry.id
         parent = yield from _note_lines(notes.get(None, ()), parent, facts)
-        yield from self._added(kept, gone, parent or kept[-1].id, facts)
-
-    def _added(self, kept: Sequence[Entry], gone: frozenset[str], parent: str, facts: WriteFacts) -> Iterator[bytes]:
-        """Labels, edits that omit a summary (without its entry, what it replaced would come back), and the edit of no
-        entry."""
-        for entry_id, line in _label_lines(kept, parent, facts):
-            yield line
-            parent = entry_id
-        for entry in kept if EntryKind.EDIT in self._reader.honours else ():
-            if entry.id in gone:
-                entry_id = facts.new_id()
-                yield edit_line(entry_id, parent, facts.written_at, entry.id, None)
-                parent = entry_id
+        parent = yield from _label_lines(kept, parent or kept[-1].id, facts)
+        # Without the entry of a summary, what it replaced would come back: an edit omits it.
+        omitted = [one.id for one in kept if one.id in gone] if EntryKind.EDIT in self._reader.honours else []
         if self._ends_with_edit:
-            known = {entry.id for entry in kept}
-            yield edit_line(
-                facts.new_id(), parent, facts.written_at, NO_ENTRY if NO_ENTRY not in known else facts.new_id(), None
-            )
+            omitted.append(NO_ENTRY if NO_ENTRY not in {one.id for one in kept} else facts.new_id())
+        yield from _edit_lines(((entry_id, None) for entry_id in omitted), parent, facts)
 
 
 def branch_copy(branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
@@ -304,41 +271,26 @@ def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]
         is_as_recorded = entry.parent_id == parent and entry.id not in first_kept
         yield (line if is_as_recorded else moved_line(line, entry, parent, None, **first_kept.get(entry.id, {})))
         parent = entry.id
-    for _, line in _label_lines(kept, parent or "", facts):
-        yield line
-
-
-def _first_sent(kept: Sequence[Entry], first_kept: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    """The entries from which a compaction keeps the context: what precedes one would not be sent."""
-    starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
-    starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, SummaryControl)}
-    return frozenset(starts)
+    yield from _label_lines(kept, parent or "", facts)
 
 
 def _note_lines(notes: Iterable[str], parent: str | None, facts: WriteFacts) -> Generator[bytes, None, str | None]:
     """Notes after `parent`; returns the id of the last one."""
     for words in notes:
-        entry_id = facts.new_id()
-        yield new_line(
-            "custom_message",
-            entry_id,
-            parent,
-            facts.written_at,
-            customType=NOTE_TYPE,
-            content=note_text(words),
-            display=True,
-        )
+        entry_id, note = facts.new_id(), {"customType": NOTE_TYPE, "content": note_text(words), "display": True}
+        yield new_line("custom_message", entry_id, parent, facts.written_at, **note)
         parent = entry_id
     return parent
 
 
-def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Iterator[tuple[str, bytes]]:
-    """The labels of these entries as new lines after `parent`, each with its id."""
+def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Generator[bytes, None, str]:
+    """The labels of these entries as new lines after `parent`; returns the id of the last one."""
     for entry in kept:
         if entry.id in facts.labels:
             entry_id, label = facts.new_id(), facts.labels[entry.id]
-            yield (entry_id, new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label))
+            yield new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label)
             parent = entry_id
+    return parent
 
 
 def _new_file(facts: WriteFacts, lines: Iterable[bytes]) -> NewFile:
@@ -380,192 +332,3 @@ def _first_kept(branch: Sequence[Entry], kept: Sequence[Entry]) -> Mapping[str, 
             following = (one.id for one in branch[start:end] if one.id in surviving)
             found[entry.id] = {"firstKeptEntryId": next(following, entry.id)}
     return found
-
-
-RESULT_UNITS: Final = 2_000
-"""The UTF-16 units of a tool result that a model is shown."""
-SPLIT_TURN: Final = "Turn Context (split turn)"
-READS: Final = frozenset({"read"})
-MODIFIES: Final = frozenset({"write", "edit"})
-_SUMMARIES: Final = frozenset({"branch_summary", "compaction"})
-
-
-class PiSummaryFormat:
-    """The format that pi and Atomic share. Atomic honours only summaries of branches."""
-
-    def __init__(self, *, honours_compactions: bool) -> None:
-        self._honours_compactions = honours_compactions
-
-    @property
-    def honours_compactions(self) -> bool:
-        return self._honours_compactions
-
-    def conversation(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        sections = (f"[{name}]: {text}" for message in messages for name, text in _sections(message) if text)
-        # A result that was cut within a pair of surrogates cannot be sent.
-        return well_formed("\n\n".join(sections))
-
-    def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
-        read: set[str] = set()
-        modified: set[str] = set()
-        for line in earlier:
-            lists = None if _is_from_hook(line) else _recorded_lists(line)
-            if lists is not None:
-                read.update(lists.read)
-                modified.update(lists.modified)
-        for tool, path in _file_calls(messages):
-            if tool in READS:
-                read.add(path)
-            elif tool in MODIFIES:
-                modified.add(path)
-        return FileLists(_sorted(read - modified), _sorted(modified))
-
-    def files_text(self, files: FileLists) -> str:
-        named = (("read-files", files.read), ("modified-files", files.modified))
-        return "\n\n".join(f"<{name}>\n{_lines(paths)}\n</{name}>" for name, paths in named if paths)
-
-    def split_turn_text(self, history: str, prefix: str) -> str:
-        parts = (history, "---", f"**{SPLIT_TURN}:**", prefix)
-        return "\n\n".join(parts if history else parts[2:])
-
-    def branch_summary_line(
-        self,
-        entry_id: str,
-        parent_id: str | None,
-        moment: datetime,
-        *,
-        from_id: str,
-        summary: str,
-        files: FileLists,
-        from_hook: bool = False,
-    ) -> bytes:
-        recorded = {"fromId": from_id, "summary": summary, **_origin(files, from_hook)}
-        return new_line("branch_summary", entry_id, parent_id, moment, **recorded)
-
-    def compaction_line(
-        self,
-        entry_id: str,
-        parent_id: str,
-        moment: datetime,
-        *,
-        summary: str,
-        first_kept_id: str,
-        tokens_before: int,
-        files: FileLists,
-        from_hook: bool = False,
-    ) -> bytes:
-        recorded = {"summary": summary, "firstKeptEntryId": first_kept_id, "tokensBefore": tokens_before}
-        return new_line("compaction", entry_id, parent_id, moment, **recorded, **_origin(files, from_hook))
-
-    def recorded_summary(self, line: bytes) -> RecordedSummary | None:
-        recorded = fields.object_in(line.removeprefix(BOM_UTF8))
-        if recorded is None or fields.text(recorded, "type") not in _SUMMARIES:
-            return None
-        return RecordedSummary(
-            fields.text(recorded, "summary"),
-            _recorded_lists(recorded),
-            _is_from_hook(recorded),
-            fields.text_or_none(recorded, "fromId"),
-            fields.text_or_none(recorded, "firstKeptEntryId"),
-            fields.integer(recorded, "tokensBefore"),
-        )
-
-
-# ---- the conversation as text ----------------------------------------------------------------------------
-
-
-def _sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The sections of one message, each with its name; some may be empty."""
-    role = message.get("role")
-    if role == Role.ASSISTANT:
-        yield from _assistant_sections(message)
-    elif role == Role.TOOL_RESULT:
-        yield "Tool result", _cut(_content_text(message, ""))
-    elif role in (Role.USER, Role.CUSTOM):
-        yield "User", _content_text(message, "")
-    elif role == Role.COMMAND:
-        yield "User", _command_text(message)
-    elif role == Role.BRANCH_SUMMARY:
-        yield "User", _after("Summary of another branch of this conversation:", fields.text(message, "summary"))
-    elif role == Role.COMPACTION_SUMMARY:
-        yield "User", _after("Summary of the conversation before this point:", fields.text(message, "summary"))
-
-
-def _assistant_sections(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    blocks = fields.objects(message, "content")
-    thinking = (block.get("thinking", "") for block in blocks if block.get("type") == BlockType.THINKING)
-    calls = (_call_text(block) for block in blocks if block.get("type") == BlockType.TOOL_CALL)
-    yield "Assistant thinking", "\n".join(map(to_string, thinking))
-    yield "Assistant", _content_text(message, "\n")
-    yield "Assistant tool calls", "; ".join(calls)
-
-
-def _call_text(block: Mapping[str, Any]) -> str:
-    """A call as `name(key=json, …)`."""
-    arguments = fields.mapping(block, "arguments")
-    values = (f"{to_string(key)}={stringify(arguments[key])}" for key in property_order(arguments))
-    return f"{to_string(block.get('name', ''))}({', '.join(values)})"
-
-
-def _content_text(message: Mapping[str, Any], separator: str) -> str:
-    """The texts of a message's content, which may be one text or blocks."""
-    texts = (block for block in fields.objects(message, "content") if block.get("type") == BlockType.TEXT)
-    return fields.text(message, "content") or separator.join(to_string(block.get("text", "")) for block in texts)
-
-
-def _command_text(message: Mapping[str, Any]) -> str:
-    output = to_string(message.get("output", ""))
-    ran = f"Ran `{to_string(message.get('command', ''))}`\n"
-    text = ran + (f"```\n{output}\n```" if output else "(no output)")
-    code = message.get("exitCode")
-    return f"{text}\n\nCommand exited with code {to_string(code)}" if code else text
-
-
-def _after(heading: str, summary: str) -> str:
-    return f"{heading}\n\n{summary}" if summary else ""
-
-
-def _cut(text: str) -> str:
-    more = utf16_length(text) - RESULT_UNITS
-    if more <= 0:
-        return text
-    return f"{utf16_slice(text, 0, RESULT_UNITS)}\n\n[... {more} more characters truncated]"
-
-
-# ---- files -----------------------------------------------------------------------------------------------
-
-
-def _file_calls(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The tool and the path of each call that names one."""
-    for message in messages:
-        for block in fields.objects(message, "content") if message.get("role") == Role.ASSISTANT else ():
-            tool, path = fields.text(block, "name"), fields.text(fields.mapping(block, "arguments"), "path")
-            if block.get("type") == BlockType.TOOL_CALL and path:
-                yield tool, path
-
-
-def _recorded_lists(line: Mapping[str, Any]) -> FileLists | None:
-    """The lists in the details of a summary as recorded; None if there are none."""
-    details, names = fields.mapping(line, "details"), ("readFiles", "modifiedFiles")
-    if not any(isinstance(details.get(name), list) for name in names):
-        return None
-    return FileLists(*(tuple(fields.texts(details, name)) for name in names))
-
-
-def _is_from_hook(line: Mapping[str, Any]) -> bool:
-    """Whether an extension wrote a summary: a derivative of pi has another name for it."""
-    return any(line.get(name) is True for name in ("fromHook", "fromExtension"))
-
-
-def _origin(files: FileLists, from_hook: bool) -> dict[str, Any]:
-    details = {"readFiles": list(files.read), "modifiedFiles": list(files.modified)}
-    return {"details": details, **({"fromHook": True} if from_hook else {})}
-
-
-def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths in JavaScript's order, which compares UTF-16 units."""
-    return tuple(sorted(paths, key=lambda path: path.encode("utf-16-be", "surrogatepass")))
-
-
-def _lines(paths: Iterable[str]) -> str:
-    return "\n".join(paths)
